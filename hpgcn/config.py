@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import numbers
@@ -277,6 +278,16 @@ def values_of(entry):
     return f"{words}; default {entry.default!r}"
 
 
+def _checking_names(init):
+    """Let the constructor of Config suggest a name where it refuses one."""
+    @functools.wraps(init)
+    def checked(self, *values, **settings):
+        check_keys(settings, "setting")
+        init(self, *values, **settings)
+    return checked
+
+
+Config.__init__ = _checking_names(Config.__init__)  # type: ignore[method-assign]
 Config.__doc__ = "\n".join([
     inspect.cleandoc(Config.__doc__ or ""), "\nAttributes\n----------",
     *(f"{entry.name} : {values_of(entry)}\n    {entry.metadata['help']}"

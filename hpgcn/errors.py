@@ -145,11 +145,15 @@ def agreed(error):
 
 def warn(message):
     """Warn with a DataWarning that points to the line outside of this package that led
-    to the call.
+    to the call. Of several ranks of a launcher the first warns.
     """
     import sys
     import warnings
 
+    from hpgcn.runtime.launcher import launched_rank
+
+    if launched_rank():
+        return
     frame = sys._getframe(1)
     level = 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hpgcn."):

@@ -77,6 +77,8 @@ def test_unknown_keys_get_a_suggestion(tmp_path):
         Config.from_toml(path)
     with pytest.raises(UsageError, match="unknown"):
         Config().replace(weight_dacay=1)
+    with pytest.raises(UsageError, match="setting 'hiden' is unknown; did you mean hidden"):
+        Config(hiden=3)
     huge = "0x" + "f" * 5000
     for text in (huge, "9" * 5000, f"[[{huge}]]", "[" * 100_000, "= 3"):
         path.write_text(f"hidden = {text}\n")

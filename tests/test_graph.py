@@ -1,12 +1,15 @@
 """Graphs in memory: building, checking, restricting and normalizing them."""
+import warnings
+
 import numpy as np
 import oracle
 import pytest
 import scipy.sparse as sp
 from graphs import make
 
+import hpgcn
 from hpgcn.datasets import convert
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs import adjacency
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import inverse_sqrt, with_self_loops
@@ -101,6 +104,23 @@ def test_number_of_vertices_of_an_edge_index(arguments, expected):
 def test_what_is_no_edge_index(arguments, message):
     with pytest.raises(DataError, match=message):
         Graph.from_edge_index(**{"edge_index": EDGES, "name": "mine", **arguments})
+
+
+@pytest.mark.parametrize("thing, maker", [
+    (np.eye(3), "hpgcn.Graph.from_scipy"), (sp.eye_array(3), "hpgcn.Graph.from_scipy"),
+    (type("Data", (), {"__module__": "torch_geometric.data.data"})(), "hpgcn.from_pyg"),
+    (type("Mine", (type("G", (), {"__module__": "networkx.classes"}),), {})(),
+     "hpgcn.from_networkx"), ([1], "or a path$")])
+def test_what_makes_a_graph_of_another_library_is_named(thing, maker):
+    with pytest.raises(UsageError, match=f"expected hpgcn.Graph, .*{maker}"):
+        hpgcn.train(thing)
+
+
+def test_one_of_several_ranks_warns(monkeypatch):
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setenv("PMI_RANK", "1")
+    with warnings.catch_warnings(action="error"):
+        Graph.from_scipy(np.array([[0, 1e-50], [1, 0]]))
 
 
 def test_weights_that_float32_stores_as_0_are_dropped():

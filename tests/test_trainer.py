@@ -47,6 +47,8 @@ def test_the_model_kept_is_that_of_the_best_epoch(tmp_path):
     graph, out = make(), tmp_path / "run"
     summary = hpgcn.train(graph, hpgcn.Config(out=str(out), epochs=30, hidden=6, dropout=0.2))
     found = hpgcn.predict(graph, out)
+    again = hpgcn.predict(graph, hpgcn.read_run(out))
+    np.testing.assert_array_equal(again["logits"], found["logits"])
     test = graph.masks["test"]
     assert found["logits"].shape == (203, 5) and found["embedding"].shape == (203, 6)
     assert np.mean(found["label"][test] == graph.labels[test]) == pytest.approx(summary["test_acc"])

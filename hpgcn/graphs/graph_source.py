@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from hpgcn.graphs.header import Header
     from hpgcn.graphs.partition import Partition
 
+# how to make a graph of the objects of other libraries
+MAKERS = {"torch_geometric": "from_pyg(data)", "dgl": "from_dgl(g)", "networkx": "from_networkx(G)",
+          "scipy": "Graph.from_scipy(A, X, y, masks)", "numpy": "Graph.from_scipy(A, X, y, masks)"}
 DIGESTS = "graph_sha256", "source_sha256", "content_sha256"
 
 
@@ -205,5 +208,8 @@ class GraphSource(ABC):
 def check_source(graph, expected="hpgcn.Graph or hpgcn.load(path)"):
     """Return a GraphSource unchanged; raise UsageError for any other object."""
     if not isinstance(graph, GraphSource):
-        raise UsageError(f"graph is of type {type(graph).__name__}, expected {expected}")
+        libraries = (kind.__module__.partition(".")[0] for kind in type(graph).__mro__)
+        maker = next((MAKERS[name] for name in libraries if name in MAKERS), None)
+        hint = f": hpgcn.{maker} makes one" if maker else ""
+        raise UsageError(f"graph is of type {type(graph).__name__}, expected {expected}{hint}")
     return graph

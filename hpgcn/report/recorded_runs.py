@@ -53,6 +53,10 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.epochs} epochs{', unfinished' * (not self.summary)})"
 
+    def __fspath__(self) -> str:
+        """Return the path, so that `hpgcn.predict(graph, run)` takes a Run as well."""
+        return os.fspath(self.path)
+
     def _repr_html_(self) -> str:
         return html_list(f"run {self.name}", summary_pairs(self.get, self.epochs))
 

@@ -1,6 +1,7 @@
 """Unmodified PyG models within `accelerate()`: replaced operations, and equal results."""
 import contextlib
 import gc
+import warnings
 import weakref
 
 import pytest
@@ -150,6 +151,38 @@ def test_half_precision_and_narrow_indices():
     A = csr(index=torch.int32)
     x = normal(5, 4, dtype=torch.float32)
     assert assert_as_torch(lambda: A @ x, x) == {("matmul", "taken"): 1}
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_autocast_and_16_bits_beside_float32(autocast, reduce):
+    """Torch computes neither: its kernels of sparse matrices know float32 and float64 alone."""
+    A = csr(dtype=torch.float32).requires_grad_()
+    x = normal(5, 4, dtype=torch.float32 if autocast else torch.bfloat16)
+    expected = step(lambda: torch.sparse.mm(A, x.float(), reduce), x, A)
+    with accelerate() as mode, torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        y, dx, dA = step(lambda: torch.sparse.mm(A, x, reduce), x, A)
+    assert (y.dtype, dx.dtype, dA.dtype) == (torch.bfloat16, x.dtype, torch.float32)
+    for ours, theirs in zip((y, dx, dA.values()), (*expected[:2], expected[2].values())):
+        torch.testing.assert_close(ours.float(), theirs.float(), rtol=3e-2, atol=5e-2)
+    assert {outcome for *_, outcome in mode.calls} == {"taken"}
+
+
+@pytest.mark.parametrize("layer", ["GATConv", "TransformerConv", "SAGEConv"])
+def test_layers_that_gather_messages_are_told_so(layer):
+    """They do not multiply by adj_t either; others do, and are told to pass it."""
+    conv = getattr(pytest.importorskip("torch_geometric.nn"), layer)(13, 5)
+    x, A = torch.rand(N, 13), adj_t().float()
+    edges = A.to_sparse_coo().coalesce().indices().flip(0)
+    for operand in (edges, A):
+        with warnings.catch_warnings(), accelerate() as mode:
+            warnings.simplefilter("ignore")
+            conv(x, operand)
+        if layer == "SAGEConv":
+            assert ("pass adj_t" in mode.report()) == (operand is edges)
+        else:
+            assert f"{layer} gathers the messages of edges" in mode.report()
+            assert "pass adj_t" not in mode.report() and set(mode.gathers) == {layer}
 
 
 def test_what_is_left_to_torch_and_why():

@@ -184,9 +184,11 @@ def test_operators_keep_the_rules_of_torch(name):
 def test_whole_graphs_compile(backend):
     A = learning((6, 6))
     B = Adjacency(*pattern((6, 6)), (6, 6))
+    sparse = csr((6, 6), DOUBLE)
+    C = Adjacency(sparse.crow_indices(), sparse.col_indices(), sparse.values())
 
     def model(x, left, right):
-        x = torch.relu(spmm(A, spmm(B, x)))
+        x = torch.relu(spmm(A, spmm(B, spmm(C, x))))
         return attend(B, x, left, right).sum()
 
     given = heads(6, 6)

@@ -1,6 +1,7 @@
 """Run products with sparse tensors in unchanged code, such as PyG's, on the kernels of
 hpgcn.
 """
+import sys
 import warnings
 from collections import Counter
 
@@ -18,6 +19,9 @@ WAY_OUT = ("PyG models use sparse products if you pass adj_t in torch.sparse_csr
            "edge_index: data = "
            "torch_geometric.transforms.ToSparseTensor(layout=torch.sparse_csr)(data); "
            "model(data.x, data.adj_t)")
+GATHERED = ("{} gathers the messages of edges (index_select) instead of multiplying, with adj_t "
+            "too; hpgcn.interop.torch.attend computes attention")
+GATHERS = (torch.index_select, torch.Tensor.index_select)
 PRODUCTS = {  # replaced functions, by their name here
     torch.sparse.mm: "sparse.mm", torch.mm: "mm", torch.Tensor.mm: "mm",
     torch.matmul: "matmul", torch.Tensor.matmul: "matmul", torch.mv: "mv", torch.Tensor.mv: "mv"}
@@ -34,15 +38,18 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
     `@`, forward and backward. Results differ only by rounding; torch computes all other
     products. Each A is checked and transposed once and cached as long as it lives (see
     `adjacency_of`, also for changes in place). Models of PyG use these products if
-    `adj_t` is a `torch.sparse_csr` tensor. `report()` lists the products that ran on
-    hpgcn's kernels, and the reasons for the others. A UserWarning is issued if there
-    were none of the first kind.
+    `adj_t` is a `torch.sparse_csr` tensor. x may have 16 bits if A has float32; under
+    `torch.autocast` it is cast as for dense products. `report()` lists the products that
+    ran on hpgcn's kernels, and the reasons for the others. A UserWarning is issued if
+    there were none of the first kind.
 
     Attributes
     ----------
     calls : Counter
         How often: keys are (function, shape of A, shape of x, outcome), the last
         "taken" or the reason why not.
+    gathers : Counter
+        How often layers gathered rows that do not multiply; keys are their names.
 
     Examples
     --------
@@ -61,18 +68,21 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
     def __init__(self) -> None:
         super().__init__()
         self.calls: Counter[tuple[str, tuple[int, ...], tuple[int, ...], str]] = Counter()
+        self.gathers: Counter[str] = Counter()
 
     def __exit__(self, kind, error, trace):
         super().__exit__(kind, error, trace)
         if kind is None and all(outcome != TAKEN for *_, outcome in self.calls):
             why = ", ".join(dict.fromkeys(outcome for *_, outcome in self.calls))
             warnings.warn(f"accelerate() replaced no product ({why or 'no sparse products'}): "
-                          f"{WAY_OUT}", stacklevel=2)
+                          f"{self._advice()}", stacklevel=2)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = PRODUCTS.get(function) or ADDED.get(function)
         if name is None:
+            if function in GATHERS and not torch.compiler.is_compiling():
+                self.gathers.update(filter(None, [_gathering_layer()]))
             return function(*args, **kwargs)
         tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
         if len(tensors) < 2 or all(each.layout is torch.strided for each in tensors):
@@ -87,17 +97,35 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         """Return a table as text: a line for each function and shapes, with the
         outcome.
         """
+        if not self.calls:
+            return f"no sparse products: {self._advice()}"
         rows = [(str(count), name, "x".join(map(str, A)), "x".join(map(str, x)), outcome)
                 for (name, A, x, outcome), count in self.calls.items()]
         heading = ("calls", "function", "A", "x", "outcome")
-        if not rows:
-            return f"no sparse products: {WAY_OUT}"
-        return table([heading, *rows], left=(1, 2, 3, 4))
+        text = table([heading, *rows], left=(1, 2, 3, 4))
+        return f"{text}\n{self._advice()}" if self.gathers else text
+
+    def _advice(self) -> str:
+        return GATHERED.format(" and ".join(self.gathers)) if self.gathers else WAY_OUT
+
+
+def _gathering_layer():
+    """Return the name of the PyG layer that calls, if it never multiplies; else ""."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        layer = frame.f_locals.get("self")
+        if hasattr(layer, "message_and_aggregate"):
+            return "" if getattr(layer, "fuse", True) else type(layer).__name__
+        frame = frame.f_back
+    return ""
 
 
 @torch.compiler.disable  # sparse tensors cannot be traced
 def _multiply(A, x, reduce):
     adjacency, flipped = adjacency_of(A)
+    device = x.device.type
+    if torch.is_autocast_enabled(device) and x.dtype is not torch.float64:
+        x = x.to(torch.get_autocast_dtype(device))
     if reduce in ("", "sum"):
         return product(adjacency, x, flipped)
     if reduce == "mean":
@@ -141,7 +169,8 @@ def _refused_tensors(A, x, reduce):
         return "both are sparse"
 
     # checks that involve both operands
-    if A.dtype is not x.dtype or x.dtype not in WIDE:
+    wide = WIDE.get(A.dtype)
+    if wide is None or wide is not WIDE.get(x.dtype):
         return f"A is {A.dtype}, x {x.dtype}".replace("torch.", "")
     if A.device != x.device or A.device.type not in ("cpu", "cuda"):
         return f"A is on {A.device}, x on {x.device}"

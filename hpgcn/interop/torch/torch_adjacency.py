@@ -57,7 +57,9 @@ class Adjacency:
         shape = (m, m) if shape is None else tuple(map(int, shape))
         check(indptr, indices, values, shape)
         self.pattern = TensorPattern(indptr.detach(), indices.detach(), shape)
-        self.values = values
+        # torch.compile cannot trace a view of a sparse tensor, such as `A.values()`
+        fixed = values is not None and not values.requires_grad
+        self.values = values.detach() if fixed else values
         self.values_t = None
         self.scale = None  # (m,): the matrix is diag(scale) times the stored one
         self.means = {}  # results of `averaging`, by dtype

@@ -190,6 +190,7 @@ def check_trainable(header, split=0, where=None):
                         "convert` and --labels FILE")
     if not header.num_splits:
         raise DataError(f"{header.name}: no train, validation and test masks; add them in "
-                        "Graph.from_scipy or with `hpgcn convert` and --split, for example --split "
-                        "random:60/20/20")
+                        "Graph.from_scipy, with `hpgcn convert` and --split, for example --split "
+                        "random:60/20/20, or before from_pyg with "
+                        "torch_geometric.transforms.RandomNodeSplit()(data)")
     header.check_split(split, where)
