@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from hpgcn import store
@@ -53,10 +54,14 @@ def _checkpoint(folder):
     return f"{folder.name}: valid, --resume continues after it"
 
 
-def _checkpoints(run):
+def _saved(run):
     folder = Checkpoints(run, None).path
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [("checkpoint", _checkpoint(entry)) for entry in entries if NAME.fullmatch(entry.name)]
+    return [entry for entry in entries if NAME.fullmatch(entry.name)]
+
+
+def _checkpoints(run):
+    return [("checkpoint", _checkpoint(folder)) for folder in _saved(run)]
 
 
 def _verified(folder, names):
@@ -148,9 +153,22 @@ def _when(folder, summary):
     return f"started {summary['started_utc']}{where}, {last}"
 
 
+def _ranks(folder, graph, run):
+    """Return the number of ranks of a run: its own, else the parts of its graph."""
+    if run.number("ranks"):
+        return int(run.number("ranks"))
+    for saved in _saved(folder):
+        with suppress(HpgcnError):
+            return read_checkpoint(saved)[0].provenance["ranks"]
+    with suppress(HpgcnError), store.load(graph) as source:
+        return 1 if source.offsets is None else len(source.offsets) - 1
+    return 1
+
+
 def _next(folder, names, graph, run, checkpoints):
     out = shlex.quote(str(folder))
-    train = resume_command(graph, folder, int(run.number("ranks") or 1))
+    in_process = run.summary.get("in_process") is True
+    train = resume_command(graph, folder, _ranks(folder, graph, run), in_process)
 
     if not run.summary:
         where = "continues" if checkpoints else "starts at epoch 1"

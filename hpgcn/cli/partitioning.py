@@ -16,6 +16,9 @@ def partition_file(args, source, out, vector, names, sampled):
 
     `sampled` are the arguments of the method stochastic.
     """
+    if source.offsets is not None and not (vector or args.compare):
+        raise store.in_parts_already(source.where)
+
     # settings of the partition
     source.header.check_split(args.split_index, source.path)
     whole = (args.compare or args.parts or args.engine or args.nodes or args.ranks_per_node

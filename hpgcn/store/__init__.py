@@ -18,7 +18,7 @@ from hpgcn.runtime.atomic import (
 )
 from hpgcn.runtime.files import file_sha256
 from hpgcn.store.describe import describe
-from hpgcn.store.graphs import load, save, write_graph, write_partitioned
+from hpgcn.store.graphs import in_parts_already, load, save, write_graph, write_partitioned
 from hpgcn.store.json_fields import Field, check_fields, parse_json, read_json, read_lines
 from hpgcn.store.models import (
     read_model,
@@ -34,7 +34,8 @@ from hpgcn.store.stored import StoredGraph
 
 __all__ = [
     "Field", "StoredGraph", "atomic_write", "check_fields", "check_suffix", "describe", "discard",
-    "file_sha256", "load", "parse_json", "prediction_writer", "read_json", "read_lines",
+    "file_sha256", "in_parts_already", "load", "parse_json", "prediction_writer", "read_json",
+    "read_lines",
     "read_model", "read_model_classes", "read_predictions", "read_state", "refuse_existing",
     "replacing_folder", "save", "write_graph", "write_model", "write_partitioned",
     "write_predictions", "write_state", "writing"]

@@ -78,6 +78,11 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, 
             writer.dataset(ORDER, order)
 
 
+def in_parts_already(where):
+    """Return the DataError for a graph to partition that has parts already."""
+    return DataError(f"{where}: is partitioned already; partition the graph from which it was made")
+
+
 def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None,
                       window=None, cached=True):
     """Write a whole graph in the order of a partition, to a file of format hpgcn-partitioned-graph.
@@ -98,7 +103,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         in_parts = (graph.offsets is not None
                     or not np.array_equal(graph.vertex, np.arange(graph.num_rows)))
     if in_parts:
-        raise DataError(f"{path}: the graph {header.name} is already in the order of a partition")
+        raise in_parts_already(source.where if source else header.name)
     if partition.part.shape != (header.num_nodes,):
         raise DataError(f"{path}: the partition has {partition.part.size} vertices, but the graph "
                         f"{header.num_nodes}")

@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 
 from hpgcn import store
-from hpgcn.config import RESUMABLE_FIELDS, Config
+from hpgcn.config import RESUMABLE_FIELDS, Config, settings_of_run
 from hpgcn.errors import COMMAND_LINE, ConfigError, DataError, HpgcnError, StorageError, setting
 from hpgcn.graphs.graph_source import DIGESTS
 from hpgcn.runtime import faults
@@ -192,11 +192,13 @@ class Checkpoints:
             was = getattr(before, name)
             now = getattr(config, name)
             if name not in RESUMABLE_FIELDS and was != now:
-                way = f"without {setting(name)}"
+                way = f"continue without {setting(name)}"
                 if not COMMAND_LINE.get():  # a Config has a value for each
-                    way = f"with {setting(name, was)}"
+                    way = f"continue with {setting(name, was)}"
+                if settings_of_run(self.path.parent, {}).get(name) == now:
+                    way = "undo the change in config.toml"
                 raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started "
-                                  f"with {was!r}; continue {way}, or start a new run with another "
+                                  f"with {was!r}; {way}, or start a new run with another "
                                   f"{setting('out')}")
 
         if not self._same_data(state):

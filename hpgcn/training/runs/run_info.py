@@ -28,6 +28,7 @@ class RunInfo:
     grid: str  # ROWSxCOLUMNS
     replication: int
     ranks: int
+    in_process: bool  # whether the ranks share a process
     threads: int  # per rank
     device: str
     metric: str
@@ -67,7 +68,7 @@ class RunInfo:
             "started_utc": self.started_utc, "hosts": list(self.hosts), "graph": self.graph,
             "strategy": self.strategy, "strategy_choice": self.strategy_choice,
             "grid": self.grid, "replication": self.replication, "ranks": self.ranks,
-            "threads": self.threads, "device": self.device, "epochs": final["epoch"],
+            **({"in_process": True} if self.in_process else {}), "threads": self.threads, "device": self.device, "epochs": final["epoch"],
             "final_loss": final["loss"], "best_epoch": best.epoch,
             "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
             "metric": self.metric,
@@ -105,6 +106,7 @@ def make_run_info(plan, comm, threads, started, begin):
         grid="x".join(map(str, plan.grid_shape)),
         replication=strategy.replication,
         ranks=comm.size,
+        in_process=comm.in_process,
         threads=threads,
         device=plan.device,
         metric=plan.metric,
