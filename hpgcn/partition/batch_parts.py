@@ -4,6 +4,8 @@ file's.
 from hpgcn import store
 from hpgcn.errors import DataError, UsageError, setting
 
+METHOD = "best"  # makes the parts of batches, whatever the strategy and its parts
+
 
 def parts_of(request, source, n, own, make):
     """Return the part of each ORIGINAL vertex, (n,) integers, and the number of parts.

@@ -57,7 +57,8 @@ CASES = {  # owners of rows, of `make`, settings; hidden 12: W first in the firs
                   {"layers": 1, "input_dropout": 0, "precompute": False}),
     "four layers": (in_blocks, {}, {"layers": 4, "hidden": 8}),
     "layer norm": (in_blocks, {"directed": True}, {"layer_norm": True}),
-    "several labels": (dealt, {"directed": True, "labels": 3}, {"layer_norm": True, "layers": 2})}
+    "several labels": (dealt, {"directed": True, "labels": 3}, {"layer_norm": True, "layers": 2}),
+    "no parts": (lambda graph, comm: graph, {"weighted": True}, {"effort": "fast"})}
 
 
 def graph_of(labels=0, **kind):

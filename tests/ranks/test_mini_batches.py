@@ -91,6 +91,31 @@ def test_batches_equal_those_of_one_rank(comm, tmp_path, strategy, turn, batch, 
     comm.barrier()
 
 
+@on_ranks(1, 3, 4, 5)
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("strategy", SAMPLING)
+@pytest.mark.parametrize("batch, effort", [
+    ("vertices:60", "auto"), ("parts:2:6", "auto"), ("parts:2:4", "best"), ("parts:1:4", "fast"),
+    ("neighbours:3:25", "auto")])
+def test_batches_of_a_graph_without_parts_equal_those_of_one_rank(comm, tmp_path, strategy, stored,
+                                                                  batch, effort):
+    """Parts of ranks, made by another method or effort and kept, are not those of batches."""
+    pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
+    graph = source = make(directed=True)
+    if stored:
+        path = comm.bcast(tmp_path / "g.h5")
+        if comm.rank == 0:
+            store.write_graph(path, graph)
+        comm.barrier()
+        source = store.load(path)
+    config = settings("gcn", strategy=strategy, dropout=0.0, batch=batch, effort=effort)
+    alone, weights = of_one_rank(graph, config)
+    found, found_weights, _ = curves(source, config, comm)
+    assert_same_curves(found, alone, 1e-9)
+    np.testing.assert_allclose(found_weights, weights, rtol=1e-6, atol=1e-9)
+    comm.barrier()
+
+
 @pytest.mark.long
 @on_ranks(1, 3, 5)
 @pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])

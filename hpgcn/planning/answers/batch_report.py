@@ -6,14 +6,14 @@ import numpy as np
 from hpgcn.config import COST_FIELDS
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.model import products_of
-from hpgcn.partition.batch_parts import parts_of
+from hpgcn.partition.batch_parts import METHOD, parts_of
 from hpgcn.planning.answers.candidates import arranged, candidates, count
 from hpgcn.planning.counts.batch_traffic import BatchPlans, counted_batches, decreasing_levels
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import SAMPLERS
-from hpgcn.strategies import STRATEGIES, Strategy, variant
+from hpgcn.strategies import STRATEGIES, variant
 
 # settings for the PlanInput of mini-batches: no product in advance, no rows are pruned
 WHOLE_STEPS = {"precompute": False, "prune": False}
@@ -155,7 +155,7 @@ def sampler_of(inputs, ordered, request, seed):
     if inputs.offsets is not None:
         stored_parts = _by_vertex(inputs.ordered.vertex, inputs.offsets)
     part, number = parts_of(request, inputs.name, n, stored_parts, lambda k: _scattered(
-        inputs.partition(Strategy.method, k).part, inputs.ordered.vertex))
+        inputs.partition(METHOD, k).part, inputs.ordered.vertex))
     return kind(number, request.size, seed), part[ordered.vertex].astype(np.int64)
 
 

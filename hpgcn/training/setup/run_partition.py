@@ -95,7 +95,7 @@ def _said(chosen):
     return chosen.method, f"{effort} ({chosen.reason})"
 
 
-def kept_partition(source, k, method, out="", also=None, chosen=None, memory=None):
+def kept_partition(source, k, method, out="", also=None, chosen=None, memory=None, exact=False):
     """Find or make the automatic partition of a graph file; return its path and
     checksum.
 
@@ -105,7 +105,8 @@ def kept_partition(source, k, method, out="", also=None, chosen=None, memory=Non
     auto, which a resumed run no longer has. Other partitions stay unchanged.
 
     A new partition is that of `chosen`, a Preparation; by default the method with
-    effort DEFAULT. Beside the graph a partition of less effort is not used. If it would
+    effort DEFAULT. Beside the graph a partition of less effort is not used. With `exact`
+    only that of a new partition is used, in both folders. If it would
     take more than `memory` bytes (None: no limit), it is made with less effort, or in
     passes over the file. DataError if no effort takes so little, or if another process
     replaced or changed the graph or the new partition.
@@ -128,12 +129,14 @@ def kept_partition(source, k, method, out="", also=None, chosen=None, memory=Non
     # use a partition that an earlier run kept
     for folder, name in product(folders, names):
         path = folder / name
-        methods, least = (method, made.method), made.effort
-        if folder != folders[0]:
-            methods, least = (*methods, also), FAST
+        methods, efforts = (method, made.method), (made.effort,)
+        if not exact and folder == folders[0]:
+            efforts = EFFORTS[EFFORTS.index(made.effort):]
+        elif not exact:
+            methods, efforts = (*methods, also), EFFORTS
         checksum = None
         if os.path.exists(path):
-            checksum = _matching(path, source, k, methods, least)
+            checksum = _matching(path, source, k, methods, efforts)
         if checksum:
             log.info("using the partition in %s", path)
             return str(path), checksum
@@ -157,7 +160,7 @@ def kept_partition(source, k, method, out="", also=None, chosen=None, memory=Non
                                 cached=memory is None)
 
     # refuse a result whose graph was replaced in between
-    checksum = _matching(path, source, k, (made.method,), made.effort)
+    checksum = _matching(path, source, k, (made.method,), (made.effort,))
     if checksum is None:
         raise changed(path)
     return str(path), checksum
@@ -222,9 +225,9 @@ def _remove_empty(folders):
             folder.rmdir()
 
 
-def _matching(path, source, k, methods, least):
-    """Return the checksum of the partition file `path` if it fits the graph, `k` and
-    `methods`, and took the effort `least` or more; else None.
+def _matching(path, source, k, methods, efforts):
+    """Return the checksum of the partition file `path` if it fits the graph, `k`,
+    `methods` and `efforts`; else None.
     """
     try:
         with source.reopen(path) as stored:
@@ -239,19 +242,19 @@ def _matching(path, source, k, methods, least):
     if made.method not in methods:
         return None
     # files without an effort are older, or of methods that have none
-    if made.effort in EFFORTS and EFFORTS.index(made.effort) < EFFORTS.index(least):
+    if made.effort in EFFORTS and made.effort not in efforts:
         return None
     return stored.checksum()
 
 
-def parts_of(request, source, comm, method, out=""):
+def parts_of(request, source, comm, out=""):
     """Return the parts for mini-batches: that of each ORIGINAL vertex, (n,) int32, and
     their number.
 
     All ranks call this together. `source` is the graph of the run as the user passed
-    it. If the request is a number of parts, the partition depends only on the graph and
-    a method. It is stored beside the graph's file for all runs, else in the run
-    directory `out`. Errors on all ranks as `hpgcn.partition.batch_parts.parts_of` and
+    it. If the request is a number of parts, the partition depends only on the graph. It
+    is stored beside the graph's file for all runs, else in the run directory `out`.
+    Errors on all ranks as `hpgcn.partition.batch_parts.parts_of` and
     `hpgcn.partition.make_partition`.
     """
     from hpgcn.partition import batch_parts
@@ -262,13 +265,14 @@ def parts_of(request, source, comm, method, out=""):
             stored = source.vertex_partition
             part, number = batch_parts.parts_of(
                 request, source.where, source.header.num_nodes, stored and (stored.part, stored.k),
-                lambda k: _make_parts(source, k, method, out))
+                lambda k: _make_parts(source, k, batch_parts.METHOD, out))
             parts = part.astype(np.int32), number
     return comm.bcast(parts)
 
 
 def _make_parts(source, k, method, out):
-    kept = kept_partition(source, k, method, out)
+    # batches must not depend on the parts of ranks, which may have another effort
+    kept = kept_partition(source, k, method, out, exact=True)
     if kept is None:
         from hpgcn.partition import make_partition
 

@@ -105,7 +105,7 @@ def _induced_builder(request, source, shard, local, out):
     kind = SAMPLERS[request.name]
     units, unit_of, weights = source.header.num_nodes, np.asarray, None
     if kind.samples_parts:
-        part, units = parts_of(request, source, shard.comm, shard.strategy.method, out)
+        part, units = parts_of(request, source, shard.comm, out)
         unit_of, weights = part.__getitem__, np.bincount(part, minlength=units)
     sampler = kind(units, request.size, shard.spec.seed)
     hops = sum(products_of(shard.spec))
