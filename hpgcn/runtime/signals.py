@@ -7,17 +7,22 @@ code are left in place.
 """
 
 import os
+import resource
 import signal
 import threading
 import time
 from contextlib import contextmanager, suppress
 
 KILLING = (signal.SIGTERM, signal.SIGHUP)
-ENDING = (signal.SIGINT, *KILLING, signal.SIGUSR1)
-PREEMPTED, INTERRUPTED = 1, 2  # results of `pending_signal`
-REPEATED = 1e-3  # seconds; timeout(1), for one, signals its child, then its child's group
+# a run of training ends with a checkpoint after the first of these. Schedulers send them
+STOPPING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGTERM)
+ENDING = (signal.SIGINT, signal.SIGHUP, *STOPPING)
+INTERRUPTED = 128 + signal.SIGINT  # `pending_signal` for Ctrl-C, the largest of its results
+# Seconds within which a signal counts once: timeout(1) signals its child, then its child's
+# group, and a launcher passes both on
+REPEATED = 0.1
 UNWINDING = 5.0  # seconds that cleanup may take
-NOTICE = b"hpgcn: interrupted, ends after this epoch; a second Ctrl-C ends it at once\n"
+NOTICE = "hpgcn: {}, ends after this epoch; a second {} ends it at once\n"
 _state = {"early": False, "program": (), "noted": set(), "asked": set(), "last": (0, 0.0),
           "ended": None, "number": 0}
 
@@ -72,7 +77,7 @@ def program(argv):
 
 
 def _noted_by(argv):
-    return [signal.SIGUSR1] if argv[:1] == ["train"] else []
+    return STOPPING if argv[:1] == ["train"] and "--dry-run" not in argv else ()
 
 
 @contextmanager
@@ -86,20 +91,21 @@ def ending():
 
 
 @contextmanager
-def record_signal(number):
-    """Context manager: only record this signal, for `pending_signal`; a second SIGINT
-    ends this process.
+def record_signals(*numbers):
+    """Context manager: only record these signals, for `pending_signal`; a second one of
+    a kind, except SIGUSR1, ends this process.
     """
-    if number in _state["noted"] or threading.current_thread() is not threading.main_thread():
+    numbers = [number for number in numbers if number not in _state["noted"]]
+    if not numbers or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = install([number], [number])
-    if number == signal.SIGUSR1 and not before and signal.getsignal(number) is not _handle:
-        before = {number: signal.signal(number, _handle)}  # training records it
+    before = install(numbers, numbers)
+    if signal.SIGUSR1 in numbers and signal.getsignal(signal.SIGUSR1) is not _handle:
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, _handle)  # training records it
     try:
         yield
     finally:
-        _restore(before, [number])
+        _restore(before, numbers)
 
 
 @contextmanager
@@ -115,12 +121,9 @@ def blocked(*numbers):
 
 
 def pending_signal():
-    """Return the recorded signal: 0 for none, PREEMPTED (SIGUSR1) or INTERRUPTED
-    (SIGINT).
-    """
-    if signal.SIGINT in _state["asked"]:
-        return INTERRUPTED
-    return PREEMPTED if _state["asked"] else 0
+    """Return the recorded signal: 0 for none, INTERRUPTED for SIGINT, else its number."""
+    return max((INTERRUPTED if number == signal.SIGINT else int(number)
+                for number in _state["asked"]), default=0)
 
 
 def ended_by():
@@ -142,9 +145,9 @@ def _restore(before, noted=()):
 def _handle(number, _):
     now = time.monotonic()
     last, when = _state["last"]
-    _state["last"] = number, now
     if number == last and now - when < REPEATED:
         return
+    _state["last"] = number, now
     if _state["ended"] is not None:  # the process is ending, or is stuck in cleanup
         if number == signal.SIGINT or now - _state["ended"] > UNWINDING:
             os._exit(128 + number)
@@ -153,15 +156,28 @@ def _handle(number, _):
     noted = number in _state["noted"]
     if noted and (number == signal.SIGUSR1 or number not in _state["asked"]):
         _state["asked"].add(number)
-        if number == signal.SIGINT and os.isatty(2):
-            with suppress(OSError):
-                os.write(2, NOTICE)
+        _note(number)
         return
     if _state["early"]:
         _leave(number)
     if number != signal.SIGINT or number in _state["program"]:
         _state.update(ended=now, number=number)
     raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
+
+
+def _note(number):
+    """Write on a terminal that the process ends after the epoch; let the system send SIGXCPU
+    only once.
+    """
+    if number == signal.SIGXCPU:  # at the soft limit it comes every second
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
+    if number != signal.SIGUSR1 and os.isatty(2):
+        name = signal.Signals(number).name
+        words = ("interrupted", "Ctrl-C") if number == signal.SIGINT else (name, name)
+        with suppress(OSError):
+            os.write(2, NOTICE.format(*words).encode())
 
 
 def _leave(number):

@@ -5,6 +5,7 @@ itself, or sends while Python imports, reach processes of their own.
 """
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -90,11 +91,12 @@ def test_every_command_ends_in_order(run, folder, tmp_path, name, number):
     if name == "partition by an engine":
         pytest.importorskip("mtkahypar")
     done = run(f"0:{number.name}:1", point, *args, TMPDIR=str(tmp_path))
-    if name == "train in a checkpoint":  # what was done before is kept
-        kept = sorted(path.name for path in (folder / "new").rglob("*"))
+    code = 128 + number
+    if name == "train in a checkpoint":  # it is completed
+        assert resuming.steps(folder / "new") == ["step-00000001", "step-00000002"]
         shutil.rmtree(folder / "new")
-        assert kept == ["checkpoints", "config.toml", "metrics.jsonl"]
-    assert done.returncode == 128 + number, done.stderr
+        code = 75
+    assert done.returncode == code, done.stderr
     assert len(lines(done)) == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert leftovers(folder, tmp_path) == []
@@ -165,8 +167,10 @@ sys.exit(main())
     (signal.SIGUSR1, 75, "stopped by SIGUSR1 before epoch 1",
      ("train", "karate.h5", "--out", "new")),
     (signal.SIGINT, 130, "interrupted", ("convert", "karate", "new.h5")),
-    pytest.param(signal.SIGTERM, 143, "ended by SIGTERM",
+    pytest.param(signal.SIGTERM, 75, "stopped by SIGTERM before epoch 1",
                  ("train", "karate.h5", "--out", "new"), marks=pytest.mark.long),
+    pytest.param(signal.SIGTERM, 143, "ended by SIGTERM",
+                 ("train", "karate.h5", "--dry-run"), marks=pytest.mark.long),
     pytest.param(signal.SIGUSR1, 138, "ended by SIGUSR1",
                  ("partition", "karate.h5", "-k", "2", "-o", "new.h5"), marks=pytest.mark.long)])
 def test_a_signal_while_the_program_is_imported(folder, number, code, words, args):
@@ -185,9 +189,9 @@ def losses(out):
 @pytest.mark.long
 @pytest.mark.parametrize("ranks, graph, how, point", [
     (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.loop.trainer.warm_up"),
-    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.runs.run_directory.RunDirectory.__init__"),
-    (2, "karate.p2.h5", "1:SIGUSR1:1", "hpgcn.training.loop.trainer.warm_up"),
-    (2, "karate.h5", "0:SIGUSR1:1", "hpgcn.partition.engines.engine_process._spawn")])
+    (None, "karate.h5", "0:SIGUSR2:1", "hpgcn.training.runs.run_directory.RunDirectory.__init__"),
+    (2, "karate.p2.h5", "1:SIGXCPU:1", "hpgcn.training.loop.trainer.warm_up"),
+    (2, "karate.h5", "0:SIGTERM:1", "hpgcn.partition.engines.engine_process._spawn")])
 def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(run, folder, tmp_path, ranks,
                                                                  graph, how, point):
     if "partition" in point:
@@ -198,7 +202,8 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(run, folder, tm
     assert done.returncode == 75, done.stderr
     (line,) = [line for line in lines(done) if "partition" not in line]
     again = resume_command(folder / graph, tmp_path / "run", ranks or 1)
-    assert line == f"hpgcn: stopped by SIGUSR1 before epoch 1; continue with `{again}`"
+    name = how.split(":")[1]
+    assert line == f"hpgcn: stopped by {name} before epoch 1; continue with `{again}`"
     assert not (tmp_path / "run" / "model.h5").exists()
     started = ("--ranks", ranks or 1)
     succeed(*command, "--resume", *started)
@@ -227,6 +232,47 @@ def test_ctrl_c_keeps_the_best_model_so_far(run, folder, tmp_path, ranks, graph,
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("started, graph, name", [
+    (None, "karate.h5", "SIGTERM"), (None, "karate.h5", "SIGUSR2"), (None, "karate.h5", "SIGXCPU"),
+    (("--ranks", 2), "karate.p2.h5", "SIGTERM"), (2, "karate.p2.h5", "SIGTERM")])
+def test_a_signal_ends_a_run_after_a_checkpoint(run, folder, tmp_path, started, graph, name):
+    ranks, local = (None, started or ()) if started != 2 else (2, ())
+    command = ("train", graph, "--strategy", "p2p", "--epochs", 40, "--out", tmp_path / "run")
+    point = "hpgcn.training.loop.trainer.evaluate"
+    done = run(f"{(ranks or 1) - 1}:{name}:12", point, *command, *local, ranks=ranks)
+    assert done.returncode == 75, done.stderr
+    (line,) = lines(done)
+    epochs = len(losses(tmp_path / "run"))
+    again = resume_command(folder / graph, tmp_path / "run", 2 if started else 1, bool(local))
+    assert line == (f"hpgcn: stopped by {name} after epoch {epochs}, with a checkpoint; continue "
+                    f"with `{again}`")
+    # the same command goes on; also on ranks of one process
+    local = ("--ranks", 2) if started else ()
+    succeed(*command, "--resume", *local)
+    succeed(*command[:-1], tmp_path / "whole", *local)
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+
+
+@pytest.mark.long
+def test_sigterm_at_the_launcher(here, karate, tmp_path):
+    command = ("train", karate / "karate.p2.h5", "--epochs", 10**7, "--out")
+    for times, code in ((1, 75), (2, 143)):
+        hang = {"HPGCN_FAULT": "hang:0:3:loss"} if times == 2 else {}
+        process = here.start(*command, tmp_path / str(times), **hang)
+        resuming.wait_for(tmp_path / str(times), 2, process)
+        for _ in range(times):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(2 * signals.REPEATED)
+        _, err = process.communicate(timeout=100)
+        if here.is_openmpi:  # it kills the ranks soon after
+            assert process.returncode and none_left(str(tmp_path))
+            return
+        assert process.returncode == code, err
+        assert ("stopped by SIGTERM after epoch" in err) == (times == 1)
+        assert none_left(str(tmp_path))
+
+
+@pytest.mark.long
 def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
     process = here.start("train", karate / "karate.p2.h5", "--epochs", 10**7, "--out",
                          tmp_path / "run")
@@ -242,23 +288,28 @@ def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
 
 
 @pytest.mark.long
-def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("number, name", [
+    (signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGUSR2, "SIGUSR2"),
+    (signal.SIGXCPU, "SIGXCPU")])
+def test_a_second_signal_ends_a_run_at_once(folder, tmp_path, ranks, number, name):
     terminal, theirs = os.openpty()
     nowhere = "9:none:1", "hpgcn.training.loop.trainer.warm_up"
     child = subprocess.Popen(
-        [sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out", tmp_path / "run"],
+        [sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out", tmp_path / "run",
+         "--ranks", str(ranks), "--strategy", "1d"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs,
         env={**clean_environment(), "HPGCN_FAULT": "hang:0:3:loss"})
     os.close(theirs)
     try:
         resuming.wait_for(tmp_path / "run", 2, child)
         said = b""
-        child.send_signal(signal.SIGINT)
-        while b"a second Ctrl-C ends it at once" not in said:
+        child.send_signal(number)
+        while f"a second {name} ends it at once".encode() not in said:
             said += os.read(terminal, 1000)
         time.sleep(2 * signals.REPEATED)
-        child.send_signal(signal.SIGINT)
-        assert child.wait(60) == 130
+        child.send_signal(number)
+        assert child.wait(60) == 128 + number
         assert b"Traceback" not in said + os.read(terminal, 1000)
     finally:
         child.kill()
@@ -268,11 +319,23 @@ def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
 
 def test_a_signal_is_noted_once_and_the_handlers_are_put_back():
     before = {number: signal.getsignal(number) for number in signals.ENDING}
-    with signals.record_signal(signal.SIGUSR1), signals.record_signal(signal.SIGINT):
+    limit = resource.getrlimit(resource.RLIMIT_CPU)
+    with signals.record_signals(*signals.STOPPING), signals.record_signals(signal.SIGINT):
         assert signals.pending_signal() == 0
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert signals.pending_signal() == signals.PREEMPTED
+        assert signals.pending_signal() == signal.SIGUSR1
+        resource.setrlimit(resource.RLIMIT_CPU, (10**6, limit[1]))
+        for number in (signal.SIGTERM, signal.SIGXCPU):
+            os.kill(os.getpid(), number)
+            assert signals.pending_signal() == max(number, signal.SIGTERM)
+        # the system sends no more of them
+        assert resource.getrlimit(resource.RLIMIT_CPU) == (limit[1], limit[1])
+        time.sleep(2 * signals.REPEATED)
+        with pytest.raises(SystemExit) as ended:
+            os.kill(os.getpid(), signal.SIGXCPU)
+        assert ended.value.code == 128 + signal.SIGXCPU
+        signals._state["ended"] = None  # as if that was another process
         if before[signal.SIGINT] is signal.default_int_handler:
             os.kill(os.getpid(), signal.SIGINT)
             assert signals.pending_signal() == signals.INTERRUPTED

@@ -75,8 +75,8 @@ def _spawn(name, folder, time_limit):
                str(os.getpid())]
     with open(folder / "log", "wb") as log:
         try:
-            # a scheduler sends SIGUSR1 to every process, but it is meant for the run
-            with signals.blocked(signal.SIGUSR1):
+            # a scheduler sends these to every process, but they are meant for the run
+            with signals.blocked(*signals.STOPPING):
                 child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                          env=child_environment(), start_new_session=True)
         except OSError as error:

@@ -1,6 +1,8 @@
 """Decide when a run ends: after its last epoch, by patience, by a callback or by a
 signal.
 """
+import signal
+
 import numpy as np
 
 from hpgcn.errors import (
@@ -29,7 +31,7 @@ def raise_if_stop_requested(epoch, graph, out, comm):
 
     `epoch` is the next epoch; `graph` and `out` are as in `make_stop_error`.
     """
-    pending = comm.max([signals.pending_signal()])[0]
+    pending = int(comm.max([signals.pending_signal()])[0])
     if pending:
         raise make_stop_error(pending, f"before epoch {epoch}", graph, out, comm)
 
@@ -38,8 +40,9 @@ def make_stop_error(pending, where, graph, out, comm):
     """Return the error with which all ranks end a run after a signal; it names the
     command to resume.
 
-    `where` is a text on the place in the run, for the message. The command to resume
-    contains the path of the graph and the run directory `out`.
+    `pending` is that of `signals.pending_signal` on a rank. `where` is a text on the
+    place in the run, for the message. The command to resume contains the path of the
+    graph and the run directory `out`.
     """
     ranks = ""
     if comm.size > 1:
@@ -49,7 +52,8 @@ def make_stop_error(pending, where, graph, out, comm):
         again = resume_command(graph, out, comm.size, comm.in_process)
     if pending == signals.INTERRUPTED:
         return agreed(CancelledError(f"interrupted {where}; continue with `{again}`"))
-    return agreed(StoppedError(f"stopped by SIGUSR1 {where}; continue with `{again}`"))
+    name = signal.Signals(pending).name
+    return agreed(StoppedError(f"stopped by {name} {where}; continue with `{again}`"))
 
 
 def check_callbacks(callbacks):

@@ -146,7 +146,7 @@ class Trainer(CollectiveClose):
         # observers of the loop: timeline, signals, progress
         trace = Trace(comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # an overflow is reported once, as a diverged loss
-        interruptible = signals.record_signal(signal.SIGINT) if checkpoints else nullcontext()
+        interruptible = signals.record_signals(signal.SIGINT) if checkpoints else nullcontext()
         progress_bar = bar(total=config.epochs, initial=state.epoch, unit="epoch", shown=progress)
 
         def after_step():

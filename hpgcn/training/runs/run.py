@@ -4,7 +4,6 @@ and train.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -81,8 +80,9 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     CancelledError, UsageError
         On all ranks together: no labels, features or such a split; ranks against parts,
         or a checkpoint of other data or settings; NaN or Inf; the run directory exists;
-        a checkpoint cannot be written, or none of them read; SIGUSR1, or SIGINT (a
-        KeyboardInterrupt), asked to stop; checkpoints without a run directory.
+        a checkpoint cannot be written, or none of them read; SIGUSR1, SIGUSR2, SIGTERM,
+        SIGXCPU or SIGINT (a KeyboardInterrupt) asked to stop; checkpoints without a run
+        directory.
     MissingError
         On all ranks: a GPU is asked for, and one of them finds none.
     DeviceMemoryError
@@ -153,7 +153,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
 
         # set up
         first = saved.epoch + 1 if saved else 1
-        with signals.record_signal(signal.SIGUSR1) if config.out else nullcontext():
+        with signals.record_signals(*signals.STOPPING) if config.out else nullcontext():
             raise_if_stop_requested(first, config.graph, config.out, comm)
             with compiling(progress, comm.rank), progress_log(progress and comm.rank == 0):
                 trainer = make_trainer(graph, config, comm)

@@ -8,7 +8,6 @@ HPGCN_COMPILE_WORKERS=0 it compiles all of them.
 """
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
@@ -67,7 +66,7 @@ class CompileWorkers(event.Listener):
     def _start(self, number):
         command = [sys.executable, "-P", "-m", CHILD, str(os.getpid()), str(number),
                    str(self.count)]
-        with signals.blocked(signal.SIGUSR1):
+        with signals.blocked(*signals.STOPPING):
             worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL, env=child_environment(),
                                       start_new_session=True)
