@@ -3,9 +3,10 @@ import logging
 
 import numpy as np
 import pytest
+from commands import succeed
 from graphs import make
 
-from hpgcn import store
+from hpgcn import propagation, run_on_ranks, store
 from hpgcn.errors import OutputError
 from hpgcn.partition.partition_memory import stored_memory
 from hpgcn.training.runs.run_directory import refuse_existing_run
@@ -54,6 +55,18 @@ def test_it_lies_in_the_run_directory_and_is_found_again(stored, read_only, tmp_
     (run / "config.toml").touch()
     with pytest.raises(OutputError, match="run directory exists"):
         refuse_existing_run(run, overwrite=False)
+
+
+def test_dry_runs_and_products_keep_none(stored, tmp_path):
+    def total(comm):
+        with propagation(stored.path, comm) as product:
+            return product.forward(np.ones((product.rows.size, 1))).sum()
+
+    expected = total(None)
+    before = sorted(tmp_path.rglob("*"))
+    assert sum(run_on_ranks(total, 2)) == pytest.approx(expected, rel=1e-6)
+    succeed("train", stored.path, "--ranks", 2, "--dry-run", "--strategy", "p2p")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_it_fits_the_memory(stored, caplog):

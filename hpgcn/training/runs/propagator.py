@@ -210,7 +210,7 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
         comm.counters.phase = "setup"
 
         # read the rows of this rank, and build what multiplies by A
-        with assign_rows(source, comm, config) as placed:
+        with assign_rows(source, comm, config, keep=False) as placed:
             slab = read_slab(placed, comm, config.split_index)
             adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops,
                                             dtype=dtype, slab=slab)

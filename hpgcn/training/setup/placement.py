@@ -99,16 +99,17 @@ class Placement:
         return self.rank_grid.layout
 
 
-def assign_rows(source, comm, config):
+def assign_rows(source, comm, config, *, keep=True):
     """Return the Placement of a run: the owner of each row; all ranks call this
     together, once.
 
     A strategy that requires parts uses those of a partitioned source. On several ranks
     any other source is partitioned first (by rank 0, in a child process). The partition
     of a file NAME.h5 is stored as NAME.pP.h5, beside it or else in the run directory,
-    for later runs. A strategy that only accepts parts uses those of a partitioned
-    source; otherwise the stored order is divided. For the auto strategies the source is
-    partitioned as well; `choose_strategy` then chooses.
+    for later runs; without `keep` it is removed when the Placement closes. A strategy
+    that only accepts parts uses those of a partitioned source; otherwise the stored order
+    is divided. For the auto strategies the source is partitioned as well;
+    `choose_strategy` then chooses.
 
     Return a Placement. Raised on all ranks: a ConfigError if the number of parts
     differs from the number of ranks, or the grid does not fit. A DataError if the file
@@ -126,7 +127,8 @@ def assign_rows(source, comm, config):
         # parts, stored or made
         if strategy.requires_partition and source.offsets is None and comm.size > 1:
             method = METHOD if open_choice else strategy.method
-            source = _closing(files, source, partitioned(source, comm, method, config.out, config))
+            source = _closing(files, source, partitioned(
+                source, comm, method, config.out, config, held=None if keep else files))
         comm.clock.setup.begin("checking")
         _check_order(source, comm)
         comm.clock.setup.begin("planning")

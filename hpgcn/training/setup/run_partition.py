@@ -29,16 +29,16 @@ SEED = 0
 PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine, an hour around it
 
 
-def partitioned(source, comm, method, out="", config=None):
+def partitioned(source, comm, method, out="", config=None, held=None):
     """Return the graph with one part for each rank; all ranks call this together.
 
     With a Config the parts are those that pay for its epochs (`preparation`); without
     one, those of the method with effort DEFAULT.
 
     The partition of a file is stored beside it, else in the run directory `out`, else
-    in memory. DataError on all ranks if the file of the graph, or that of the
-    partition, was changed at the same time. Other errors as
-    `hpgcn.partition.make_partition`.
+    in memory. With an ExitStack `held` a new one is removed when that closes. DataError
+    on all ranks if the file of the graph, or that of the partition, was changed at the
+    same time. Other errors as `hpgcn.partition.make_partition`.
     """
     # rank 0 takes parts that are stored, or makes them
     kept = chosen = None
@@ -49,7 +49,7 @@ def partitioned(source, comm, method, out="", config=None):
                 model=config.select(ModelOptions))
             memory = size(config.memory) if config and config.scratch else None
             kept = kept_partition(source, comm.size, method, out, also=METHOD, chosen=chosen,
-                                  memory=memory)
+                                  memory=memory, held=held)
     kept = comm.bcast(kept)
     if kept is None:
         with comm.collective_errors():
@@ -95,7 +95,8 @@ def _said(chosen):
     return chosen.method, f"{effort} ({chosen.reason})"
 
 
-def kept_partition(source, k, method, out="", also=None, chosen=None, memory=None, exact=False):
+def kept_partition(source, k, method, out="", also=None, chosen=None, memory=None, exact=False,
+                   held=None):
     """Find or make the automatic partition of a graph file; return its path and
     checksum.
 
@@ -142,16 +143,19 @@ def kept_partition(source, k, method, out="", also=None, chosen=None, memory=Non
             return str(path), checksum
 
     # otherwise make one, and keep it where a file can be written
-    with _writable(folders) as folder:
+    with _writable(folders if held is None else folders[:1]) as folder:
         if folder is None:
             log.warning("%s cannot be written: the partition is not stored", folders[0])
             return None
         path = folder / (names[2] if os.path.lexists(folder / names[0]) else names[0])
+        if held is not None:
+            path = held.enter_context(temporary_file(folder))
         store.refuse_existing(path, overwrite=True)  # before the work
         log.log(logging.INFO if folder == folders[0] else logging.WARNING,
-                "%spartitioning %s into %d parts by %s%s; kept as %s",
+                "%spartitioning %s into %d parts by %s%s; %s",
                 "" if folder == folders[0] else f"{folders[0]} cannot be written; ",
-                source.path, k, *_said(made), path)
+                source.path, k, *_said(made),
+                f"kept as {path}" if held is None else "not kept")
         set_activity(f"partitioning {source.path}")
         graph, partition = _make(source, k, made, memory)
         stored = graph is None
