@@ -31,6 +31,9 @@ def test_table_json_and_file_agree(graph, tmp_path):
     share = told["volume_max"] / kept.statistics["random_volume_max"]
     assert told["relative"]["volume_max"] == pytest.approx(share)
     text = succeed("partition", graph, "-k", 6, "-o", tmp_path / "b.h5")
+    assert len(text.splitlines()) == 6 and "replication factor" not in text
+    assert "replication factor" in succeed(
+        "partition", graph, "-k", 6, "-o", tmp_path / "b.h5", "--overwrite", "--verbose")
     line = next(line for line in text.splitlines() if line.startswith("rows sent, total")).split()
     assert line[3:] == [f"{told['volume']:,}", f"{told['relative']['volume']:.3f}"]
     assert f"{told['volume']}" in succeed("inspect", tmp_path / "b.h5").replace(",", "")

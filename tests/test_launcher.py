@@ -11,7 +11,7 @@ from hpgcn.runtime import launcher, machine
 
 VARIABLES = {name for each in launcher.LAUNCHERS.values()
              for names in (*each[:4], each.local_rank, *each.needs) for name in names}
-VARIABLES |= {"PMIX_NAMESPACE", launcher.NODE, launcher.VARIABLE}
+VARIABLES |= {"PMIX_NAMESPACE", launcher.NODE, launcher.VARIABLE, launcher.PTY}
 
 
 @pytest.fixture
@@ -156,6 +156,9 @@ def test_every_rank_that_mpi_does_not_connect_is_refused_in_words(bare, graph, t
         line = refused(78, *command)
         assert f"hpgcn: {words}, but MPI has one rank" in line and "--alone" in line
         assert not out.exists()
+    if words.startswith("srun"):
+        bare.setenv(launcher.PTY, "40001")
+        assert "4 tasks, one of which is this interactive shell: add --alone" in refused(78, *train)
 
 
 def test_a_rank_that_cannot_start_mpi_is_refused_in_words(bare, graph, tmp_path):

@@ -80,7 +80,8 @@ def _write_partition(args, source, graph, made, out, vector):
     else:
         merges = f"merges to {', '.join(map(str, made.merges))} parts"
         print_unless_quiet(args, parts.describe(made), *[merges] * made.nested,
-                           parts.format_statistics({"this": made}), f"wrote {printable(out)}")
+                           parts.format_statistics({"this": made}, brief=not args.verbose),
+                           f"wrote {printable(out)}")
 
 
 def partition_as_json(made):

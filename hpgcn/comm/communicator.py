@@ -22,7 +22,14 @@ from hpgcn.comm.stragglers import drain
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, agreed, require
 from hpgcn.runtime.clock import Clock
 from hpgcn.runtime.device import HOST, start_gpu
-from hpgcn.runtime.launcher import VARIABLE, alone, farm, launched, set_ranks_on_node
+from hpgcn.runtime.launcher import (
+    VARIABLE,
+    alone,
+    farm,
+    in_interactive_shell,
+    launched,
+    set_ranks_on_node,
+)
 from hpgcn.runtime.machine import die_with_parent
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
@@ -335,6 +342,10 @@ def world(timeout=600.0, error=None, device="cpu"):
         purpose = f"{tasks}; to work together (--alone: each on its own)" if tasks else \
             "running under an MPI launcher"
         MPI = require("mpi4py.MPI", "mpi,mpich", purpose)
+        if MPI.COMM_WORLD.Get_size() == 1 and tasks and in_interactive_shell():
+            raise ConfigError(f"{tasks}, one of which is this interactive shell: add --alone to "
+                              "run in it on one rank, or start the ranks with `srun -n N hpgcn "
+                              "...` or `mpiexec -n N hpgcn ...`")
         if MPI.COMM_WORLD.Get_size() == 1 and tasks:
             raise ConfigError(f"{tasks}, but MPI has one rank only: start with the mpiexec of your "
                               "MPI library, or with srun --mpi=TYPE for it (`hpgcn doctor` names "

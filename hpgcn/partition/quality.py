@@ -39,6 +39,8 @@ LABELS = {
     "pipeline_batches": ("batches of rows", "{:,}"),
     "first_batches": ("batches that the first one waits for", "{:,}"),
 }
+# those that matter most; the last three are known only if they are asked for
+BRIEF = ("volume", "messages", "imbalance_nnz", "volume_between", "nets", "first_batches")
 # compared with random partitions: volumes, messages, replication
 COMPARED = ("volume", "volume_max", "volume_avg", "ghosts_max", "messages", "messages_max",
             "messages_avg", "replication_factor")
@@ -238,7 +240,7 @@ def imbalance(loads):
     return float(loads.max() * loads.size / total - 1) if total else 0.0
 
 
-def format_statistics(columns):
+def format_statistics(columns, *, brief=False):
     """Write the statistics of partitions as a table for the terminal.
 
     Parameters
@@ -246,6 +248,8 @@ def format_statistics(columns):
     columns : dict of str -> Partition
         Heading of each column. A method that compares several is named with the one
         whose parts it took.
+    brief : bool
+        Write only the quantities in BRIEF.
 
     Returns
     -------
@@ -254,17 +258,18 @@ def format_statistics(columns):
         further column has the ratios to their mean. No line feed at the end.
     """
     # a column for each partition, and its ratio to random ones
-    cells = [["", *(label for label, _ in LABELS.values())]]
+    labels = {key: each for key, each in LABELS.items() if not brief or key in BRIEF}
+    cells = [["", *(label for label, _ in labels.values())]]
     for name, partition in columns.items():
         numbers = partition.statistics
         if name == partition.method:
             name = partition.title
         cells.append([name, *(form.format(numbers[key]) if key in numbers else "-"
-                              for key, (_, form) in LABELS.items())])
+                              for key, (_, form) in labels.items())])
         if any(f"random_{key}" in numbers for key in COMPARED):
             ratios = relative(numbers)
             cells.append([f"{name} / random", *(f"{ratios[key]:.3f}" if key in ratios else ""
-                                        for key in LABELS)])
+                                        for key in labels)])
 
     # leave out quantities that no partition has
     heading, *lines = zip(*cells)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 VARIABLE = "HPGCN_ALONE"  # 1: this process works alone, whatever started it
 ALONE = ContextVar("alone", default=False)  # the flag --alone, while a command runs
+PTY = "SLURM_PTY_PORT"  # set by `srun --pty`
 NODE = "SLURM_NODEID"  # number of this node among those of lists such as 4(x2),2
 # prefixes of variables that a child of a rank must not see: it would take itself for a
 # rank
@@ -98,6 +99,11 @@ def farm():
         largest = max(reversed(known), key=lambda each: each.size)
         return (largest.name, largest.size) if largest.size > 1 else None
     return (seen[-1].name, None) if seen else None
+
+
+def in_interactive_shell():
+    """Return whether this process belongs to a shell that `srun --pty` started."""
+    return PTY in os.environ
 
 
 def alone():

@@ -157,7 +157,7 @@ def test_a_run_is_resumed_and_predicts(comm, tmp_path):
 @pytest.mark.parametrize("name, settings, message", [
     ("mop+p2p", {"layers": 3}, "names strategies for 2 products with A, but the model has 3"),
     ("mop+2d", {}, "'2d' divides rows, expected strategies that keep rows whole: p2p, cover"),
-    ("mop+p3p", {}, "'p3p' divides rows"),
+    ("mop+p3p", {}, "'p3p' is unknown; did you mean p2p"),
     ("mop+p2p", {"replication": 1}, r"not apply to strategy mop\+p2p"),
     ("mop+p2p", {"delay": "5"}, r"not apply to strategy mop\+p2p"),
     ("mop+p2p", {"batch": "vertices:20"}, r"mop.p2p supports only full batches")], ids=str)

@@ -57,8 +57,7 @@ def passed_over(rows, taken):
     if fastest["seconds"]["epoch"] >= taken["seconds"]["epoch"]:
         return ""
     return (f"; {fastest['strategy']} would take {fastest['seconds']['epoch']:.3g} s, but sends "
-            f"more rows than these parts need: use {setting('strategy', fastest['strategy'])} to "
-            "choose it")
+            f"more rows ({setting('strategy', fastest['strategy'])})")
 
 
 def partitions_first(inputs, rows, methods):

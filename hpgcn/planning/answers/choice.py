@@ -12,7 +12,7 @@ from hpgcn.planning.answers.candidates import Candidate, candidates, count_faste
 from hpgcn.planning.answers.dry_run import COUNTING
 from hpgcn.planning.answers.exchange_rule import unsupported_exchange
 from hpgcn.planning.answers.options import Options, read_machine
-from hpgcn.planning.answers.report import choose, row
+from hpgcn.planning.answers.report import choose, named, row
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine
@@ -21,6 +21,7 @@ from hpgcn.sampling import parse
 from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, strategy_by_name, variant
 
 log = logging.getLogger("hpgcn")
+ASSUMED_MACHINE = "an assumed server with InfiniBand"  # the default Machine
 
 
 def choose_strategy(source, config, comm):
@@ -142,7 +143,10 @@ def _choose(inputs, ranks, nodes=None):
 
     allowed = fitting(allowed, rows)
     choice = choose(allowed)
-    text = choice["text"] + passed_over(rows, allowed[choice["index"]])
+    taken = allowed[choice["index"]]
+    rates = f"by the rates of {config.machine}" if config.machine else f"on {ASSUMED_MACHINE}"
+    text = f"{named(taken)}: {taken['seconds']['epoch']:.3g} s per epoch {rates}"
+    text += passed_over(rows, taken)
     if config.strategy == AUTO_PER_LAYER and nodes is not None and nodes.max():
         text += "; on several nodes no mixtures are compared"
     node_aware = config.node_aware

@@ -26,17 +26,24 @@ def tier_cells(entry):
 
 
 def node_notes(options, ranks):
-    """Return a note if the machine does not say how fast messages between nodes are, a list.
+    """Return a note on the networks of a machine with two, or with one of a node; a list.
 
     `ranks`: the largest number of ranks.
     """
     machine = options.machine
+    if machine.within is not None and not options.single_node:
+        return [f"networks of the machine file: {_rates(machine.network)} between nodes of "
+                f"{machine.ranks_per_node} ranks, {_rates(machine.within)} within them"]
     if options.single_node:
         if not machine.ranks_per_node and ranks > options.single_node:
             return [f"{ranks} ranks, but the machine file has the network within a node of "
                     f"{options.single_node} ranks only: seconds of more ranks are too low; use "
                     f"--ranks-per-node {options.single_node}"]
         if machine.ranks_per_node and ranks > machine.ranks_per_node:
-            return [f"network between nodes assumed: {machine.latency_s * 1e6:g} us, "
-                    f"{machine.network_bytes_per_s / 1e9:g} GB/s per rank"]
+            return [f"network between nodes assumed: {_rates(machine.network)} per rank; that "
+                    f"of the machine file, {_rates(machine.within)}, is within nodes"]
     return []
+
+
+def _rates(tier):
+    return f"{tier.latency_s * 1e6:g} us, {tier.bytes_per_s / 1e9:g} GB/s"

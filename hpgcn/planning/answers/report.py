@@ -62,7 +62,7 @@ def forecast(path, options, *, progress=False):
                            "evaluated": inputs.totals(inputs.ordered.evaluated)},
         "machine": machine_of(options),
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choice,
-        "goal": options.goal and options.goal.answer(rows, _named),
+        "goal": options.goal and options.goal.answer(rows, named),
         "notes": [*inputs.notes, *left_out(inputs, rows, options), *notes(options, rows),
                   *difference(inputs, rows, choice, choose, options)]}
 
@@ -211,7 +211,7 @@ def choose(rows):
     best = best_case(good)
 
     # its costs, for the text
-    text = f"{_named(best)}: {epoch_seconds(best):.3g} s per epoch"
+    text = f"{named(best)}: {epoch_seconds(best):.3g} s per epoch"
     if best["bytes"]["total"]:
         text += f", of which {best['seconds']['communication']:.2g} s communication"
 
@@ -222,11 +222,11 @@ def choose(rows):
         other = min(others, key=epoch_seconds)
         ratio = other["bytes"]["total"] / best["bytes"]["total"]
         least = "" if other["counted"] else "at least "
-        text += (f"; {_named(other, ranks=False)} would take {least}{epoch_seconds(other):.3g} s "
+        text += (f"; {named(other, ranks=False)} would take {least}{epoch_seconds(other):.3g} s "
                  f"and send {least}{ratio:.2f}x as much")
     elif len({entry["ranks"] for entry in good}) > 1 and best["ranks"] == 1:
         other = min((entry for entry in good if entry["ranks"] > 1), key=epoch_seconds)
-        text += f"; {_named(other)} would take {epoch_seconds(other):.3g} s"
+        text += f"; {named(other)} would take {epoch_seconds(other):.3g} s"
 
     taken = {key: best[key] for key in ("strategy", "parts", "ranks", "grid")}
     return {"index": rows.index(best), **taken, "text": text}
@@ -353,7 +353,8 @@ def _pipelines(rows):
     return [f"batches of rows that the first product waits for: {', '.join(found)}"] * bool(found)
 
 
-def _named(entry, ranks=True):
+def named(entry, ranks=True):
+    """Return the strategy, the ranks and the parts of a row in words."""
     text = entry["strategy"]
     if ranks:
         text = f"{entry['ranks']} rank{'s' * (entry['ranks'] > 1)}, {text}"
