@@ -23,6 +23,7 @@ COST_FIELDS = (
     "input_dropout", "model", "aggregator", "norm_adj", "heads", "output_heads", "hops",
     "activation", "norm", "layer_norm", "residual", "ffn", "input_layer", "output_layer", "jump",
     "precompute", "masked_products", "prune", "dtype", "split_index", "batch")
+PLAN_FIELDS = (*COST_FIELDS, "epochs", "effort")  # fields that `hpgcn plan` reads
 # fields that a resumed run may change: how it computes, how long and where
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
                     "pipeline_batches", "node_aware", "machine", "effort", "masked_products",

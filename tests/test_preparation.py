@@ -8,9 +8,9 @@ from graphs import make
 from hpgcn import Config, store
 from hpgcn.model import ModelOptions
 from hpgcn.partition import make_partition
-from hpgcn.partition.effort import DEFAULT, FAST, SHARE
+from hpgcn.partition.effort import DEFAULT, FAST, SHARE, column_sizes
+from hpgcn.planning.answers.preparation import Preparation, choose_preparation, epoch_seconds
 from hpgcn.training.setup import run_partition
-from hpgcn.training.setup.preparation import Preparation, choose_preparation, epoch_seconds
 
 
 class Large:
@@ -24,8 +24,8 @@ class Large:
 
 
 def choose(source, method, epochs, effort=Config.effort):
-    return choose_preparation(source, method, 4, epochs=epochs, effort=effort,
-                              model=Config().select(ModelOptions))
+    return choose_preparation(source.header, column_sizes(source), method, 4, epochs=epochs,
+                              effort=effort, model=Config().select(ModelOptions))
 
 
 @pytest.mark.parametrize("method", ["hypergraph", "cover"])

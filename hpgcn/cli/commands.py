@@ -13,7 +13,7 @@ from pathlib import Path
 from hpgcn.cli import local_ranks, planning, run_grid
 from hpgcn.cli.data_arguments import parse_degrees, refuse_flags
 from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
-from hpgcn.config import COST_FIELDS, Config, settings_of_run
+from hpgcn.config import PLAN_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
 from hpgcn.runtime import files, launcher, machine
 from hpgcn.runtime.text_table import label_list
@@ -124,7 +124,7 @@ def partition(args):
 @compiles
 def plan(args):
     """Forecast messages, memory and seconds, without training."""
-    print_text(planning.answer(args, given(args, COST_FIELDS)))
+    print_text(planning.answer(args, given(args, PLAN_FIELDS)))
 
 
 def inspect(args):

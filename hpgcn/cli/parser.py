@@ -8,7 +8,7 @@ from hpgcn.cli import commands
 from hpgcn.cli.data_arguments import convert, generate, partition
 from hpgcn.cli.headings import BATCHES, COMMON, FILES, MODEL, OPTIMIZER, PARALLEL, RUN
 from hpgcn.cli.settings import Parser, add_settings, alone, integers, size, verbosity
-from hpgcn.config import COST_FIELDS, Config
+from hpgcn.config import PLAN_FIELDS, Config
 
 # a copy of hpgcn.planning.seconds.machine_files.SHIPPED, whose import is slow
 MACHINES = ("mg-gcn-dgx-a100", "mg-gcn-dgx-v100", "mixgcn-cpu", "mixgcn-sparse-unit")
@@ -89,10 +89,12 @@ def plan(command):
     # output
     add = command.heading("output").add_argument
     add("--json", action="store_true", help="print all numbers as one JSON object")
+    add("--all", action="store_true",
+        help="print every case, not only those that `hpgcn train` runs and the fastest others")
     add("--plot", metavar="FILE", help="draw the forecast as a picture: .png, .svg or .pdf")
 
     # settings of the run, with --help-all
-    add_settings(command, COST_FIELDS)
+    add_settings(command, PLAN_FIELDS)
     command.hide((RUN, MODEL, OPTIMIZER, PARALLEL, BATCHES, FILES))
 
 

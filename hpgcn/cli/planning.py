@@ -1,4 +1,5 @@
 """Output of `hpgcn plan`: a comparison of cases, or of models with --sweep."""
+import functools
 import json
 
 from hpgcn.config import Config
@@ -47,7 +48,8 @@ def answer(args, settings):
     # forecast one model, or several
     if args.sweep is None:
         forecast = report.forecast(graph, asked, progress=not args.quiet)
-        make_figure, table = comparison.forecast_figure, report.table
+        make_figure = comparison.forecast_figure
+        table = functools.partial(report.table, every=args.all)
     else:
         models = model_sweep.Sweep.parse(args.sweep)
         forecast = model_sweep.forecast(graph, asked, models, progress=not args.quiet)

@@ -36,6 +36,15 @@ MULTIPLIER = 40503  # spreads the numbers
 SLOWER = 8.0  # largest factor by which another machine is taken to be slower or faster
 
 
+def column_sizes(source):
+    """Return the entries of each column with the diagonal, by the degrees of a graph.
+
+    (n,) float64. The degrees of a GraphSource are sums of weights.
+    """
+    degrees = source.degrees()
+    return degrees["column"] + (degrees["loop"] == 0)
+
+
 def touched_pairs(column_sizes, k):
     """Count pairs of an entry and a part that its column may touch: the work of a pass.
 

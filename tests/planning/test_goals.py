@@ -70,7 +70,7 @@ def test_of_a_plan(tmp_path):
     assert taken["seconds"]["epoch"] == min(row["seconds"]["epoch"] for row in rows)
     assert taken["seconds"]["epoch"] <= other["seconds"]["epoch"]
     lines = table(report).splitlines()
-    assert lines[2] == f"6ranks: {goal['text']}"
+    assert lines[3] == f"6ranks: {goal['text']}"
     assert [line for line in lines if line.endswith("6ranks")]
     most = forecast(tmp_path / "g.h5", Options((2, 3), goal=Goal.parse("6ranks")))
     assert {row["ranks"] for row in most["rows"]} == {2, 3}  # -k goes before

@@ -159,10 +159,13 @@ def test_defaults(made, tmp_path):
     cases = {(row["strategy"], row["parts"], row["ranks"]) for row in report["rows"]
              if "+" not in row["strategy"]}  # mixtures depend on the seconds
     ranks = [2, 4, 8, 16, 32, 64, 128]
+    own = {k for *_, parts, k in cases if parts == "cover"}  # for which a run makes parts
+    assert own and own < {*ranks}
     assert cases == {
         ("p2p", "whole", 1),
         *((name, parts, k) for k in ranks for parts in ("random", "block")
           for name in ("p2p", "cover")),
+        *((name, "cover", k) for k in own for name in ("p2p", "cover", "vertex-cut")),
         *((name, "stored", k) for k in ranks for name in STRATEGIES if name not in NEEDY)}
     parts = write(tmp_path / "parts.h5", make(directed=True), 4, method="random")
     cases = {(row["strategy"], row["parts"]) for row in forecast(parts, Options((4,)))["rows"]}
@@ -206,12 +209,13 @@ def test_json(made):
     asked = "-k", "1,6", "--widths", "13,7,7,5", "--memory", "1G", "--json"
     report = json.loads(succeed("plan", made, *asked))
     assert set(report) == {"graph", "step", "settings", "rows_per_level", "machine",
-                           "memory_limit_bytes", "rows", "choice", "goal", "notes"}
+                           "memory_limit_bytes", "rows", "choice", "goal", "training", "notes"}
     assert (report["graph"]["num_nodes"], report["graph"]["parts"]) == (203, None)
     assert report["machine"]["latency_s"] == Machine().latency_s
     for row in report["rows"]:
         assert set(row) == {"strategy", "parts", "ranks", "grid", "counted", "first_batches",
-                            "fits", "rows_moved", "bytes", "messages", "memory", "seconds"}
+                            "fits", "rows_moved", "bytes", "messages", "memory", "seconds",
+                            "train"}
         assert np.prod(row["grid"]) == row["ranks"]
         for counts in (row["bytes"], row["messages"]):
             kinds = {"aggregation", "dense", "weights"}
@@ -232,12 +236,40 @@ def test_choice_weighs_time_against_ranks(made):
     choice = report["choice"]
     assert choice["ranks"] == 8 and report["rows"][choice["index"]]["ranks"] == 8
     assert choice["text"].startswith(f"8 ranks, {choice['strategy']}")
-    lines = table(report).splitlines()
+    lines = table(report, every=True).splitlines()
     assert lines[1] == f"choice: {choice['text']}"
-    pointed = [line for line in lines if line.endswith("  <- choice")]
-    assert pointed == [lines[-len(report["rows"]) + choice["index"]]]
-    assert sum(line.startswith("p2p ") for line in lines) == 5
+    pointed, = [line.split() for line in lines if line.endswith("choice")]
+    assert pointed[:3] == [choice["strategy"], choice["parts"], "8"]
+    assert sum(line.startswith("p2p ") for line in lines) == 7
     assert "network assumed" in table(report)
+
+
+def test_rows_of_runs_come_first_and_twelve_are_printed(made):
+    """Runs make these partitions, and take these strategies, as their dry runs say."""
+    report = forecast(made, Options((1, 2, 4, 8), config=Config(epochs=1000)))
+    lines = table(report).splitlines()
+    assert f"12 of {len(report['rows'])} cases; --all prints all of them" in lines
+    rows = [line.split() for line in lines[lines.index("") + 2:]]
+    assert len(rows) == 12 and [row[2] for row in rows[:4]] == ["1", "2", "4", "8"]
+    assert any(row[-1] == "choice" for row in rows)
+    assert len(table(report, every=True).splitlines()) == len(lines) - 13 + len(report["rows"])
+    for row in rows[1:4]:
+        assert row[-2:] == ["hpgcn", "train"] or "hpgcn train, choice" in " ".join(row)
+        dry = json.loads(succeed("train", made, "--ranks", row[2], "--epochs", 1000, "--dry-run",
+                                 "--json"))
+        assert dry["strategy"] == row[0]
+
+    training = report["training"]
+    seconds = report["rows"][report["choice"]["index"]]["seconds"]["epoch"]
+    assert training["hours"] == pytest.approx(1000 * seconds / 3600)
+    assert training["node_hours"] == training["hours"] * training["nodes"]
+
+
+def test_partitions_that_take_long_are_left_to_runs(made, monkeypatch):
+    monkeypatch.setattr("hpgcn.planning.answers.run_rows.PATIENCE", 0.0)
+    report = forecast(made, Options((1, 2)))
+    assert {row["parts"] for row in report["rows"]} == {"whole", "random", "block", "stored"}
+    assert [row["ranks"] for row in report["rows"] if row["train"]] == [1]
 
 
 def test_cases_that_cannot_be_chosen_have_lower_bounds(made, monkeypatch):
@@ -376,13 +408,15 @@ def test_a_run_knows_no_other_machine(tmp_path):
             in report["notes"][-1])
 
 
-def test_a_plan_says_that_a_run_partitions_first(made):
+def test_a_plan_says_that_a_run_partitions_first(made, monkeypatch):
     def notes(ranks, *methods):
         report = forecast(made, Options(ranks, methods=methods or None))
         return [note for note in report["notes"] if note.startswith("`hpgcn train` on several")]
 
+    assert not notes((1,)) and not notes((2,), "cover") and not notes((1, 2))
+    assert "plan with --method cover" in notes((2,), "block")[0]
+    monkeypatch.setattr("hpgcn.planning.answers.run_rows.PATIENCE", 0.0)
     assert "by cover first" in notes((1, 2))[0] and "plan with --method cover" in notes((2,))[0]
-    assert not notes((1,)) and not notes((2,), "cover")
 
 
 @pytest.mark.parametrize("given, said", [

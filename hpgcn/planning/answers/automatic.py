@@ -65,7 +65,8 @@ def partitions_first(inputs, rows, methods):
     [].
     """
     counted = inputs.part_counts or METHOD in (methods or ())
-    if counted or all(entry["ranks"] == 1 for entry in rows):
+    ranks = {entry["ranks"] for entry in rows} - {1}
+    if counted or ranks <= inputs.prepared.keys():
         return []
     return [f"`hpgcn train` on several ranks partitions by {METHOD} first, and then uses {RULE}: "
             f"plan with --method {METHOD}"]
@@ -84,8 +85,9 @@ def difference(inputs, rows, choice, choose, options):
         return first
 
     # compare strategies on the parts that a run would have
+    method = inputs.prepared[ranks].method if ranks in inputs.prepared else METHOD
     parts = rows if inputs.part_counts else [
-        entry for entry in rows if entry["parts"] in (METHOD, "stored")]
+        entry for entry in rows if entry["parts"] in (method, "stored")]
     same = [entry for entry in parts if entry["ranks"] == ranks]
     if ranks == 1 or BY_ROWS.name not in {entry["strategy"] for entry in same}:
         return []

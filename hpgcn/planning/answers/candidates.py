@@ -39,6 +39,12 @@ class Candidate:
         return self.ranks, self.parts
 
 
+def default_ranks(inputs):
+    """Return the numbers of ranks to compare: the parts of the file, else powers of two."""
+    powers = tuple(2**e for e in range(min(inputs.header.num_nodes, MOST_RANKS).bit_length()))
+    return tuple(sorted(inputs.part_counts)) or powers
+
+
 def candidates(inputs, ranks=None, methods=None):
     """Return the Candidates to compare, those with fewest ranks first; parameters as in
     Options.
@@ -53,9 +59,7 @@ def candidates(inputs, ranks=None, methods=None):
     if part_counts and methods:
         raise UsageError(f"{inputs.name}: already partitioned; use --method with the graph that is "
                          "not partitioned")
-    if ranks is None:
-        powers = tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
-        ranks = tuple(sorted(part_counts)) or powers
+    ranks = default_ranks(inputs) if ranks is None else ranks
     if max(ranks) > n:
         raise DataError(f"{inputs.name}: {max(ranks)} ranks for {n} vertices, expected 1..{n}")
 
@@ -63,7 +67,8 @@ def candidates(inputs, ranks=None, methods=None):
     shapes = grid_shapes(inputs.strategy_options, ranks)
     listed = []
     for k in ranks:
-        parts = ("whole",) if k == 1 else methods or QUICK
+        own = [inputs.prepared[k].method] if k in inputs.prepared else []
+        parts = ("whole",) if k == 1 else methods or tuple(dict.fromkeys((*own, *QUICK)))
         if part_counts:
             parts = (inputs.method or "given",) if k in part_counts else ()
         needy = [strategy for strategy in STRATEGIES.values() if strategy.requires_partition]

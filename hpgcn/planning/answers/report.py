@@ -18,11 +18,13 @@ from hpgcn.planning.answers.candidates import (
     candidates,
     count_candidate,
     count_fastest,
+    default_ranks,
     grid_owner,
 )
 from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
 from hpgcn.planning.answers.node_report import node_notes, tier_cells, tiers_of
 from hpgcn.planning.answers.open_cases import best_case, could_be_chosen, next_place
+from hpgcn.planning.answers.run_rows import prepare, shown, taken_by_runs
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
@@ -50,10 +52,15 @@ def forecast(path, options, *, progress=False):
 
     # count each case, and choose one
     inputs = PlanInput(path, config, options.widths)
+    if not (inputs.part_counts or options.methods):
+        inputs.prepared = prepare(inputs, options.ranks or default_ranks(inputs))
     rows = compare(inputs, options, progress)
     if not any(entry["fits"] for entry in rows):
         _refuse(inputs, rows, options)
     choice = choose(rows)
+    taken = taken_by_runs(inputs, rows, choose).values()
+    for place, entry in enumerate(rows):
+        entry["train"] = place in taken
 
     return {
         "graph": inputs.describe(path), "step": step_of(inputs),
@@ -63,6 +70,7 @@ def forecast(path, options, *, progress=False):
         "machine": machine_of(options),
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choice,
         "goal": options.goal and options.goal.answer(rows, named),
+        "training": training_of(rows[choice["index"]], options),
         "notes": [*inputs.notes, *left_out(inputs, rows, options), *notes(options, rows),
                   *difference(inputs, rows, choice, choose, options)]}
 
@@ -90,8 +98,9 @@ def compare(inputs, options, progress=False, each_ranks=False):
             known = {}
             for candidate in group:
                 _show(cases, candidate, begin)
+                runs = place[0] in inputs.prepared and not inputs.is_large
                 footprint = count_fastest(inputs, candidate, options.machine,
-                                          floor=not options.goal)
+                                          floor=not (options.goal or runs))
                 rows[candidate] = row(candidate, footprint, options)
                 if STRATEGIES[candidate.strategy].requires_partition:
                     known[candidate] = footprint
@@ -288,9 +297,22 @@ def notes(options, rows):
     return found
 
 
-def table(report):
-    """Return the forecast as text: the choice, notes, then one row per case. No line
-    feed at the end.
+def training_of(entry, options):
+    """Return epochs, hours and node-hours of a training in the case of a row, a dict.
+
+    Without nodes in the machine each rank is on a node of its own.
+    """
+    epochs = options.config.epochs
+    hours = epochs * epoch_seconds(entry) / 3600
+    nodes = entry.get("nodes", entry["ranks"])
+    return {"epochs": epochs, "hours": hours, "nodes": nodes, "node_hours": hours * nodes}
+
+
+def table(report, *, every=False):
+    """Return the forecast as text: the choice, notes, then a row per case.
+
+    Rows of `hpgcn train` come first. Unless `every` row is asked for, others are left out.
+    No line feed at the end.
     """
     if "batch" in report:
         return batch_report.table(report)
@@ -309,6 +331,10 @@ def table(report):
     choice = report["choice"]
     goal = report["goal"]
     lines = [title, "choice: " + choice["text"]]
+    training = report["training"]
+    lines.append(f"training: {training['epochs']:,} epochs of the choice take "
+                 f"{training['hours']:.2g} h, {training['node_hours']:.2g} node-hours on "
+                 f"{training['nodes']:,} node{'s' * (training['nodes'] > 1)}")
     if goal:
         lines.append(f"{goal['asked']}: {goal['text']}")
     lines += report["notes"]
@@ -322,7 +348,8 @@ def table(report):
     tiers = any("bytes_between_nodes" in entry for entry in report["rows"])
     if tiers:
         cases[0] += ("MB between", "s between", "MB within", "s within")
-    for entry in report["rows"]:
+    places = shown(report, every)
+    for entry in (report["rows"][place] for place in places):
         seconds = entry["seconds"]
         cases.append((
             entry["strategy"], entry["parts"], str(entry["ranks"]),
@@ -335,12 +362,16 @@ def table(report):
             *(tier_cells(entry) if tiers else ())))
 
     # mark the cases with lower bounds, and those that are recommended
-    marks = {1 + index: "at least" for index, entry in enumerate(report["rows"])
-             if not entry["counted"]}
-    marks[1 + choice["index"]] = "<- choice"
-    if goal:
-        row = 1 + goal["index"]
-        marks[row] = f"{marks[row]}, {goal['asked']}" if row in marks else f"<- {goal['asked']}"
+    marks = {}
+    for line, place in enumerate(places, 1):
+        entry = report["rows"][place]
+        names = [name for name, applies in (
+            ("hpgcn train", entry["train"]), ("choice", place == choice["index"]),
+            (goal and goal["asked"], goal and place == goal["index"])) if applies]
+        if names or not entry["counted"]:
+            marks[line] = f"<- {', '.join(names)}" if names else "at least"
+    if len(places) < len(report["rows"]):
+        lines.append(f"{len(places)} of {len(report['rows'])} cases; --all prints all of them")
     return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks, keys=3)])
 
 

@@ -31,6 +31,7 @@ from hpgcn.parallel.pattern import (
 from hpgcn.parallel.pattern_counts import with_loops
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
+from hpgcn.partition.effort import column_sizes
 from hpgcn.partition.rows.row_methods import QUICK, quick_parts
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.planning.seconds.kernel_rates import Locality
@@ -104,7 +105,8 @@ class PlanInput:
     and the numbers that nested parts merge to. `edge_parts` is true if entries have
     parts of their own. `notes` say which widths were assumed. Errors as
     `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices. Inputs of
-    one source share the partitions that they make in the dict `partitions`.
+    one source share the partitions that they make in the dict `partitions`. `prepared` has
+    the method and effort of runs by number of ranks, if they are to be compared.
     """
 
     def __init__(self, source, config=None, widths=None, partitions=None):
@@ -146,6 +148,7 @@ class PlanInput:
         self.ordered = ordered.with_holders(self.graph, edge_parts)
 
         # results that are computed once and kept
+        self.prepared = {}
         self.steps = Steps()
         self.locality = Locality(matrix)
         self._partitions = {} if partitions is None else partitions
@@ -174,6 +177,7 @@ class PlanInput:
         self.part_counts = (made.k, *made.merges) if made else ()
         edge_parts = source.edge_part(0, self.header.num_nodes)
         self.graph = source.pattern()
+        self.sizes = column_sizes(source)
         feature_pointers = source.feature_pointers()
         return source.split_masks(split), feature_pointers, edge_parts
 
@@ -186,7 +190,9 @@ class PlanInput:
         if (method, k) not in self._partitions:
             quick = method not in NONZERO_METHODS or self.header.num_edges <= REFINED
             original = self.graph if self.offsets is not None else self.graph.in_original_order()
-            made = make_partition(original, k, method=method, refine=quick)
+            run = self.prepared.get(k)
+            work = {"effort": run.effort} if run and run.method == method else {"refine": quick}
+            made = make_partition(original, k, method=method, **work)
             if original is not self.graph:
                 made = _of_rows(made, original, self.graph.vertex)
             self._partitions[method, k] = made

@@ -12,17 +12,17 @@ import numpy as np
 
 from hpgcn.errors import HpgcnError
 from hpgcn.model import ModelOptions
-from hpgcn.partition.effort import DEFAULT, EFFORTS, FAST
+from hpgcn.partition.effort import DEFAULT, EFFORTS, FAST, column_sizes
 from hpgcn.partition.method_table import WITHOUT_EFFORT
 from hpgcn.partition.partition_memory import check_memory, needed_memory, window_bytes
 from hpgcn.partition.rows.row_methods import STREAMED
 from hpgcn.planning.answers.automatic import METHOD
+from hpgcn.planning.answers.preparation import Preparation, choose_preparation
 from hpgcn.runtime.files import changed
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.runtime.temporary import temporary_file
 from hpgcn.training.runs.run_directory import PARTITIONS
-from hpgcn.training.setup.preparation import Preparation, choose_preparation
 
 log = logging.getLogger("hpgcn")
 SEED = 0
@@ -45,8 +45,8 @@ def partitioned(source, comm, method, out="", config=None, held=None):
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
             chosen = config and choose_preparation(
-                source, method, comm.size, epochs=config.epochs, effort=config.effort,
-                model=config.select(ModelOptions))
+                source.header, column_sizes(source), method, comm.size, epochs=config.epochs,
+                effort=config.effort, model=config.select(ModelOptions))
             memory = size(config.memory) if config and config.scratch else None
             kept = kept_partition(source, comm.size, method, out, also=METHOD, chosen=chosen,
                                   memory=memory, held=held)

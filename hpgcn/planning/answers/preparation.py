@@ -34,7 +34,7 @@ def epoch_seconds(nonzeros, rows, widths, ranks):
     return (ENTRY * sparse + MULTIPLY_ADD * dense) / ranks
 
 
-def choose_preparation(source, method, ranks, *, epochs, effort, model):
+def choose_preparation(header, sizes, method, ranks, *, epochs, effort, model):
     """Return the Preparation of a run on an unpartitioned source, by the number of its
     epochs.
 
@@ -42,7 +42,9 @@ def choose_preparation(source, method, ranks, *, epochs, effort, model):
 
     Parameters
     ----------
-    source : hpgcn.graphs.graph_source.GraphSource
+    header : hpgcn.graphs.graph.Header
+    sizes : (n,) numbers
+        As from `partition.effort.column_sizes`.
     method : str
         Method of the strategy. It is kept, unless no effort pays: then parts are blocks
         of rows, which take no time and compile no kernels.
@@ -57,9 +59,6 @@ def choose_preparation(source, method, ranks, *, epochs, effort, model):
         return Preparation(method, effort, setting("effort", effort))
 
     # seconds of the training
-    header = source.header
-    degrees = source.degrees()
-    sizes = degrees["column"] + (degrees["loop"] == 0)
     widths = find_widths(model, find_model(model), max(1, header.num_features),
                          max(1, header.num_classes))
     training = epochs * epoch_seconds(int(np.sum(sizes)), header.num_nodes, widths, ranks)
