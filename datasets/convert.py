@@ -16,16 +16,10 @@ from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.random_contents import RandomContents
 from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
 from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
-from hpgcn.datasets.split import (
-    all_labelled,
-    describe_split,
-    drawn_splits,
-    parse_split,
-    planetoid_split,
-)
+from hpgcn.datasets.split import check_count, make_split, parse_split
 from hpgcn.datasets.tables.join import TablePaths, close_gaps, join
 from hpgcn.datasets.tables.table_files import TableOptions
-from hpgcn.errors import DataError, DataWarning, InputNotFoundError, UsageError, setting
+from hpgcn.errors import DataError, DataWarning, InputNotFoundError, UsageError
 from hpgcn.graphs.adjacency import (
     LOST,
     check_duplicates,
@@ -35,7 +29,7 @@ from hpgcn.graphs.adjacency import (
 from hpgcn.graphs.edge_weights import rounded_note
 from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.labels import read_text_labels
-from hpgcn.graphs.validation import ALL, MAX_SPLITS, SPLIT, check_labels
+from hpgcn.graphs.validation import SPLIT
 from hpgcn.graphs.vertex_order import (
     AUTO,
     check_order,
@@ -96,15 +90,17 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
          columns=None, base=None, header=None, weights=None, num_nodes=None, bipartite=False,
          compact=False, duplicates=None, largest_component=False, num_splits=1, ids=None,
-         id_column=None, label_column=None, feature_columns=None):
+         id_column=None, label_column=None, feature_columns=None, add_vertices=False,
+         classes=False):
     """Read a graph from a file, or a built-in graph (digits or karate); return the
     Graph and notes for the user.
 
     Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`,
     (n,) or (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. They
     are tables, joined by a column of ids, or arrays; `ids` is a file of the id of each
-    row of those without ids. `id_column`, `label_column`, `feature_columns` (names or
-    patterns) and `header` say what the columns of tables are. Features of a name in
+    row of those without ids; with `add_vertices` they may have rows of further vertices.
+    `id_column`, `label_column`, `feature_columns` (names or patterns) and `header` say
+    what the columns of tables are, `classes` that numbers are. Features of a name in
     MADE are made of the adjacency. Features "random:N:SEED" are N columns of noise,
     labels "random:N:SEED" N random classes (hpgcn.datasets.random_contents).
 
@@ -129,7 +125,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     lazy = scratch is not None  # random features are drawn when the file is written
     wanted = None if split is None else parse_split(split)
     of_file = wanted is not None and wanted[0] == "table"
-    _check_count(num_splits, wanted)
+    check_count(num_splits, wanted)
     cached = memory is None
     memory = memory_budget() if cached else memory
     asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
@@ -149,7 +145,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout, cached)
     notes = raw.notes
     drawn.clear(raw)
-    options = TableOptions(id_column, label_column, feature_columns, header, None, memory, cached)
+    options = TableOptions(id_column, label_column, feature_columns, header, None, memory,
+                           add_vertices, classes, cached)
     with warnings_as(notes, where):
         if labels is None and raw.labels is not None and raw.class_names is None:
             raw.labels, raw.class_names = read_text_labels(raw.labels, where)
@@ -170,7 +167,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     if raw.row_normalize if row_normalize is None else row_normalize:
         raw.features = normalize_rows(raw.features, where)
     need(len(SPLIT) * num_splits * raw.num_nodes, memory, f"{where}: {num_splits} splits")
-    masks, split = _split(raw, ("file",) if of_file else wanted, num_splits, where)
+    masks, split = make_split(raw, ("file",) if of_file else wanted, num_splits, where)
 
     # assemble
     with warnings_as(notes, where):
@@ -304,40 +301,6 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
     none = np.empty(0, np.int64)
     raw = stream.raw(entries.numbering, none, none, None)
     return raw, name, str(file), digest.hexdigest(), entries
-
-
-def _check_count(count, wanted):
-    """Raise UsageError if `count` splits cannot be drawn: out of range, not random, or
-    seeds beyond 2^63.
-    """
-    if not isinstance(count, int) or not 1 <= count <= MAX_SPLITS:
-        raise UsageError(f"{setting('num_splits', count)}: expected 1 to {MAX_SPLITS}")
-    if count > 1 and (wanted is None or len(wanted) < 3):
-        raise UsageError(f"{setting('num_splits', count)}: needs {setting('split')} random or "
-                         "per-class, which can be drawn several times")
-    if count > 1 and wanted[2] + count > 2**63:
-        raise UsageError(f"{setting('num_splits', count)}: the seed of the last split would exceed "
-                         "2^63")
-
-
-def _split(raw, wanted, num_splits, where):
-    """Return the masks of the requested split, or else of the input's own, and a
-    description of the split.
-    """
-    if wanted is None or wanted == ("file",):
-        if wanted and raw.masks is None:
-            raise DataError(f"{where}: no split in the input: give --split planetoid, --split "
-                            "random:60/20/20 or --split per-class:20/30")
-        return raw.masks, raw.split
-    if wanted == ("planetoid",) and raw.masks is not None and raw.split == "planetoid":
-        return raw.masks, raw.split
-    labels, _ = check_labels(raw.labels, raw.num_nodes, where)
-    if wanted == (ALL,):
-        return all_labelled(labels, where), ALL
-    if wanted == ("planetoid",):
-        return planetoid_split(labels, where), "planetoid"
-    masks = drawn_splits(labels, wanted, num_splits, where)
-    return masks, describe_split(*wanted, num_splits)
 
 
 def _refuse_layout(layout, fmt):

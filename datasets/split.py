@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 
-from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.validation import ALL, SPLIT
+from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.graphs.validation import ALL, MAX_SPLITS, SPLIT, check_labels
 
 PER_CLASS = 20
 NUM_VAL = 500
@@ -71,6 +71,40 @@ def describe_split(kind, sizes=(), seed=0, count=1):
     """
     seeds = f"{seed}..{seed + count - 1}" if count > 1 else seed
     return f"{kind}:{'/'.join(f'{size:.10g}' for size in sizes)}:{seeds}" if sizes else kind
+
+
+def check_count(count, wanted):
+    """Raise UsageError if `count` splits cannot be drawn: out of range, not random, or
+    seeds beyond 2^63.
+    """
+    if not isinstance(count, int) or not 1 <= count <= MAX_SPLITS:
+        raise UsageError(f"{setting('num_splits', count)}: expected 1 to {MAX_SPLITS}")
+    if count > 1 and (wanted is None or len(wanted) < 3):
+        raise UsageError(f"{setting('num_splits', count)}: needs {setting('split')} random or "
+                         "per-class, which can be drawn several times")
+    if count > 1 and wanted[2] + count > 2**63:
+        raise UsageError(f"{setting('num_splits', count)}: the seed of the last split would exceed "
+                         "2^63")
+
+
+def make_split(raw, wanted, num_splits, where):
+    """Return the masks of the requested split, or else of the input's own, and a
+    description of the split.
+    """
+    if wanted is None or wanted == ("file",):
+        if wanted and raw.masks is None:
+            raise DataError(f"{where}: no split in the input: give --split planetoid, --split "
+                            "random:60/20/20 or --split per-class:20/30")
+        return raw.masks, raw.split
+    if wanted == ("planetoid",) and raw.masks is not None and raw.split == "planetoid":
+        return raw.masks, raw.split
+    labels, _ = check_labels(raw.labels, raw.num_nodes, where)
+    if wanted == (ALL,):
+        return all_labelled(labels, where), ALL
+    if wanted == ("planetoid",):
+        return planetoid_split(labels, where), "planetoid"
+    masks = drawn_splits(labels, wanted, num_splits, where)
+    return masks, describe_split(*wanted, num_splits)
 
 
 def drawn_splits(labels, wanted, count, where):

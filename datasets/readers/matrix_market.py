@@ -1,13 +1,20 @@
-"""Reader of MatrixMarket coordinate files: real, integer or pattern; general, symmetric
-or skew-symmetric.
+"""Reader of MatrixMarket files: real, integer or pattern; general, symmetric or
+skew-symmetric.
+
+A graph is a square coordinate matrix. Features and labels may have any shape, and may
+be dense (array).
 """
+from typing import NamedTuple
+
 import numpy as np
+import scipy.sparse as sp
 
 from hpgcn.datasets.edges.parse import U, V, W
 from hpgcn.datasets.edges.text import Grammar, Table, words
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import check_range
 
 FIELDS = {  # whether values are integers; None: no values
     "real": False, "double": False, "integer": True, "unsigned-integer": True, "pattern": None}
@@ -21,6 +28,39 @@ def read(source, memory):
     The banner may be missing. Then the first line has the numbers of rows, columns and
     entries, and the matrix is general.
     """
+    found = _entries(source, memory)
+    return Raw(found.shape[0], found.rows, found.columns, found.values, base=1,
+               undirected=found.sign == 1, notes=found.notes)
+
+
+def is_matrix_market(source):
+    """Return whether a file is in MatrixMarket format, by its name or its banner."""
+    return source.suffix == ".mtx" or source.head()[:14].lower() == b"%%matrixmarket"
+
+
+def read_matrix(source, memory):
+    """Read a matrix of any shape; return it, dense or scipy.sparse.csr_array, and notes."""
+    with source.open() as stream:
+        banner = words((Table(stream, source).readline() or b"").lower())
+    if banner[2:3] == [b"array"]:
+        return _dense(source, memory), []
+    found = _entries(source, memory, square=False)
+    values = np.ones(found.rows.size, np.float32) if found.values is None else found.values
+    return sp.csr_array((values, (found.rows, found.columns)), shape=found.shape), found.notes
+
+
+class MarketEntries(NamedTuple):
+    """The entries of a coordinate matrix; `sign` is that of mirrored ones, 0 if none are."""
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray | None
+    sign: int
+    notes: list[str]
+
+
+def _entries(source, memory, square=True):
     notes = []
     with source.open() as stream:
         # the banner, or its absence, says how entries are read
@@ -28,9 +68,11 @@ def read(source, memory):
         line = table.readline() or b""
         bare = _is_sizes(words(line))
         integral, sign = (None, 0) if bare else _banner(line, source)
-        n, nnz = _sizes(table, line if bare else b"%")
+        n, m, nnz = _sizes(table, line if bare else b"%", "entries")
         header = table.line
         where = f"{source}: line {header}"
+        if (square or sign) and n != m:
+            raise DataError(f"{where}: {n} rows and {m} columns, expected a square matrix")
 
         # refuse impossible sizes before memory is allocated
         if nnz > source.text_room - stream.tell():
@@ -38,6 +80,7 @@ def read(source, memory):
                             "bytes can hold")
         if bare:
             integral = _fields(table)
+        if bare and square:
             notes.append("no banner: read as a general matrix; use --symmetrize to read both "
                          "directions")
 
@@ -45,7 +88,7 @@ def read(source, memory):
         roles = (U, V) if integral is None else (U, V, W)
         size = 64 * n + 16 * len(roles) * nnz * (2 if sign else 1)
         need(size, memory, f"{where}: {n} rows and {nnz} entries")
-        grammar = Grammar(roles, low=1, high=n, names=("row", "column", "value"),
+        grammar = Grammar(roles, low=1, high=max(n, m), names=("row", "column", "value"),
                           integral=bool(integral), comments=False)
         rows, columns, values = table.columns(grammar, memory)
 
@@ -60,13 +103,43 @@ def read(source, memory):
     # count from 0; a symmetric file lists one triangle
     rows -= 1
     columns -= 1
+    if n != m:
+        check_range(rows, n, f"{source}: row numbers less 1")
+        check_range(columns, m, f"{source}: column numbers less 1")
     if sign:
         rows, columns, values = _mirrored(rows, columns, values, sign, source)
-    return Raw(n, rows, columns, values, base=1, undirected=sign == 1, notes=notes)
+    return MarketEntries((n, m), rows, columns, values, sign, notes)
 
 
-def _is_sizes(fields):
-    return len(fields) == 3 and all(size.isdigit() and len(size) <= 19 for size in fields)
+def _dense(source, memory):
+    """Return a matrix of the format array, (n, m) float64: values column by column."""
+    with source.open() as stream:
+        table = Table(stream, source)
+        integral, sign = _banner(table.readline(), source, "array")
+        n, m = _sizes(table, b"%", "columns")
+        where = f"{source}: line {table.line}"
+        need(24 * n * m, memory, f"{where}: {n} x {m} numbers")
+        if sign and n != m:
+            raise DataError(f"{where}: {n} rows and {m} columns, expected a square matrix")
+        grammar = Grammar((W,), names=("", "", "value"), integral=bool(integral), comments=False)
+        values = table.columns(grammar, memory)[2]
+
+    # of a symmetric matrix the file has one triangle
+    chosen = np.ones((m, n), bool)  # transposed: its rows are the columns of the file
+    if sign:
+        chosen = np.triu(chosen, int(sign < 0))
+    if values.size != np.count_nonzero(chosen):
+        raise DataError(f"{source}: {values.size} values, expected {np.count_nonzero(chosen)} for "
+                        f"{n} rows and {m} columns")
+    matrix = np.zeros((m, n))
+    matrix[chosen] = values
+    if sign:
+        matrix += sign * np.tril(matrix.T, -1)
+    return np.ascontiguousarray(matrix.T)
+
+
+def _is_sizes(fields, count=3):
+    return len(fields) == count and all(size.isdigit() and len(size) <= 19 for size in fields)
 
 
 def _fields(table):
@@ -82,7 +155,7 @@ def _fields(table):
     return False if ahead and len(words(ahead[-1])) > 2 else None
 
 
-def _banner(line, source):
+def _banner(line, source, layout="coordinate"):
     """Return whether values are integers (None: no values), and the sign of mirrored
     entries (0: none).
     """
@@ -93,33 +166,33 @@ def _banner(line, source):
         raise DataError(f"{where}: no %%MatrixMarket banner")
     if len(banner) != 5 or banner[1] != "matrix":
         raise DataError(f"{where}: banner {' '.join(banner)[:80]!r}, expected '%%MatrixMarket "
-                        "matrix coordinate FIELD SYMMETRY'")
+                        f"matrix {layout} FIELD SYMMETRY'")
 
-    for word, known in zip(banner[2:], (("coordinate",), FIELDS, SYMMETRIES)):
+    for word, known in zip(banner[2:], ((layout,), FIELDS, SYMMETRIES)):
         if word not in known:
             raise DataError(f"{where}: {word[:40]!r} in the banner, expected {' or '.join(known)}")
 
     field, symmetry = banner[3:]
-    if field == "pattern" and symmetry == "skew-symmetric":
-        raise DataError(f"{where}: a skew-symmetric matrix needs values, not pattern")
+    if field == "pattern" and (symmetry == "skew-symmetric" or layout == "array"):
+        kind = "dense" if layout == "array" else symmetry
+        raise DataError(f"{where}: a {kind} matrix needs values, not pattern")
     return FIELDS[field], SYMMETRIES[symmetry]
 
 
-def _sizes(table, line):
-    """Return the number of rows and the number of entries, read from `line` or the
-    first line after comments.
+def _sizes(table, line, last):
+    """Return the numbers of rows, columns and, if it is the `last`, of entries.
+
+    They are read from `line` or the first line after comments.
     """
     while line is not None and (not words(line) or line.startswith(b"%")):
         line = table.readline()
     where = f"{table.where}: line {table.line}"
     sizes = words(line or b"")
-    if not _is_sizes(sizes):
+    if not _is_sizes(sizes, 3 if last == "entries" else 2):
         text = "the end of the file" if line is None else repr(line[:60].decode("latin1"))
-        raise DataError(f"{where}: {text}, expected the numbers of rows, columns and entries")
-    n, num_columns, nnz = map(int, sizes)
-    if n != num_columns:
-        raise DataError(f"{where}: {n} rows and {num_columns} columns, expected a square matrix")
-    return n, nnz
+        between = ", columns" if last == "entries" else ""
+        raise DataError(f"{where}: {text}, expected the numbers of rows{between} and {last}")
+    return tuple(map(int, sizes))
 
 
 def _line_of_entry(source, number, header):

@@ -125,8 +125,10 @@ class DataTable:
     columns : list of TextColumn and NumberColumn
     num_rows : int
     names_known : bool
-        Whether the file names its columns; False for text whose first row is not yet
+        Whether the columns have their names; False for text whose first row is not yet
         known to be a header.
+    named : bool
+        Whether the file has these names; else they are numbers from 1.
     first : list of str
         Cells of that first row.
     lines : array of int, (num_rows,), or None
@@ -137,24 +139,27 @@ class DataTable:
     columns: list
     num_rows: int
     names_known: bool = True
+    named: bool = True
     first: list[str] = field(default_factory=list)
     lines: object = None
     notes: list[str] = field(default_factory=list)
     first_line: int = 1
+    declared_rows: int | None = None  # by the first row, if it may be a line of sizes
 
     def place(self, row):
         """Return the name of a row for errors, such as "row 3" or "line 5"."""
         return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
 
-    def name_columns(self, header):
+    def name_columns(self, header, *, keep=True):
         """Use the first row as the names of the columns if `header` is true, else as a
-        row of data.
+        row of data, or not at all without `keep`.
         """
+        self.named = header
         for k, (column, cell) in enumerate(zip(self.columns, self.first)):
             column.name = cell.strip() if header else str(k + 1)
-            if not header:
+            if keep and not header:
                 column.prepend(cell)
-        if not header:
+        if keep and not header:
             self.num_rows += 1
             self.lines.insert(0, self.first_line)
         self.names_known = True

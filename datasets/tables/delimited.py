@@ -15,6 +15,7 @@ ROWS = 4096  # rows of a block
 SAMPLE = 20  # rows that decide the separator
 SEPARATORS = "\t;|,"  # in the order in which they are tried
 STATED = re.compile(r'"?sep=(.)"?')  # a first line that Excel takes for the separator
+SIZES = re.compile(r"(\d{1,18})(?:[ \t]*[ \t,;|][ \t]*(\d{1,9}))?", re.ASCII)
 CELL = re.compile(r"[^\t;|,]*")
 ROW_BYTES = 64  # bytes of memory of a row, besides three times its text
 
@@ -35,9 +36,10 @@ def read_delimited(source, memory, names=(), *, of_names=False):
         sample = sample[stated is not None:]
         if not sample:
             raise DataError(f"{source}: no rows, expected a table")
+        sized_line = sample[0][0]
         texts = [text for _, text in sample if text.strip()]
-        size = None if stated else _size_of_embedding(texts)
-        if size:
+        size, is_row = (None, True) if stated else _size_line(texts)
+        if not is_row:
             sample, texts = sample[1:], texts[1:]
         whole = of_names and 2 * sum(text.strip() in names for text in texts) > len(texts)
         separator = None if whole else _separator(texts)
@@ -67,12 +69,14 @@ def read_delimited(source, memory, names=(), *, of_names=False):
         # leave out a column that only trailing separators make
         if widened and not any(table.columns[-1].texts()):  # a separator ends each row
             del table.columns[-1], table.first[0]
-        if size:
+        table.declared_rows = size
+        if not is_row:
             table.name_columns(header=False)
             if table.num_rows != size:
-                raise DataError(f"{source}: line 1 declares {size} rows, but the file has "
-                                f"{table.num_rows}")
-            table.notes.append(f"{source}: line 1 is read as the numbers of rows and columns")
+                raise DataError(f"{source}: line {sized_line} declares {size} rows, but the file "
+                                f"has {table.num_rows}")
+            table.notes.append(f"{source}: line {sized_line} is read as the numbers of rows and "
+                               "columns")
 
     # a comment above the rows may have the names of columns
     if reader.comments:
@@ -175,14 +179,27 @@ def _separator(texts):
         and widths[0] >= widths[-1] - 1 else None
 
 
-def _size_of_embedding(texts):
-    """Return the number of rows if the first line is word2vec's `rows columns`; None
-    otherwise.
+def _size_line(texts):
+    """Return the number of rows in a first line `rows` or `rows columns`, or None; and
+    whether that line may be a row.
+
+    word2vec writes such a line; its columns do not count the ids.
     """
-    counts = re.fullmatch(r"(\d{1,18}) (\d{1,9})", texts[0].strip(), re.ASCII) if texts else None
-    if not counts or len(texts) < 2 or counts[2] == "1":
-        return None
-    return int(counts[1]) if len(texts[1].split()) == int(counts[2]) + 1 else None
+    sizes = SIZES.fullmatch(texts[0].strip()) if texts else None
+    if not sizes or len(texts) < 2:
+        return None, True
+    separator = _separator(texts[1:])
+    width = _widths([texts[1]], separator)[0] if separator else 1
+    own = 1 + (sizes[2] is not None)
+    if separator and len(_widths([texts[0]], separator)) == 1:
+        own = _widths([texts[0].strip()], separator)[0]
+
+    rows, columns = int(sizes[1]), int(sizes[2] or 0)
+    if not columns:
+        return rows, width == 1
+    if width == columns:
+        return rows, own == width
+    return (rows, False) if width == columns + 1 > 2 else (None, True)
 
 
 def _widths(texts, separator):
@@ -203,5 +220,6 @@ def _take_comment(table, comment):
     words = re.split(r"[\s,;|]+", comment.lstrip("#% \t").strip())
     if len(words) == len(table.first) and any(map(is_known, words)):
         table.name_columns(header=False)
+        table.named = True
         for column, word in zip(table.columns, words):
             column.name = word

@@ -39,6 +39,8 @@ def join(raw, entries, paths, options, where):
     `hpgcn.datasets.convert.read`.
     """
     if not any((paths.labels, paths.features, paths.split, paths.ids)):
+        if options.add_vertices:
+            raise UsageError("--add-vertices: only with a file of --features, --labels or --split")
         return
 
     # the order of rows in files without ids
@@ -80,7 +82,8 @@ def join(raw, entries, paths, options, where):
 
     # vertices that only tables have
     _add_vertices(vertices, entries, [*files, *([order] if order else [])])
-    _add_trailing(vertices, entries, files, order)
+    if options.add_vertices and order is None:
+        _add_trailing(vertices, entries, files)
 
     # hand the rows to the vertices
     places = _places(vertices, files, order)
@@ -168,13 +171,14 @@ def _refuse_shifted(rows, vertices):
                         f"{max(high, last) - raw.base + 1} if they already mean the same vertices")
 
 
-def _add_trailing(vertices, entries, files, order):
-    """Add vertices without edges at the end if a features array without ids has more
-    rows than vertices.
+def _add_trailing(vertices, entries, files):
+    """Add vertices without edges at the end if a file without ids has more rows than
+    vertices.
     """
     raw = vertices.raw
-    rows = next((rows for rows in files if rows.keys is None and rows.kind == "features"), None)
-    if rows is None or order is not None or not vertices.is_open or raw.original_ids is not None \
+    rows = max((rows for rows in files if rows.keys is None), default=None,
+               key=lambda rows: rows.num_rows)
+    if rows is None or not vertices.is_open or raw.original_ids is not None \
             or rows.num_rows <= raw.num_nodes:
         return
     if raw.first == 1:
@@ -221,6 +225,13 @@ def _leave_out(vertices, entries, files, places):
     return True
 
 
+def vertex_range(raw):
+    """Return the names of the first and the last vertex, for rows taken by position."""
+    if raw.original_ids is None:
+        return f"{raw.base}..{raw.base + raw.num_nodes - 1}"
+    return f"0..{raw.num_nodes - 1} of the graph file"
+
+
 def _take(raw, rows, places):
     """Set the labels, masks or features of `raw` from the rows of a file; `places` are
     the rows' vertices.
@@ -238,6 +249,14 @@ def _take(raw, rows, places):
             if without := count + np.count_nonzero(blank):
                 note += f", {counted(without, 'vertex', 'vertices')} without a label"
         raw.notes.append(note)
+    elif len(places) > n:
+        raw.notes.append(f"{rows.where}: {rows.kind} have one row per id "
+                         f"{raw.base}..{raw.original_ids.max()}: only those of the {n} vertices "
+                         "are used")
+    else:
+        names = vertex_range(raw)
+        raw.notes.append(f"{rows.where}: rows of {rows.kind} are those of vertices {names}, in "
+                         "order")
 
     # a split: unlabeled vertices are in none of its parts
     if rows.kind == "split":

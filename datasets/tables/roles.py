@@ -40,7 +40,7 @@ def settle_header(table, vertices, header, count=None, asked=()):
     - `header` (--header, --no-header);
     - the number of rows, if it is to be `count`.
     """
-    if table.names_known:
+    if table.names_known or _settle_sizes(table, vertices, header, count):
         return
     is_header = _is_header(table, vertices)
 
@@ -63,6 +63,27 @@ def settle_header(table, vertices, header, count=None, asked=()):
     table.name_columns(is_header)
     if is_header and not all(map(NUMBER.fullmatch, table.first)):
         table.refuse_header_again()
+
+
+def _settle_sizes(table, vertices, header, count):
+    """Leave out a first row that gives the numbers of rows and columns below it; return
+    whether it does.
+
+    Such a row may also be one of data. The number of vertices decides, or --no-header.
+    """
+    if table.declared_rows is None or table.declared_rows != table.num_rows or header is False:
+        return False
+    where = f"{table.where}: line {table.first_line}"
+    count = vertices.num_nodes if count is None else count
+    if count == table.num_rows:
+        table.name_columns(header=False, keep=False)
+        table.notes.append(f"{where} is read as the number of rows below it (--no-header: as a "
+                           "row)")
+        return True
+    if len(table.first) > 1 and count != table.num_rows + 1:
+        raise DataError(f"{where}: {listed(table.first)} may be a row, or the numbers of rows and "
+                        "columns below it: remove the line, or give --no-header if it is a row")
+    return False
 
 
 def _is_header(table, vertices):
@@ -153,8 +174,9 @@ def find_ids(table, vertices, flag, taken=()):
 
     It is the column that `flag` (--id-column) names. Otherwise it is one with a usual
     name whose values are ids of vertices. Otherwise it is the only one whose values are
-    ids, except a column that numbers the rows. Columns in `taken` have other roles.
-    Raises DataError if several columns qualify.
+    ids, except a column that numbers the rows; one that is called a label or a split
+    must have all of them. Columns in `taken` have other roles. Raises DataError if
+    several columns qualify.
     """
     # the flag, or a table of one column, leaves no choice
     columns = table.columns
@@ -166,8 +188,9 @@ def find_ids(table, vertices, flag, taken=()):
     # candidates: usual names, then all columns without another role
     names = [plain(column.name) for column in columns]
     usual = [k for k, name in enumerate(names) if re.fullmatch(ID, name) and k not in taken]
-    others = [k for k in range(len(columns)) if k not in usual and k not in taken
-              and not re.fullmatch(f"{TARGET}|{SPLIT}|{MASK}", names[k])]
+    others = [k for k in range(len(columns)) if k not in usual and k not in taken]
+    misnamed = [k for k in others if re.fullmatch(f"{TARGET}|{SPLIT}|{MASK}", names[k])]
+    others = [k for k in others if k not in misnamed]
 
     # prefer values that are ids of vertices to numbers of rows
     fitting = [k for k in usual if vertices.fit(columns[k], table.num_rows)]
@@ -184,6 +207,10 @@ def find_ids(table, vertices, flag, taken=()):
             fitting += [k for k in (*usual, *others) if k not in counters
                         and vertices.fit(columns[k], table.num_rows, HALF)]
 
+    # an unusual name, with all ids and no other value
+    if not fitting and not usual:
+        fitting = [k for k in misnamed if vertices.fit(columns[k], table.num_rows, 1)]
+
     # without such values, a usual name will do
     if not fitting:
         fitting = usual or [k for k in others if re.fullmatch(WEAK_ID, names[k])
@@ -199,7 +226,9 @@ def find_ids(table, vertices, flag, taken=()):
         return fitting[0]
 
     # none: refuse columns that look like ids of other vertices
-    for k in others:
+    for k in (*others, *misnamed):
+        if k in misnamed and not vertices.fit(columns[k], table.num_rows, HALF):
+            continue
         if _looks_like_ids(columns[k], k, table) or vertices.fit(columns[k], table.num_rows, HALF):
             raise DataError(
                 f"{table.where}: column {table.title(k)} has a different value in each row, but "

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets import unsupported_formats
-from hpgcn.datasets.readers import numpy_files
+from hpgcn.datasets.readers import matrix_market, numpy_files
 from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.tables import roles
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn, counted
@@ -44,6 +44,8 @@ class TableOptions:
     header: bool | None = None
     count: int | None = None  # rows of a table without ids
     memory: int = 0
+    add_vertices: bool = False  # rows past the last vertex add vertices
+    classes: bool = False  # numbers are classes, whatever they look like
     cached: bool = True  # files may stay in the page cache
     used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
 
@@ -80,7 +82,7 @@ def read_labels(source, vertices, options):
 
     # files that have labels and nothing else
     if is_array(source):
-        array, notes = numpy_files.read_array(source, options.memory, "fiubSU")
+        array, notes = read_array(source, options.memory)
         if array.dtype.kind in "SU" and array.shape[1:] in ((), (1,)) and array.ndim:
             texts = array.astype(np.str_).ravel().tolist()
             return _classes(rows, texts, str(source), notes=notes)
@@ -190,7 +192,9 @@ def read_features(source, vertices, options):
 
     # files that have features and nothing else
     if is_array(source):
-        values, notes = numpy_files.read_matrix(source, options.memory)
+        read = (matrix_market.read_matrix if matrix_market.is_matrix_market(source)
+                else numpy_files.read_matrix)
+        values, notes = read(source, options.memory)
         return rows(values, notes=notes)
     if is_libsvm(source.head()):
         _, values, notes = read_libsvm(source, options.memory)
@@ -257,7 +261,7 @@ def read_ids(source, column, vertices, options):
     """
     # an array, or a column of a table
     if is_array(source):
-        array, notes = numpy_files.read_array(source, options.memory, "iuSU")
+        array, notes = read_array(source, options.memory, "iuSU")
         if array.ndim != 1:
             raise DataError(f"{source}: ids have shape {array.shape}, expected (n,)")
         ids = (TextColumn("id", array.astype(np.str_).tolist()) if array.dtype.kind in "SU"
@@ -289,10 +293,11 @@ def with_ids(rows, table, ids, vertices):
 
 
 def is_array(source):
-    """Return whether a file is .npy or .npz; raise DataError if it is not a table
-    either.
+    """Return whether a file is .npy, .npz or MatrixMarket; raise DataError if it is not
+    a table either.
     """
-    if source.suffix in (".npy", ".npz") or source.magic.startswith(NPY):
+    if source.suffix in (".npy", ".npz") or source.magic.startswith(NPY) \
+            or matrix_market.is_matrix_market(source):
         return True
     known = unsupported_formats.identify(source, by_name=False)
     if known is not None and known not in unsupported_formats.TEXTS:
@@ -302,6 +307,20 @@ def is_array(source):
         raise DataError(f"{source}: is {known.name}, expected a table (text, Parquet or JSON) or "
                         f"an array of numpy.save{way}")
     return source.magic.startswith(ZIP)
+
+
+def read_array(source, memory, kinds="fiubSU"):
+    """Return the array of a file that `is_array`, and notes; MatrixMarket becomes dense,
+    and one column (n,).
+    """
+    if not matrix_market.is_matrix_market(source):
+        return numpy_files.read_array(source, memory, kinds)
+    matrix, notes = matrix_market.read_matrix(source, memory)
+    need(12 * matrix.shape[0] * matrix.shape[1], memory, source)
+    matrix = matrix.toarray() if sp.issparse(matrix) else matrix
+    matrix = matrix[:, 0] if matrix.shape[1] == 1 else matrix
+    whole = matrix.astype(np.int64)
+    return (whole if (whole == matrix).all() else matrix), notes
 
 
 def is_json(source):

@@ -109,9 +109,6 @@ def take_positional(rows, vertices, order):
     if vertices.last is not None:
         stop = vertices.last - raw.base + 1
         if rows.num_rows == stop and stop != n:
-            raw.notes.append(f"{rows.where}: {rows.kind} have one row per id "
-                             f"{raw.base}..{vertices.last}: only those of the {n} vertices are "
-                             "used")
             places = np.full(stop, -1, np.int64)
             places[ids - raw.base] = np.arange(n)
             return places
@@ -131,8 +128,9 @@ def take_positional(rows, vertices, order):
         elif vertices.is_open and rows.num_rows == vertices.num_in_edge and ids is None:
             hint = (f"; use --compact to number only the {rows.num_rows} ids in edges, or --ids "
                     "FILE to give the id of each row")
-        elif vertices.is_open and rows.num_rows > n and rows.kind != "split":
-            hint = f"; use --num-nodes {rows.num_rows} to add vertices without edges"
+        elif vertices.is_open and rows.num_rows > n and ids is None:
+            hint = (f"; use --num-nodes {rows.num_rows} to add vertices without edges for the last "
+                    "rows, or --add-vertices")
         raise DataError(f"{rows.where}: {rows.size}, expected {n} rows{hint}")
     return np.arange(n)
 

@@ -55,7 +55,8 @@ def convert(args):
     names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
              "strict", "row_normalize", "split", "num_splits", "memory", "columns", "base",
              "header", "weights", "num_nodes", "bipartite", "compact", "duplicates",
-             "largest_component", "order", "ids", "id_column", "label_column", "feature_columns")
+             "largest_component", "order", "ids", "id_column", "label_column", "feature_columns",
+             "add_vertices", "classes")
     options = {name: getattr(args, name) for name in names}
     notes = convert.convert(args.source, args.out, args.format, **options)
     print_unless_quiet(args, *notes, f"wrote {printable(args.out)}")

@@ -77,6 +77,12 @@ def table_flags(add):
         help="labels: a table joined by its id column, or .npy with classes (n,), -1 for "
              "unlabeled, or with 0/1 (n, t) for multi-label. Or a word: random:N[:SEED] (N classes "
              "drawn for each vertex id)")
+    add("--classes", action="store_true",
+        help="the numbers among the labels are classes, although they look like values to "
+             "predict: most occur once or twice, or they have a decimal point")
+    add("--add-vertices", action="store_true",
+        help="a file without ids may have more rows than the edges have vertices: the last rows "
+             "are those of vertices without edges")
     add("--ids", metavar="FILE[:COLUMN]",
         help="ids of the rows of files without ids: text with one id per line, .npy, or a table")
 

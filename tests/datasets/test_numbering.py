@@ -42,8 +42,8 @@ def test_rows_of_features_and_labels_that_fit_base_one(tmp_path):
                 put(tmp_path / "g.txt", "1 2\n2 3\n"), **{name: tmp_path / "y.npy"})
     graph, _ = graph_of(tmp_path, "1 2\n2 3\n", base=1, labels=tmp_path / "y.npy")
     assert graph.labels.tolist() == [0, 1, 2]
-    refused("expected 2 rows; use --num-nodes 3 to add", put(tmp_path / "g.txt", "0 1\n"),
-            labels=tmp_path / "y.npy")
+    refused("expected 2 rows; use --num-nodes 3 to add .* or --add-vertices",
+            put(tmp_path / "g.txt", "0 1\n"), labels=tmp_path / "y.npy")
 
 
 def test_header_that_counts_the_distinct_ids(tmp_path):

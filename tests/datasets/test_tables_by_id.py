@@ -3,6 +3,7 @@ import gzip
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import put, refused
@@ -329,12 +330,79 @@ def test_ids_of_formats_that_list_their_vertices(tmp_path, name, edges, ids):
 
 def test_features_with_more_rows_than_ids(tmp_path):
     X, y = save(tmp_path / "x.npy", np.arange(6.0)[:, None]), save(tmp_path / "y.npy", [0, 1] * 3)
-    graph, notes = read(put(tmp_path / "g.txt", PATH), features=X, labels=y)
-    assert graph.header.num_nodes == 6 and graph.labels.tolist() == [0, 1] * 3
-    assert any("2 vertices without edges added after the largest id" in note for note in notes)
-    refused("use --num-nodes 6 to add", tmp_path / "g.txt", labels=y)
-    assert read(tmp_path / "g.txt", labels=y, num_nodes=6)[0].labels.tolist() == [0, 1] * 3
-    refused("--base 0 or --base 1", put(tmp_path / "one.txt", "1 2\n2 3\n"), features=X)
+    split = str(put(tmp_path / "s.txt", "train\n" * 3 + "val\n" * 3))
+    edges = put(tmp_path / "g.txt", PATH)
+    for files in ({"features": X}, {"labels": y}, {"split": split}, {"features": X, "labels": y}):
+        graph, notes = read(edges, add_vertices=True, **files)
+        assert graph.header.num_nodes == 6
+        assert any("2 vertices without edges added after the largest id" in note for note in notes)
+        refused("use --num-nodes 6 to add .* or --add-vertices", edges, **files)
+        assert read(edges, num_nodes=6, **files)[0].header.num_nodes == 6
+    assert graph.labels.tolist() == [0, 1] * 3
+    refused("--base 0 or --base 1", put(tmp_path / "one.txt", "1 2\n2 3\n"), features=X,
+            add_vertices=True)
+    with pytest.raises(UsageError, match="--add-vertices: only with"):
+        read(edges, add_vertices=True)
+
+
+ROWS = [  # name, content: one row for each of four vertices
+    ("x.csv", "4 2\n0,1\n2,3\n4,5\n6,7\n"), ("x.txt", "4 2\n0 1\n2 3\n4 5\n6 7\n"),
+    ("x.tsv", "4\t2\n0\t1\n2\t3\n4\t5\n6\t7\n"), ("x.txt", "4\n0 1\n2 3\n4 5\n6 7\n"),
+    ("x.csv", "4,2\n0,1\n2,3\n4,5\n6,7\n"), ("x.csv", "a,b\n0,1\n2,3\n4,5\n6,7\n"),
+    ("x.mtx", "%%MatrixMarket matrix array real general\n4 2\n0\n2\n4\n6\n1\n3\n5\n7\n"),
+    ("x.mtx", "%%MatrixMarket matrix coordinate integer general\n% by hand\n4 2 7\n1 2 1\n2 1 2\n"
+              "2 2 3\n3 1 4\n3 2 5\n4 1 6\n4 2 7\n"),
+    ("x.mtx", "4 2 7\n1 2 1\n2 1 2\n2 2 3\n3 1 4\n3 2 5\n4 1 6\n4 2 7\n"),
+    ("x.json", "[[0, 1.0], [2, 3], [4, 5], [6, 7]]"), ("x.npy", np.arange(8).reshape(4, 2)),
+    ("x.npz", {"x": np.arange(8).reshape(4, 2)}),
+    ("x.svm", "1 1:0 2:1\n1 1:2 2:3\n1 1:4 2:5\n1 1:6 2:7\n"),
+]
+
+
+@pytest.mark.parametrize("name, content", ROWS)
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_rows_by_position_are_told_and_add_no_vertices(tmp_path, name, content, n):
+    edges = put(tmp_path / "e.txt", "".join(f"{k} {(k + 1) % n}\n" for k in range(n)))
+    files = {"features": save(tmp_path / name, content), "id_column": "none"}
+    if n == 4:
+        graph, notes = read(edges, **files)
+        X = graph.features.toarray() if sp.issparse(graph.features) else graph.features
+        assert X.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        assert f"{tmp_path / name}: rows of features are those of vertices 0..3, in order" in notes
+    elif not (n == 5 and str(content)[:4] in ("4 2\n", "4,2\n", "4\t2\n")):
+        refused(f"expected {n} rows|line 1: 4, 2 may be a row", edges, **files)
+
+
+@pytest.mark.parametrize("n, labels", [(4, [0, 1, 1, 0]), (5, [4, 0, 1, 1, 0])])
+def test_first_line_that_may_count_the_rows(tmp_path, n, labels):
+    edges = put(tmp_path / "e.txt", "".join(f"{k} {(k + 1) % n}\n" for k in range(n)))
+    path = put(tmp_path / "y.txt", "4\n0\n1\n1\n0\n")
+    graph, notes = read(edges, labels=path)
+    assert graph.labels.tolist() == labels
+    said = any("line 1 is read as the number of rows below it" in note for note in notes)
+    assert said == (n == 4)
+    path = put(tmp_path / "x.txt", "4 2\n0 1\n2 1\n1 0\n3 0\n")  # ids 0 to 3, or 0 to 4
+    assert read(edges, labels=path)[0].labels.tolist() == [1, 0, 1, 0, 2][:n]
+    edges = put(tmp_path / "e.txt", PATH + "3 4\n4 5\n")
+    refused("line 1: 4, 2 may be a row, or the numbers of rows", edges, labels=path)
+    assert read(edges, labels=path, header=False)[0].labels.tolist() == [1, 0, 1, 0, 2, -1]
+
+
+@pytest.mark.parametrize("name", ["label", "target", "class", "set", "role", "partition", "fold"])
+def test_ids_in_a_column_with_the_name_of_another_role(tmp_path, name):
+    edges = put(tmp_path / "e.csv", "0,1\n1,2\n2,3\n3,0\n")
+    path = put(tmp_path / "l.csv", f"{name},dept\n3,7\n2,7\n1,8\n0,8\n")
+    graph, notes = read(edges, labels=path, label_column="dept")
+    assert graph.labels.tolist() == [8, 8, 7, 7]
+    assert any(f"4 rows of labels matched by column {name}" in note for note in notes)
+    path = put(tmp_path / "x.csv", f"{name},x\n3,6\n2,4\n1,2\n0,0\n")
+    assert read(edges, features=path)[0].features.tolist() == [[0], [2], [4], [6]]
+    path = put(tmp_path / "l.csv", f"{name},dept\n3,7\n2,7\n9,8\n0,8\n")
+    refused(f"column {name} has a different value in each row, but not all of them are vertex ids",
+            edges, labels=path, label_column="dept")
+    graph, notes = read(edges, labels=path, label_column="dept", id_column="none")
+    assert graph.labels.tolist() == [7, 7, 8, 8]
+    assert any("rows of labels are those of vertices 0..3, in order" in note for note in notes)
 
 
 @settings(max_examples=40, deadline=None,
