@@ -98,7 +98,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`,
     (n,) or (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. They
     are tables, joined by a column of ids, or arrays; `ids` is a file of the id of each
-    row of those without ids; with `add_vertices` they may have rows of further vertices.
+    row of those without ids. With `add_vertices` files may have rows of more vertices.
     `id_column`, `label_column`, `feature_columns` (names or patterns) and `header` say
     what the columns of tables are, `classes` that numbers are. Features of a name in
     MADE are made of the adjacency. Features "random:N:SEED" are N columns of noise,
@@ -161,6 +161,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     # finish features and masks, which may need the adjacency
     if made:
         raw.features = make_features(made, *adjacency.sums(), memory, where)
+        raw.feature_names = None
         notes.append(f"features: {made}, {raw.features.shape[1]} columns computed from the "
                      "adjacency")
     drawn.draw(raw, memory, where)
@@ -174,7 +175,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         graph = adjacency.assemble(
             None if drawn.features else raw.features, None if drawn.labels else raw.labels, masks,
             name=where, original_ids=raw.original_ids, split=split, source_sha256=digest,
-            class_names=raw.class_names)
+            class_names=raw.class_names, feature_names=raw.feature_names)
     graph = drawn.add_to(graph, raw, lazy=lazy)
     header = dataclasses.replace(
         graph.header, name=name, base=raw.base if raw.original_ids is None else 0,

@@ -111,7 +111,7 @@ class RandomContents(NamedTuple):
     def clear(self, raw):
         """Drop the features and labels of the input that random ones will replace."""
         if self.features:
-            raw.features = None
+            raw.features = raw.feature_names = None
             raw.row_normalize = False
         if self.labels:
             raw.labels = raw.class_names = None

@@ -39,3 +39,4 @@ class Raw:
     notes: list[str] = field(default_factory=list)  # notes for the user on the reading
     gap_notes: list[str] = field(default_factory=list)  # and of ids in no edge, if they are kept
     class_names: tuple[str, ...] | None = None  # (c,) or (t,): what the input calls its classes
+    feature_names: tuple[str, ...] | None = None  # (f,): and the columns of the features

@@ -200,7 +200,7 @@ def test_the_model_remembers_its_classes(folder, tmp_path):
     assert "0 chat: 4 vertices\n" in text and "3 classes of 4, 4, 4 vertices" in text
     model = store.read_model(folder / "run" / "model.h5")
     store.write_model(tmp_path / "m.h5", model[0], config_toml=model[1]["config_toml"], epoch=1,
-                      class_names=("a", "b"))
+                      names={"class_names": ("a", "b")})
     with pytest.raises(DataError, match="2 class_names, but the model has 3 classes"):
         hpgcn.predict(bare, tmp_path / "m.h5")
 

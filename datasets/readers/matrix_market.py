@@ -124,7 +124,7 @@ def _dense(source, memory):
         grammar = Grammar((W,), names=("", "", "value"), integral=bool(integral), comments=False)
         values = table.columns(grammar, memory)[2]
 
-    # of a symmetric matrix the file has one triangle
+    # the file has one triangle of a symmetric matrix
     chosen = np.ones((m, n), bool)  # transposed: its rows are the columns of the file
     if sign:
         chosen = np.triu(chosen, int(sign < 0))

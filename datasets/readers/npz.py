@@ -33,6 +33,7 @@ def read(source, memory, weights=None):
     - features: attr_data attr_indices attr_indptr attr_shape, or attr_matrix.data and so on, or one
       array of FEATURES;
     - labels: one of LABELS, or a CSR matrix labels.data and so on, and the text class_names;
+    - feature_names, text;
     - masks: train_mask val_mask test_mask, singular or plural, (n,), or (n, s) or (s, n) for s
       splits;
     - or train_idx val_idx test_idx. Arrays of Python objects are left out, which a note says.
@@ -75,6 +76,9 @@ def read(source, memory, weights=None):
     named = labels is not None and "class_names" in archive
     if named and archive.dtype("class_names").kind == "U":
         raw.class_names = archive.read("class_names", "U").tolist()
+    if raw.features is not None and "feature_names" in archive \
+            and archive.dtype("feature_names").kind == "U":
+        raw.feature_names = archive.read("feature_names", "U").tolist()
     raw.masks = _masks(archive, raw.num_nodes)
     if raw.masks is not None:
         raw.in_edge = None  # they say which vertices there are

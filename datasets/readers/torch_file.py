@@ -57,7 +57,8 @@ def read(source, memory, weights=None):
     return Raw(n, rows, columns, values, numbers.get("x"), numbers.get("y"), masks or None,
                original_ids=check_ids(ids, n, str(source)), input_order=True,
                reads=TARGET_FIRST, notes=notes,
-               class_names=data.get("class_names") if "y" in numbers else None)
+               class_names=data.get("class_names") if "y" in numbers else None,
+               feature_names=data.get("feature_names") if "x" in numbers else None)
 
 
 def _edges(arrays, others, weights, source, memory):

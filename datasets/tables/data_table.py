@@ -28,6 +28,8 @@ class CellError(Exception):
 class TextColumn:
     """A column of text cells, stored as blocks of UTF-8, about as large as its text."""
 
+    width = None  # numbers of a cell that is a list
+
     def __init__(self, name="", cells=()):
         self.name = name
         self.blocks = []
@@ -95,6 +97,11 @@ class NumberColumn:
         self.name = name
         self.array = array
 
+    @property
+    def width(self):
+        """Count of the numbers in a cell, or None for a single one."""
+        return self.array.shape[1] if self.array.ndim == 2 else None
+
     def texts(self):
         return [str(cell) for cell in self.array.tolist()]
 
@@ -152,7 +159,7 @@ class DataTable:
 
     def name_columns(self, header, *, keep=True):
         """Use the first row as the names of the columns if `header` is true, else as a
-        row of data, or not at all without `keep`.
+        row of data. Without `keep` that row is dropped.
         """
         self.named = header
         for k, (column, cell) in enumerate(zip(self.columns, self.first)):

@@ -291,3 +291,4 @@ def _take(raw, rows, places):
         raw.labels, _ = check_labels(raw.labels, n, rows.where)
     else:
         raw.features = check_features(values, n, rows.where)
+        raw.feature_names = rows.feature_names

@@ -174,8 +174,8 @@ def find_ids(table, vertices, flag, taken=()):
 
     It is the column that `flag` (--id-column) names. Otherwise it is one with a usual
     name whose values are ids of vertices. Otherwise it is the only one whose values are
-    ids, except a column that numbers the rows; one that is called a label or a split
-    must have all of them. Columns in `taken` have other roles. Raises DataError if
+    ids, except a column that numbers the rows. A column that is called a label or a
+    split must have all ids. Columns in `taken` have other roles. Raises DataError if
     several columns qualify.
     """
     # the flag, or a table of one column, leaves no choice

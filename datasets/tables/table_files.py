@@ -1,5 +1,6 @@
 """Readers of files of labels, features, splits and ids, in every supported format."""
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,7 +25,9 @@ from hpgcn.datasets.tables.parquet_table import read_parquet
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
+from hpgcn.graphs.contents import check_names
 from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.validation import MAX_NAME
 
 FEW = 8  # labels up to which that number of classes is no surprise
 PARQUET = b"PAR1"  # first bytes
@@ -226,7 +229,25 @@ def read_features(source, vertices, options):
         notes.append(f"{source}: columns not read as features: {listed(left_out)} (use "
                      "--feature-columns to read them)")
     rows = rows(_matrix(table, chosen, options.memory), place=table.place, notes=notes)
+    rows.feature_names = _feature_names(table, chosen, notes)
     return with_ids(rows, table, ids, vertices)
+
+
+def _feature_names(table, chosen, notes):
+    """Return the names of feature columns; None without names, or if they cannot be kept.
+
+    A column of lists has a name for each position.
+    """
+    names = [column.name if width is None else f"{column.name}[{k}]"
+             for column in (table.columns[k] for k in chosen)
+             for width in [column.width] for k in range(width or 1)]
+    if not table.named or names == [str(k) for k in range(len(names))]:
+        return None  # pandas numbers columns that have no names
+    with suppress(DataError):
+        return check_names("feature_names", names, len(names), len(names), table.where)
+    notes.append(f"{table.where}: names of features are not kept: some are equal, empty or longer "
+                 f"than {MAX_NAME} bytes")
+    return None
 
 
 def _matrix(table, chosen, memory):

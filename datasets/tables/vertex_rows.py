@@ -28,6 +28,8 @@ class VertexRows:
         Where the ids are, for notes.
     class_names : tuple of str, or None
         Names of the classes, of labels.
+    feature_names : tuple of str, or None
+        Names of the columns, of features.
     is_partial : bool
         Whether vertices without a row of features have none, rather than a row that is
         missing.
@@ -40,6 +42,7 @@ class VertexRows:
     place: Callable = "row {}".format
     order: str | None = None
     class_names: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
     is_partial: bool = False
     notes: list[str] = field(default_factory=list)
 

@@ -1,7 +1,9 @@
-"""Check the data of vertices together: features, labels, names of classes and masks."""
+"""Check the data of vertices together: features, labels, names of both, and masks."""
+import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
+from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.labels import read_text_labels, warn_of_labels
 from hpgcn.graphs.validation import (
     CONTROL,
@@ -13,14 +15,17 @@ from hpgcn.graphs.validation import (
     num_splits,
 )
 
+ROWS = 4096  # rows whose columns are put in order at a time
+NAMED = {"class_names": "the labels have {} classes", "feature_names": "there are {} features"}
 
-def check_contents(X, y, masks, class_names, n, name, split):
-    """Check X, y, masks and class_names; return the arrays of a Graph and the Header
-    fields about them.
+
+def check_contents(X, y, masks, class_names, n, name, split, feature_names=None):
+    """Check X, y, masks and names; return the arrays of a Graph and the Header fields
+    about them.
 
     Parameters
     ----------
-    X, y, masks, class_names
+    X, y, masks, class_names, feature_names
         As `Graph.from_scipy` takes them.
     n : int
         Number of vertices.
@@ -40,7 +45,12 @@ def check_contents(X, y, masks, class_names, n, name, split):
         What `Graph.from_scipy` refuses of them.
     """
     # the features, the labels and the number of classes
+    X, feature_names = split_frame(X, feature_names)
     features = check_features(X, n, name)
+    num_features = 0 if features is None else features.shape[1]
+    if feature_names is not None:
+        feature_names = check_names("feature_names", feature_names, num_features, num_features,
+                                    name)
     y, names = read_text_labels(y, name)
     labels, num_classes = check_labels(y, n, name)
     class_names = names if class_names is None else class_names
@@ -51,29 +61,33 @@ def check_contents(X, y, masks, class_names, n, name, split):
         if labels is None:
             raise DataError(f"{name}: has class_names, but no labels")
         most = num_classes if multilabel else most_classes(n)
-        class_names = check_class_names(class_names, num_classes, most, name)
+        class_names = check_names("class_names", class_names, num_classes, most, name)
         num_classes = len(class_names or ())
     else:
         warn_of_labels(labels, num_classes, name)
 
     # the splits, and the facts for the header
     masks = check_masks(masks, n, labels, name, split)
-    arrays = {"features": features, "labels": labels, "masks": masks, "class_names": class_names}
+    arrays = {"features": features, "labels": labels, "masks": masks, "class_names": class_names,
+              "feature_names": feature_names}
     return arrays, {
-        "num_features": 0 if features is None else features.shape[1], "num_classes": num_classes,
+        "num_features": num_features, "num_classes": num_classes,
         "multilabel": multilabel, "sparse_features": sp.issparse(features),
         "num_splits": num_splits(masks), "split": "" if masks is None else split}
 
 
-def check_class_names(names, least, most, where):
-    """Check names of classes; return them as a tuple of str, or None without names.
+def check_names(field, names, least, most, where):
+    """Check names of classes or features; return them as a tuple of str, or None
+    without names.
 
     Parameters
     ----------
+    field : str
+        One of NAMED.
     names : sequence of str, (c,)
         Each of 1 to MAX_NAME bytes in UTF-8, without control characters, none twice.
     least, most : int
-        How many classes there may be.
+        How many there may be.
     where : str
         The graph or its file, for errors.
 
@@ -84,18 +98,18 @@ def check_class_names(names, least, most, where):
 
     Examples
     --------
-    >>> check_class_names(["cat", "dog"], 2, 2, "pets")
+    >>> check_names("class_names", ["cat", "dog"], 2, 2, "pets")
     ('cat', 'dog')
     """
-    where = f"{where}: class_names"
+    where = f"{where}: {field}"
     if isinstance(names, str | bytes) or not hasattr(names, "__len__"):
         raise DataError(f"{where} are a {type(names).__name__}, expected a list of text")
 
-    # one name for each class
+    # one name for each
     names = tuple(names)
     if not least <= len(names) <= most:
         bounds = f"{least}" if least == most else f"{least} to {most}"
-        raise DataError(f"{where}: {len(names)} names, but the labels have {bounds} classes")
+        raise DataError(f"{where}: {len(names)} names, but {NAMED[field].format(bounds)}")
 
     # each name is short text, and none occurs twice
     number = {}
@@ -112,7 +126,83 @@ def check_class_names(names, least, most, where):
                             f"{MAX_NAME} without control characters")
         if name in number:
             raise DataError(f"{where}[{k}] is {name!r:.80}, the same as "
-                            f"class_names[{number[name]}]")
+                            f"{field}[{number[name]}]")
         number[name] = k
 
     return tuple(map(str, names)) or None
+
+
+def split_frame(X, names):
+    """Return features as an array, and their names; a DataFrame brings its own.
+
+    Parameters
+    ----------
+    X : array-like, or a DataFrame of pandas or Polars
+    names : sequence of str, or None
+        Names that the user gives.
+
+    Returns
+    -------
+    (array-like, sequence of str or None)
+        Names of a DataFrame are None unless all are text.
+    """
+    columns = getattr(X, "columns", None)
+    if columns is None or not hasattr(X, "to_numpy"):
+        return X, names
+    array = X.to_numpy()
+    if array.dtype == object:  # columns of several types, such as bool beside float
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"features: columns of the DataFrame are not all numbers "
+                            f"({error})") from error
+    columns = tuple(columns)
+    if names is None and all(isinstance(name, str) for name in columns):
+        names = columns
+    return array, names
+
+
+def match_names(trained, found, where, model):
+    """Return the order that puts the columns `found` like those `trained`, and a note.
+
+    Both are tuples of str, or None. The order, (f,), is None if it stays; a note is None
+    if there is nothing to say. Raises DataError for missing and unexpected names.
+
+    Examples
+    --------
+    >>> match_names(("age", "size"), ("size", "age"), "g.h5", "run")[0]
+    array([1, 0])
+    """
+    if trained == found:
+        return None, None
+    if trained is None or found is None:
+        named, bare = (where, model) if trained is None else (model, where)
+        return None, (f"{bare}: features have no names, but those of {named} have: columns are "
+                      "taken in their order")
+
+    # the same names, in another order
+    place = {name: k for k, name in enumerate(found)}
+    missing = [name for name in trained if name not in place]
+    unexpected = sorted(set(found) - set(trained), key=place.get)
+    if not missing and not unexpected:
+        note = f"{where}: features are put into the order of {model}, by their names"
+        return np.array([place[name] for name in trained]), note
+    parts = [f"{len(names)} {kind}: {listed(names)}" for kind, names in (
+        ("missing", missing), ("unexpected", unexpected)) if names]
+    raise DataError(f"{where}: features are not those that {model} was trained on: "
+                    f"{'; '.join(parts)}")
+
+
+def in_order(X, order, *, in_place=False):
+    """Return features (m, f) with their columns in another order; None keeps it."""
+    if order is None:
+        return X
+    if sp.issparse(X):
+        X = sp.csr_array(X[:, order])
+        X.sort_indices()
+        return X
+    out = X if in_place else np.empty_like(X)
+    for start in range(0, len(X), ROWS):
+        rows = slice(start, start + ROWS)
+        out[rows] = X[rows][:, order]
+    return out

@@ -60,8 +60,8 @@ class Graph(GraphSource):
         First row of each part, where the rows are in the order of a partition.
     edge_parts : (nnz,) int32 or None
         Part of each entry, where entries have parts of their own.
-    class_names : tuple of str (c,), or None
-        What the input calls each class, or each label of multi-label data.
+    class_names, feature_names : tuple of str (c,) and (f,), or None
+        What the input calls each class, or label of multi-label data, and each feature.
     edge_features : (nnz, d) float32 or None
         Features of each entry, which model gine reads.
 
@@ -89,6 +89,7 @@ class Graph(GraphSource):
     edge_parts: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
     edge_features: np.ndarray | None = None
+    feature_names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         if self.num_rows == self.header.num_nodes:
@@ -131,32 +132,30 @@ class Graph(GraphSource):
                    duplicates: str | None = None,
                    original_ids: ArrayLike | None = None, split: str = "file",
                    source_sha256: str = "", class_names: Sequence[str] | None = None,
-                   edge_features: ArrayLike | None = None) -> Graph:
+                   edge_features: ArrayLike | None = None,
+                   feature_names: Sequence[str] | None = None) -> Graph:
         """Make a graph from a sparse matrix and arrays.
 
         Parameters
         ----------
         A : scipy sparse array or matrix, or ndarray, (n, n)
             Weights; explicit zeros are no edges and dropped, which a DataWarning says.
-        X : ndarray or scipy sparse, (n, f), optional
+        X : ndarray, scipy sparse or DataFrame, (n, f), optional
             Features, cast to float32. Sparse ones stay sparse. An array of float32 in C order is
-            not copied: change it no more.
+            not copied: change it no more. A DataFrame brings the names of its columns.
         y : (n,) integers (-1 or NaN: unknown) or text, or (n, t) multi-label, optional
         masks : (train, val, test) or a dict of them, optional
-            Each (n,) bool or uint8, or an array of vertex numbers; or (n, s) bool of s splits, of
-            which training takes one (`Config.split_index`); beside such an (n,) is that of all
-            splits. They must not overlap.
-        symmetrize : bool
-            Take max(A, A^T).
-        unweighted : bool
-            Set all weights to 1.
+            Each (n,) bool or uint8, or an array of vertex numbers; or (n, s) bool of s splits.
+            Training takes one (`Config.split_index`). Masks of a split must not overlap.
+        symmetrize, unweighted : bool
+            Take max(A, A^T); set all weights to 1.
         duplicates : "merge", "sum" or "sum-edges", optional
-            What becomes of entries that occur several times. "merge": weights are summed, but if
-            all are 1 the entry is 1. "sum": weights are summed, so that a 1 that occurs twice is
-            2. "sum-edges": the same, but of the loops of a vertex the last counts. By default
-            "merge", with a DataWarning that counts them.
-        class_names : sequence of str, (c,), optional
-            Names of the classes 0, 1, ..; there may be more than classes with vertices.
+            How entries that occur several times are merged. "merge": weights are summed, but if
+            all are 1 the entry is 1. "sum": weights are summed. "sum-edges": the same, but of the
+            loops of a vertex the last counts. By default "merge", with a DataWarning.
+        class_names, feature_names : sequences of str, (c,) and (f,), optional
+            Names of the classes 0, 1, ..; there may be more than classes with vertices. Names of
+            the columns of X: a model is applied to graphs with the same ones.
         edge_features : (e, d) or (e,) numbers, optional
             Of each entry of A in its order (an ndarray: row by row), none twice; cast to float32.
             With `symmetrize`, an edge in one direction gives its features to both.
@@ -184,7 +183,8 @@ class Graph(GraphSource):
         ids = validation.check_ids(original_ids, n, name)
         return assemble(*csr, X, y, masks, name=name, original_ids=ids, split=split,
                         source_sha256=source_sha256, class_names=class_names,
-                        parallel_edges=parallel, edge_features=edge_features)
+                        parallel_edges=parallel, edge_features=edge_features,
+                        feature_names=feature_names)
 
     @classmethod
     def from_edge_index(cls, edge_index: ArrayLike, edge_weight: ArrayLike | None = None,
@@ -199,13 +199,11 @@ class Graph(GraphSource):
         edge_index : (2, e) integers from 0
             Row 0 the source of each edge, row 1 its target, which aggregates the source: edge
             (u, v) is the entry a[v, u] of the adjacency. An undirected graph has each edge twice.
-        edge_weight : (e,) or (e, 1) numbers, optional
-            By default all are 1.
+        edge_weight : (e,) or (e, 1) numbers, optional; by default all are 1
         features, labels, masks, name, **options
             As X, y and the others of `from_scipy`; `edge_features` in the order of the edges.
         num_nodes : int, optional
-            By default the rows of the features, else of the labels, else the highest vertex
-            number and 1.
+            By default rows of the features, else of the labels, else the highest number + 1.
 
         Raises
         ------
@@ -218,7 +216,6 @@ class Graph(GraphSource):
         >>> hpgcn.Graph.from_edge_index([[0], [1]]).indptr  # the edge 0 -> 1 is in row 1
         array([0, 0, 1])
         """
-        # count the vertices by the rows of an array
         for array in (features, labels):
             if num_nodes is None and array is not None and np.shape(array):
                 num_nodes = np.shape(array)[0]
@@ -239,6 +236,8 @@ class Graph(GraphSource):
             if array is not None:
                 content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
                 yield f"{array.dtype.str} {array.shape}", content
+        if self.feature_names is not None:
+            yield "names", np.frombuffer("\n".join(self.feature_names).encode(), np.uint8)
 
     def checksum(self) -> int:
         """Return the CRC32 of the training data, which identifies it up to chance."""
@@ -372,7 +371,7 @@ class Graph(GraphSource):
 
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
              split="file", source_sha256="", class_names=None, parallel_edges=False,
-             symmetric=False, edge_features=None):
+             symmetric=False, edge_features=None, feature_names=None):
     """Build a Graph from a valid CSR with edge features, and unchecked vertex data.
 
     With `symmetric` the CSR is known to be so; else it is tested. See also `Graph.from_scipy`.
@@ -386,7 +385,7 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
     matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
 
     # check what belongs to the vertices, and describe the whole
-    arrays, fields = check_contents(X, y, masks, class_names, n, name, split)
+    arrays, fields = check_contents(X, y, masks, class_names, n, name, split, feature_names)
     fields["num_edge_features"] = 0 if edge_features is None else edge_features.shape[1]
     symmetric = symmetric or is_symmetric(indptr, indices, data)
     degree_row, degree_column = row_and_column_sums(indptr, indices, data, symmetric=symmetric)

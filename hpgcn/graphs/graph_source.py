@@ -39,12 +39,15 @@ class GraphSource(ABC):
         Part p has the rows [offsets[p], offsets[p + 1]); None without parts.
     class_names : tuple of str (c,), or None
         What the input calls each class, or each label of multi-label data.
+    feature_names : tuple of str (f,), or None
+        What the input calls each column of the features.
     """
 
     header: Header
     path: str | None = None
     offsets: np.ndarray | None
     class_names: tuple[str, ...] | None
+    feature_names: tuple[str, ...] | None
 
     # Identity
 

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require, warn
 from hpgcn.graphs.classes import parse_classes
+from hpgcn.graphs.contents import NAMED
 from hpgcn.graphs.edge_weights import attribute_names, listed, weights_of
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import GraphSource, check_source
@@ -93,13 +94,15 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
     # row v of the adjacency holds the edges into vertex v
     A = sp.coo_array((w, (v, u)), shape=(len(nodes), len(nodes)))
 
+    feature_names = None
     if isinstance(features, str):
+        feature_names = G.graph.get("feature_names") if features == "features" else None
         features = _attribute(G, features, name)
     class_names = None
     if isinstance(labels, str):
         labels, class_names = _labels(G, labels, name)
     found = {"masks": _masks(G, name), "original_ids": node_ids(nodes, name),
-             "class_names": class_names}
+             "class_names": class_names, "feature_names": feature_names}
     return Graph.from_scipy(A, features, labels, name=name, **(found | options))
 
 
@@ -108,8 +111,8 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
 
     Nodes are `original_ids`, else 0..n-1. Edges have `weight` unless all are 1. Nodes
     have, if the graph has them, `features` (a dense row), `label`, `train_mask`,
-    `val_mask` and `test_mask`. The graph has `class_names`, a list. MissingError
-    without NetworkX; DataError where only some rows are held, or ids repeat.
+    `val_mask` and `test_mask`. The graph has `class_names` and `feature_names`, lists.
+    MissingError without NetworkX; DataError where only some rows are held, or ids repeat.
 
     Examples
     --------
@@ -126,8 +129,7 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
     if len(set(nodes)) < len(nodes):
         raise DataError(f"{graph.header.name}: original_ids repeat, so nodes would be lost")
     G = networkx.DiGraph() if graph.header.directed else networkx.Graph()
-    if graph.class_names is not None:
-        G.graph["class_names"] = list(graph.class_names)
+    G.graph |= {field: list(names) for field in NAMED if (names := getattr(graph, field))}
     G.add_nodes_from(nodes)
 
     # the edges: column u of the adjacency is the start, row v the end

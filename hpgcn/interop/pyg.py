@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require
+from hpgcn.graphs.contents import NAMED
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 READ = ("edge_index", "adj_t", "x", "y", "num_nodes", "original_ids", "class_names",
-        "batch", "ptr", *(f"{key}_mask" for key in SPLIT))
+        "feature_names", "batch", "ptr", *(f"{key}_mask" for key in SPLIT))
 
 
 def from_pyg(data: Data, **options: Any) -> Graph:
@@ -29,10 +30,10 @@ def from_pyg(data: Data, **options: Any) -> Graph:
         `edge_index`, whose targets (row 1) aggregate sources, or `adj_t`, row of a
         target, as ToSparseTensor makes it; `x`, dense or sparse; `y` (n,), -1 for
         unknown, or (n, t); `train_mask`, `val_mask`, `test_mask`, (n,) or (n, s);
-        `original_ids`; `class_names` beside `y`. The tensor of the edges that is called
-        a weight, as `edge_weight` is, has their weights. A DataWarning names other
-        tensors, such as `edge_attr`, which are not read. Tensors may lie on a GPU; of
-        those that require a gradient the values are taken.
+        `original_ids`; `class_names` beside `y`, `feature_names` beside `x`. The tensor
+        of the edges that is called a weight, as `edge_weight` is, has their weights. A
+        DataWarning names other tensors, such as `edge_attr`, which are not read. Tensors
+        may lie on a GPU; of those that require a gradient the values are taken.
     **options
         As of `Graph.from_edge_index`; `features`, `labels` and `masks` replace those of the data.
         `edge_weight` is an array (e,), or the name of a tensor of the data, such as "edge_attr",
@@ -73,6 +74,8 @@ def from_pyg(data: Data, **options: Any) -> Graph:
                 "masks": masks_of(get), "original_ids": _ids(get("original_ids"))}
     if contents["labels"] is not None and "labels" not in options:
         contents["class_names"] = get("class_names")
+    if contents["features"] is not None and "features" not in options:
+        contents["feature_names"] = get("feature_names")
     options = contents | options
 
     # choose the weights among the other tensors
@@ -121,8 +124,9 @@ def to_pyg(graph: GraphSource) -> Data:
 
     - `edge_weight` (if not all are 1), and `edge_attr`, the edge features;
     - `x` (sparse features as a sparse CSR tensor);
-    - `y`, masks, `original_ids` (a list for names) and `class_names`, a list. MissingError without
-      PyG; DataError where only some rows are held.
+    - `y`, masks, `original_ids` (a list for names), `class_names` and `feature_names`, lists.
+
+    MissingError without PyG; DataError where only some rows are held.
 
     Examples
     --------
@@ -159,8 +163,9 @@ def to_pyg(graph: GraphSource) -> Data:
     ids = graph.original_ids
     if ids is not None:
         data.original_ids = ids.tolist() if ids.dtype.kind == "U" else torch.tensor(ids)
-    if graph.class_names is not None:
-        data.class_names = list(graph.class_names)
+    for field in NAMED:
+        if (names := getattr(graph, field)) is not None:
+            data[field] = list(names)
     return data
 
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.graphs.consistency import check_whole
+from hpgcn.graphs.contents import NAMED
 from hpgcn.graphs.partition import describe_nodes
 from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.files import changed, signature
@@ -13,7 +14,7 @@ from hpgcn.runtime.text_table import label_list, table
 from hpgcn.store import describe_runs
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import CLASS_NAMES, GRAPH, PARTITIONED, mask_name, read_class_names
+from hpgcn.store.schema import CLASS_NAMES, GRAPH, PARTITIONED, mask_name, read_names
 from hpgcn.store.stored import StoredGraph
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model",
@@ -106,6 +107,7 @@ def _graph(stored, reader):
         ("degrees", f"mean {nnz / max(n, 1):.2f}, max {degree.max(initial=0):,}; {isolated:,} "
                     f"vertices isolated, {np.count_nonzero(has_loop):,} with a loop"),
         ("features", _features(header, reader)),
+        *_feature_names(stored.feature_names),
         *_labels(stored, reader),
         ("split", _split(header, reader))]
 
@@ -148,6 +150,10 @@ def _features(header, reader):
     nnz = reader.entries["features/indices_1"].rows
     share = nnz / max(1, header.num_nodes * header.num_features)
     return f"{header.num_features:,} wide, sparse, {nnz:,} stored ({share:.2%})"
+
+
+def _feature_names(names):
+    return [("features", f"called {describe_runs.listed(names)}")] if names else []
 
 
 def _labels(stored, reader):
@@ -228,9 +234,9 @@ def _spread(counts, mean=False):
 
 def _result(reader):
     arrays = {name: (entry.shape, "text" if entry.dtype.kind == "S" else entry.dtype.name)
-              for name, entry in reader.entries.items() if name != CLASS_NAMES}
+              for name, entry in reader.entries.items() if name not in NAMED}
     attributes = {name: value for name, value in reader.attributes().items() if name not in HIDDEN}
-    names = read_class_names(reader) or ()
+    names = read_names(reader, CLASS_NAMES) or ()
     label = reader.entries.get("label")
     counts = None
     if names and label and label.dtype.kind in "iu" and label.shape[1:] in ((), (len(names),)):

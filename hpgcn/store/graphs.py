@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
+from hpgcn.graphs.contents import NAMED
 from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT, index_dtype
 from hpgcn.runtime.files import check_path
@@ -20,7 +21,7 @@ from hpgcn.store.schema import (
     PARTITIONED,
     mask_name,
     node_fields,
-    write_class_names,
+    write_names,
 )
 from hpgcn.store.stored import StoredGraph
 from hpgcn.store.writer import create
@@ -210,7 +211,7 @@ def _write(writer, graph, features, source_sha256):
     if graph.original_ids is not None:
         ids = graph.original_ids
         writer.dataset("original_ids", ids if ids.dtype.kind == "U" else _as(ids, np.int64))
-    write_class_names(writer, graph.class_names)
+    write_names(writer, {field: getattr(graph, field) for field in NAMED})
 
 
 def _as(array, dtype):

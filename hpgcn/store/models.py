@@ -3,17 +3,17 @@
 import numpy as np
 
 from hpgcn.errors import DataError
-from hpgcn.graphs.contents import check_class_names
+from hpgcn.graphs.contents import NAMED, check_names
 from hpgcn.runtime import faults
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import CLASS_NAMES, read_class_names, write_class_names
+from hpgcn.store.schema import CLASS_NAMES, read_names, write_names
 from hpgcn.store.writer import create
 
 MODEL = "hpgcn-model"
 PREDICTIONS = "hpgcn-predictions"
 CHECKPOINT = "hpgcn-checkpoint"
 WRITTEN = ("format", "format_version", "complete")  # attributes that every file has
-RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch", CLASS_NAMES}
+RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch", *NAMED}
 OF_A_RUN = {"config_toml": str, "epoch": int}
 ARRAYS = {  # arrays of a predictions file: name -> dtype kind, dimensions
     "id": ("iU", 1), "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2),
@@ -21,24 +21,25 @@ ARRAYS = {  # arrays of a predictions file: name -> dtype kind, dimensions
 MULTI_LABEL = ("iu", 2)  # kind of label if it is 0 or 1 for each logit
 
 
-def write_model(path, weights, *, config_toml, epoch, attributes=None, class_names=None,
-                **options):
+def write_model(path, weights, *, config_toml, epoch, attributes=None, names=None, **options):
     """Write the weights of a model, arrays by name; a slash in a name creates a group.
 
     `config_toml` is the resolved configuration. `attributes` are bool, int, float, str,
-    lists of numbers, or None (left out); `class_names` a sequence of str, or None. Other
-    options are those of `replacing`.
+    lists of numbers, or None (left out). `names` is a dict of class_names and
+    feature_names, each a sequence of str or None. Other options are those of
+    `replacing`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}
-    _write(path, MODEL, arrays, _free(attributes) | of_run, class_names=class_names, **options)
+    _write(path, MODEL, arrays, _free(attributes) | of_run, names=names, **options)
 
 
 def read_model(path):
     """Read a model file: its weights by name, and its attributes except those common to
     all files.
 
-    Among the attributes is `class_names`, a tuple of str, where classes have names.
+    Among the attributes are `class_names` and `feature_names`, each a tuple of str, where
+    classes and features have names.
     """
     arrays, attributes = _read(path, MODEL, OF_A_RUN)
     weights = {name.removeprefix("weights/"): array for name, array in arrays.items()
@@ -58,7 +59,7 @@ def read_model_classes(path):
     """
     reader = Reader(path, (MODEL,))
     try:
-        return read_class_names(reader)
+        return read_names(reader, CLASS_NAMES)
     finally:
         reader.close()
 
@@ -90,7 +91,8 @@ def write_predictions(path, arrays, *, attributes=None, **options):
     arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     class_names = arrays.pop(CLASS_NAMES, None)
     _check_predictions(path, arrays, class_names)
-    _write(path, PREDICTIONS, arrays, _free(attributes), class_names=class_names, **options)
+    _write(path, PREDICTIONS, arrays, _free(attributes), names={CLASS_NAMES: class_names},
+           **options)
 
 
 def read_predictions(path):
@@ -129,7 +131,7 @@ def _check_predictions(path, arrays, class_names):
         raise DataError(f"{path}: label has shape {label.shape}, expected 0 or 1 in "
                         f"{logits.shape}, or class ids ({n})")
     if class_names is not None:
-        check_class_names(class_names, logits.shape[1], logits.shape[1], path)
+        check_names(CLASS_NAMES, class_names, logits.shape[1], logits.shape[1], path)
 
 
 def _free(attributes):
@@ -141,10 +143,10 @@ def _free(attributes):
     return attributes
 
 
-def _write(path, file_format, arrays, attributes, *, class_names=None, point=None, **options):
+def _write(path, file_format, arrays, attributes, *, names=None, point=None, **options):
     with create(path, file_format, **options) as writer:
         writer.attributes("/", attributes)
-        write_class_names(writer, class_names)
+        write_names(writer, names or {})
         for name, array in arrays.items():
             writer.dataset(name, np.asarray(array))
             if point:
@@ -161,9 +163,9 @@ def _read(path, file_format, fields=()):
         reader.reserve(sum(entry.nbytes for entry in reader.distinct().values()), "the file")
         attributes = {name: value for name, value in reader.attributes().items()
                       if name not in WRITTEN}
-        arrays = {name: reader.read(name) for name in reader.entries if name != CLASS_NAMES}
-        if CLASS_NAMES in reader.entries:
-            attributes[CLASS_NAMES] = read_class_names(reader)
+        arrays = {name: reader.read(name) for name in reader.entries if name not in NAMED}
+        for field in NAMED.keys() & reader.entries.keys():
+            attributes[field] = read_names(reader, field)
         return arrays, attributes
     finally:
         reader.close()

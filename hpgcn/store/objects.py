@@ -22,7 +22,7 @@ FILTERS = {  # those that HDF5 itself brings along and that need no further libr
     h5py.h5z.FILTER_SHUFFLE: "shuffle",
     h5py.h5z.FILTER_FLETCHER32: "fletcher32"}
 NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
-TEXTUAL = ("/original_ids", "/id", "/class_names")  # datasets that may be text
+TEXTUAL = ("/original_ids", "/id", "/class_names", "/feature_names")  # datasets that may be text
 
 
 def check_superblock(path):

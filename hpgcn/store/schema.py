@@ -1,19 +1,19 @@
 """Check names, dtypes and shapes of all arrays in a graph file before any is read.
 
-Graphs, models and predictions store class names in the same way: a dataset of text,
-(c,).
+Graphs and models store the names of classes and features in the same way, predictions
+those of classes: a dataset of text, (c,).
 """
 
 import numpy as np
 
-from hpgcn.graphs.contents import check_class_names
+from hpgcn.graphs.contents import NAMED, check_names
 from hpgcn.graphs.header import Header
 from hpgcn.graphs.validation import MAX_NAME, MAX_SPLITS, MAX_WIDTH, SPLIT, most_classes
 from hpgcn.store.csr_arrays import expect_csr
 
 GRAPH = "hpgcn-graph"
 PARTITIONED = "hpgcn-partitioned-graph"
-CLASS_NAMES = "class_names"
+CLASS_NAMES, FEATURE_NAMES = NAMED
 EDGE_FEATURES = "adjacency/edge_features"
 DEGREES = ("row", "column", "loop")
 ORDER = "order/perm"  # order of the rows of a graph without parts, new -> original
@@ -186,24 +186,25 @@ def read_node_sizes(reader, k):
     return sizes
 
 
-def read_class_names(reader, num_classes=None):
-    """Return the class names in an open file, a tuple of str (c,), or None.
+def read_names(reader, field, count=None):
+    """Return the names of `field`, one of NAMED, in an open file: a tuple of str (c,),
+    or None.
 
-    DataError unless they are distinct text, one for each of `num_classes` classes;
-    None: any number.
+    DataError unless they are distinct text, `count` of them; None: any number.
     """
-    entry = reader.entries.get(CLASS_NAMES)
+    entry = reader.entries.get(field)
     if entry is None:
         return None
     if entry.dtype.kind != "S" or entry.dtype.itemsize > MAX_NAME:
-        raise reader.error(f"{CLASS_NAMES} has dtype {entry.dtype.name}, expected text of at most "
+        raise reader.error(f"{field} has dtype {entry.dtype.name}, expected text of at most "
                            f"{MAX_NAME} bytes")
-    reader.expect(CLASS_NAMES, (num_classes,), entry.dtype)
-    names = reader.read(CLASS_NAMES).tolist()
-    return check_class_names(names, len(names), len(names), reader.path)
+    reader.expect(field, (count,), entry.dtype)
+    names = reader.read(field).tolist()
+    return check_names(field, names, len(names), len(names), reader.path)
 
 
-def write_class_names(writer, names):
-    """Write the names of classes; do nothing for None."""
-    if names is not None:
-        writer.dataset(CLASS_NAMES, np.array(names))
+def write_names(writer, named):
+    """Write the names of each field of `named`, a dict by NAMED; do nothing for None."""
+    for field, names in named.items():
+        if names is not None:
+            writer.dataset(field, np.array(names))

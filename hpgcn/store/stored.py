@@ -28,7 +28,6 @@ from hpgcn.store.schema import (
     ORDER,
     PARTITIONED,
     mask_name,
-    read_class_names,
 )
 
 ENTRY_BYTES = 32  # bytes of memory to put an entry into the original order
@@ -76,7 +75,10 @@ class StoredGraph(GraphSource):
             self._content = reader.content_sha256()
             if self.header.all_ones:
                 reader.expect_ones("adjacency/values")
-            self.class_names = read_class_names(reader, self.header.num_classes)
+            self.class_names = schema.read_names(reader, schema.CLASS_NAMES,
+                                                 self.header.num_classes)
+            self.feature_names = schema.read_names(reader, schema.FEATURE_NAMES,
+                                                   self.header.num_features)
         except BaseException:
             reader.close()
             raise
@@ -169,7 +171,7 @@ class StoredGraph(GraphSource):
 
         return Graph(header, start, indptr, indices, data, features, labels, masks, *degrees,
                      vertex=vertex, original_ids=ids, offsets=self.offsets,
-                     class_names=self.class_names)
+                     class_names=self.class_names, feature_names=self.feature_names)
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:

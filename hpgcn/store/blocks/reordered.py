@@ -35,6 +35,7 @@ class ReorderedGraph:
         self.files = {"path": path, "cached": cached}  # where large arrays are grouped
         self.header = source.header
         self.class_names = source.class_names
+        self.feature_names = source.feature_names
         self.window = min(WINDOW, window or WINDOW)
         self.place = number[source.vertices(0, number.size)] if source.ordered else number
         self._adjacency = self._entries(source.pattern_rows)

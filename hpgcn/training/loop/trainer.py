@@ -190,12 +190,12 @@ class Trainer(CollectiveClose):
         if config.out and state.epoch >= first:
             write_traffic(config.out, comm, state.epoch - first + 1)
         weights = self.arrays_by_name(state.best.weights)
-        class_names = self.shard.class_names
+        names = self.shard.names
         with comm.collective_errors():  # no rank returns before the run directory is complete
             if record:
                 record.finish(summary, weights, state.best.epoch,
-                              multilabel=self.plan.header.multilabel, class_names=class_names)
-        return Result(summary, config, weights, state.history, class_names)
+                              multilabel=self.plan.header.multilabel, names=names)
+        return Result(summary, config, weights, state.history, **names)
 
     def train_epoch(self, epoch, after_step=None):
         """Take the remaining steps of an epoch; return its metrics, equal on all ranks.

@@ -145,7 +145,7 @@ class Checkpoints:
                                 flat = state.best.weights
                             record.keep_model(trainer.arrays_by_name(flat), best_epoch,
                                               multilabel=trainer.plan.header.multilabel,
-                                              class_names=trainer.shard.class_names)
+                                              names=trainer.shard.names)
 
         # end the run, if a signal requested it
         if stop:

@@ -1,6 +1,7 @@
 """Predict: apply a trained model to all vertices of a graph, on any number of ranks."""
 from __future__ import annotations
 
+import logging
 import os
 import zlib
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config
 from hpgcn.errors import DataError
+from hpgcn.graphs.contents import match_names
 from hpgcn.kernels.bits16 import numbers
 from hpgcn.model import Model, ModelOptions, Parameters, check_strategy
 from hpgcn.parallel.workspace import Workspace
@@ -22,6 +24,8 @@ from hpgcn.training.runs.run_directory import read_run
 from hpgcn.training.setup.placement import assign_rows, opened, same_everywhere
 from hpgcn.training.setup.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.shard import GraphShard
+
+log = logging.getLogger("hpgcn")
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -40,7 +44,8 @@ def predict(source: GraphSource | str | os.PathLike[str],
     Parameters
     ----------
     source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
-        The graph trained on, or another with as many features; or its path.
+        The graph trained on, or another with as many features; or its path. If features
+        of both have names, they must be the same, in any order.
     run : hpgcn.Result, str or path
         What `hpgcn.train` returned, or what else has its `weights` and `config`; a run
         directory, or its model.h5.
@@ -113,6 +118,10 @@ def _predict_graph(comm, source, run, device):
         strategy = find_strategy(config.select(StrategyOptions))
         name = getattr(run, "name", "the model") if hasattr(run, "weights") else run
         parameters, spec = Parameters.stored(weights, config.select(ModelOptions), name)
+        order, note = match_names(attributes.get("feature_names"), source.feature_names,
+                                  source.where, name)
+        if note and not comm.rank:
+            log.warning(note)
         if source.header.num_features != spec.widths[0]:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
                             f"but the model was trained on {spec.widths[0]}")
@@ -130,7 +139,7 @@ def _predict_graph(comm, source, run, device):
 
     # compute; rank 0 gathers the result
     with translate_gpu_oom(comm), assign_rows(source, comm, config) as placed:
-        results = _infer(placed, comm, spec, parameters)
+        results = _infer(placed, comm, spec, parameters, order)
     if comm.rank:
         return None
 
@@ -160,14 +169,14 @@ def _class_names(attributes, source, width, name):
     return names if names and len(names) == width else None
 
 
-def _infer(placed, comm, spec, parameters):
+def _infer(placed, comm, spec, parameters, feature_order):
     """Return the arrays of `predict`, with "vertex" for "label", in the order in which
     ranks own rows.
 
     The arrays are on rank 0; on other ranks each of them is None.
     """
     device = comm.device
-    with GraphShard(placed, spec, comm) as shard:
+    with GraphShard(placed, spec, comm, feature_order=feature_order) as shard:
         columns = shard.columns
         model = Model(spec, parameters.on(device), shard.evaluated, columns,
                       Workspace(spec.row_dtype, device), shard.key)

@@ -28,6 +28,8 @@ class Result(dict[str, Any]):
         The metrics of each epoch, by the names of metrics.jsonl.
     class_names : tuple of str, or None
         As of the graph that was trained on.
+    feature_names : tuple of str, or None
+        The same.
 
     Examples
     --------
@@ -43,12 +45,14 @@ class Result(dict[str, Any]):
 
     def __init__(self, summary: Mapping[str, Any], config: Config,
                  weights: dict[str, np.ndarray], history: list[dict[str, Any]],
-                 class_names: tuple[str, ...] | None = None) -> None:
+                 class_names: tuple[str, ...] | None = None,
+                 feature_names: tuple[str, ...] | None = None) -> None:
         super().__init__(summary)
         self.config = config
         self.weights = weights
         self.history = history
         self.class_names = class_names
+        self.feature_names = feature_names
 
     @staticmethod
     def read(config: Config, summary: Mapping[str, Any]) -> Result:
@@ -57,7 +61,7 @@ class Result(dict[str, Any]):
         """
         weights, _, attributes = read_run(config.out)
         return Result(summary, config, weights, read_history(config.out)[0],
-                      attributes.get("class_names"))
+                      attributes.get("class_names"), attributes.get("feature_names"))
 
     def __repr__(self) -> str:
         names = ("graph", "epochs", "best_epoch", "final_loss", "best_val_acc", "test_acc", "ranks")

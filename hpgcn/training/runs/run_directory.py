@@ -24,6 +24,7 @@ from hpgcn.errors import (
     UsageError,
     setting,
 )
+from hpgcn.graphs.contents import NAMED
 from hpgcn.runtime import faults
 from hpgcn.runtime.files import reading, replaced
 from hpgcn.runtime.temporary import remove
@@ -204,13 +205,15 @@ class RunDirectory:
         except OSError as error:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
-    def keep_model(self, weights, epoch, *, multilabel, class_names=None):
-        """Write model.h5: the best weights so far, their epoch, and the class names."""
+    def keep_model(self, weights, epoch, *, multilabel, names):
+        """Write model.h5: the best weights so far, their epoch, and the `names` of classes
+        and features.
+        """
         options = self.config.select(StrategyOptions)
         title = find_strategy(options).title(options)
         attributes = {"strategy": title, "multilabel": multilabel}
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
-                          epoch=epoch, attributes=attributes, class_names=class_names,
+                          epoch=epoch, attributes=attributes, names=names,
                           cached=not self.config.memory, **OURS)
 
     def finish(self, summary, weights, epoch, **labels):
@@ -240,14 +243,14 @@ def read_run(path):
     """Return the weights, settings and attributes of a run directory or a model.h5,
     three dicts.
 
-    The attributes have `class_names`, a tuple of str, where classes have names. An
-    object with `weights` and a `config`, such as the result of train, has no other
-    attributes. An InputNotFoundError, DataError or StorageError if the path has nothing
-    to read.
+    The attributes have `class_names` and `feature_names`, tuples of str, where classes
+    and features have names. An object with `weights` and a `config`, such as the result
+    of train, has no other attributes. An InputNotFoundError, DataError or StorageError if
+    the path has nothing to read.
     """
     if hasattr(path, "weights"):
-        names = getattr(path, "class_names", None)
-        return path.weights, vars(path.config), {"class_names": names} if names else {}
+        names = {field: each for field in NAMED if (each := getattr(path, field, None))}
+        return path.weights, vars(path.config), names
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"a {type(path).__name__}: expected a run directory, its model.h5, or "
                          "what train returned")

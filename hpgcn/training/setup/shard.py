@@ -7,6 +7,7 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.errors import DataError, agreed
+from hpgcn.graphs.contents import NAMED, in_order
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, Features, norm_of, products_of, reads_X, supports_pruning
 from hpgcn.parallel.csr import Csr
@@ -26,11 +27,13 @@ class GraphShard(CollectiveClose):
 
     `train` and `evaluated` are the ReceptiveFields of a training step and of an
     evaluation, of all rows unless `prune`. Mini-batches (not `full_batch`) derive their
-    own receptive fields from it. The slab that was read is released once the maps
+    own receptive fields from it. `feature_order` (f,) is that of the columns, if the file
+    has another. The slab that was read is released once the maps
     exist, because it would double the memory of the adjacency.
     """
 
-    def __init__(self, placed, spec, comm, *, split=0, prune=False, full_batch=True):
+    def __init__(self, placed, spec, comm, *, split=0, prune=False, full_batch=True,
+                 feature_order=None):
         source = placed.source
         layout = placed.layout
         self.spec = spec
@@ -73,8 +76,9 @@ class GraphShard(CollectiveClose):
         self.vertex = slab.vertex  # (m,) int64 ORIGINAL numbers
         self.key = comm.device.put(slab.vertex)
         self.original_ids = slab.original_ids  # (m,) or None
-        self.class_names = slab.class_names  # (c,) or None
-        X = slab.features[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
+        self.names = {field: getattr(slab, field) for field in NAMED}  # class and feature names
+        X = in_order(slab.features, feature_order, in_place=source.path is not None)
+        X = X[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
         self._features = X if source.header.sparse_features else stored(X, spec.row_dtype)
 
         # which rows each layer computes, and the maps between them
