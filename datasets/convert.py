@@ -149,7 +149,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
                            add_vertices, classes, cached)
     with warnings_as(notes, where):
         if labels is None and raw.labels is not None and raw.class_names is None:
-            raw.labels, raw.class_names = read_text_labels(raw.labels, where)
+            raw.labels, raw.class_names = read_text_labels(raw.labels, where, classes)
         join(raw, entries, paths, options, where)
     notes += raw.gap_notes
     if labels is None:
@@ -175,7 +175,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         graph = adjacency.assemble(
             None if drawn.features else raw.features, None if drawn.labels else raw.labels, masks,
             name=where, original_ids=raw.original_ids, split=split, source_sha256=digest,
-            class_names=raw.class_names, feature_names=raw.feature_names)
+            class_names=raw.class_names, feature_names=raw.feature_names, classes=classes)
     graph = drawn.add_to(graph, raw, lazy=lazy)
     header = dataclasses.replace(
         graph.header, name=name, base=raw.base if raw.original_ids is None else 0,

@@ -36,7 +36,7 @@ def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed
         masks = masks[0], masks[1], []
     y[order[n - 3:]] = -1
     return Graph.from_scipy(A, sp.csr_array(X) if sparse else X, y, masks, symmetrize=not directed,
-                            name="made")
+                            name="made", classes=True)
 
 
 def with_edges(columns=3, **kind):
@@ -44,7 +44,7 @@ def with_edges(columns=3, **kind):
     graph = make(**kind)
     features = np.random.default_rng(8).standard_normal((graph.indices.size, columns))
     return Graph.from_scipy(graph.adjacency, graph.features, graph.labels, graph.masks,
-                            name="made", edge_features=features)
+                            name="made", edge_features=features, classes=True)
 
 
 def several_labels(graph, labels=4):

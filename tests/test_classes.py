@@ -8,7 +8,8 @@ from hpgcn.graphs import classes
 from hpgcn.graphs.classes import parse_classes
 
 READ = [  # texts, class numbers, names, a word of the notes
-    ("0.0 1.0 10.0 2.0 10.0", [0, 1, 10, 2, 10], None, ""),
+    ("0.0 1.0 10.0 2.0 2.0 nan", [0, 1, 10, 2, 2, -1], None, ""),
+    ("0.0 1.0 1.0 0.0 1e0", [0, 1, 1, 0, 1], None, ""),
     ("2 10 1 10", [2, 10, 1, 10], None, "11 classes"),
     ("+1 01 007 1e0 .7e1 1", [1, 1, 7, 1, 7, 1], None, ""),
     ("-1.0 0 nan 1", [-1, 0, -1, 1], None, "1 label -1 is unlabeled"),
@@ -55,6 +56,14 @@ def test_refused_labels(texts, row, message):
     where = "labels.csv: " if row is None else f"labels.csv: line {row}: "
     assert str(refused.value).startswith(where)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("texts", ["34.0 51.0 34.0", "0.0 1.0 2.0 1.0", "1e1 2e1 1e1"])
+def test_numbers_with_a_decimal_point(texts):
+    with pytest.raises(DataError, match=r"labels.csv: numbers with a decimal point .*classes=True"):
+        parse_classes(texts.split(), "labels.csv")
+    whole = [int(float(text)) for text in texts.split()]
+    assert parse_classes(texts.split(), "labels.csv", classes=True).numbers.tolist() == whole
 
 
 def test_example():

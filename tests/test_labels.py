@@ -1,4 +1,6 @@
 """Labels as arrays (NaN, text, gaps, -1 and 1, one-hot) are read alike by every function."""
+import json
+import math
 import warnings
 
 import numpy as np
@@ -80,7 +82,7 @@ def test_text_that_is_refused(y, message):
 
 @pytest.mark.parametrize("y, said", [
     ([5, 60000, 7, 1, 1], "60001 classes, 0..60000, but only 4 of them have vertices: "),
-    ([5.0, 40, 7, 1, 1], "41 classes, 0..40, but only 4 of them have vertices: np.unique(y"),
+    ([5, 40, 7, 1, 1], "41 classes, 0..40, but only 4 of them have vertices: np.unique(y"),
     ([-1, 1, 1, -1, 1], "labels are -1 and 1, but -1 means unlabeled: for two classes pass"),
     (np.eye(N), "labels (5, 5) are one-hot, and are used as multi-label"),
     ([0, 1, 2, 0, -1], None), ([1, 1, 1, 1, 1], None), ([0, 1, 1, 0, -1], None)])
@@ -90,6 +92,60 @@ def test_numbers_that_may_not_be_meant_so(tmp_path, y, said):
         gaps = any("numbered 0..3 in increasing order" in message for message in messages)
         assert len(found) == bool(said) or (k > 1 and gaps), messages
         assert said or not any("classes" in message for message in messages)
+
+
+RING = np.stack([np.arange(40), (np.arange(40) + 1) % 40])
+TARGETS = {
+    "ages": [float(18 + k % 7) for k in range(40)], "ratings": [float(k % 5) for k in range(40)],
+    "traffic": [15 + k * k * 317 for k in range(40)], "prices": [99 + k // 2 for k in range(40)],
+    "unknown": [np.nan, -1] + [float(3 * k) for k in range(38)], "ids": [*range(40)]}
+CLASSES = {
+    "few": [k % 8 for k in range(40)], "from one": [1 + k % 3 for k in range(40)],
+    "binary": [float(k % 2) for k in range(40)], "tail": [*range(4), *[4, 5, 6, 7, 8, 9] * 6],
+    "gaps": [10 * (k % 6) for k in range(40)],
+    "unknown": [np.nan, *[float(k % 4) for k in range(39)]],
+    "most unlabeled": [*range(7), *[-1] * 33], "rare": [*range(20), *[0, 1] * 10][:8] * 5}
+
+
+def whole(y):
+    return [-1 if math.isnan(value) else int(value) for value in y]
+
+
+def doors_to(y, folder, **options):
+    """Return the ways to read a ring with labels y, each a function without arguments."""
+    A = np.roll(np.eye(40), 1, axis=1)
+    np.savez(folder / "g.npz", edge_index=RING, num_nodes=40)
+    np.savez(folder / "h.npz", edge_index=RING, num_nodes=40, y=y)
+    np.save(folder / "y.npy", y)
+    (folder / "y.txt").write_text("\n".join(["label", *map(str, y)]))
+    (folder / "y.csv").write_text("\n".join(["id,label", *(f"{k},{v}" for k, v in enumerate(y))]))
+    (folder / "y.json").write_text(json.dumps({str(k): None if math.isnan(v) else v
+                                               for k, v in enumerate(y)}))
+    yield lambda: Graph.from_scipy(A, y=y, **options)
+    yield lambda: Graph.from_edge_index(RING, labels=np.array(y)[:, None], **options)
+    yield lambda: convert.read(folder / "h.npz", **options)[0]
+    for name in ("y.npy", "y.txt", "y.csv", "y.json"):
+        yield lambda name=name: convert.read(folder / "g.npz", labels=folder / name, **options)[0]
+
+
+@pytest.mark.filterwarnings("ignore::hpgcn.errors.DataWarning")
+@pytest.mark.parametrize("kind", TARGETS)
+def test_values_to_predict_are_refused(tmp_path, kind):
+    y = TARGETS[kind]
+    for read in doors_to(y, tmp_path):
+        with pytest.raises(DataError, match=r"are they values to predict|all different, expected"):
+            read()
+    if kind != "traffic":  # its numbers have large gaps
+        for read in doors_to(y, tmp_path, classes=True):
+            assert read().labels.tolist() == whole(y)
+
+
+@pytest.mark.filterwarnings("ignore::hpgcn.errors.DataWarning")
+@pytest.mark.parametrize("kind", CLASSES)
+def test_numbers_that_are_classes(tmp_path, kind):
+    y = whole(CLASSES[kind])
+    for read in doors_to(CLASSES[kind], tmp_path, classes=kind == "most unlabeled"):
+        assert read().labels.tolist() == y
 
 
 def test_large_whole_features_are_said_to_be_rounded(tmp_path):

@@ -210,7 +210,8 @@ def _vertices(file, names, columns):
         if any("," in text for text in columns[label]):
             raw.labels = _numbers(columns[label], where)[order]
         else:
-            classes = parse_classes(columns[label], where, lambda row: f"line {row + 2}")
+            classes = parse_classes(columns[label], where, lambda row: f"line {row + 2}",
+                            classes=True)
             raw.labels, raw.class_names = classes.numbers[order], classes.names
             raw.notes += classes.notes
 

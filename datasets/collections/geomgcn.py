@@ -58,7 +58,8 @@ def read(source, memory):
     nodes = Nodes(ids, table)
     order = nodes.order
     features, note = _features(lists, lines, name, table, memory)
-    classes = parse_classes(labels, f"{table}: label", lambda k: f"line {lines[k]}")
+    classes = parse_classes(labels, f"{table}: label", lambda k: f"line {lines[k]}",
+                            classes=True)
 
     # splits and edges
     masks = _masks(folder, name, len(ids), source, memory)

@@ -42,7 +42,8 @@ def read(source, memory):
     ids, features, labels, lines = _content(content, memory)
     nodes = Nodes(ids, content)
     order = nodes.order
-    classes = parse_classes(labels, f"{content}: last column", lambda k: f"line {lines[k]}")
+    classes = parse_classes(labels, f"{content}: last column", lambda k: f"line {lines[k]}",
+                            classes=True)
     targets, sources, notes = _cites(cites, nodes, memory)
     return Raw(len(ids), targets, sources, features=None if features is None else features[order],
                labels=classes.numbers[order], class_names=classes.names,

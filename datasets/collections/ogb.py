@@ -126,7 +126,11 @@ def _labels(labels):
     if labels is None or labels.ndim != 2 or labels.shape[1] != 1:
         return labels
     labels = labels[:, 0]
-    return np.where(np.isnan(labels), -1, labels) if labels.dtype.kind == "f" else labels
+    if labels.dtype.kind != "f":
+        return labels
+    labels = np.where(np.isnan(labels), -1, labels)
+    whole = labels.astype(np.int64)
+    return whole if (whole == labels).all() else labels
 
 
 def _split(raw, source, n, memory):

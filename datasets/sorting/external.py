@@ -117,12 +117,12 @@ class DiskAdjacency:
         return self.degree_row[:], self.degree_column
 
     def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
-                 source_sha256="", class_names=None, feature_names=None):
+                 source_sha256="", **names):
         """Return a Graph whose arrays are DiskArrays, ready to be written; like
         `hpgcn.graphs.graph.assemble`.
         """
         n = self.indptr.size - 1
-        arrays, fields = check_contents(X, y, masks, class_names, n, name, split, feature_names)
+        arrays, fields = check_contents(X, y, masks, n, name, split, **names)
         header = Header(name=name, num_nodes=n, num_edges=self.indices.size,
                         directed=self.directed, all_ones=self.values is None,
                         source_sha256=source_sha256, **fields)

@@ -11,6 +11,7 @@ from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import renumber_classes
+from hpgcn.graphs.labels import check_classes
 from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_masks
 
 
@@ -91,7 +92,7 @@ def join(raw, entries, paths, options, where):
         places = _places(vertices, files, order)
     for rows, at in zip(files, places):
         raw.notes += rows.notes
-        _take(raw, rows, at)
+        _take(raw, rows, at, options)
     for source in sources:
         source.refuse_changed()
 
@@ -232,7 +233,7 @@ def vertex_range(raw):
     return f"0..{raw.num_nodes - 1} of the graph file"
 
 
-def _take(raw, rows, places):
+def _take(raw, rows, places, options):
     """Set the labels, masks or features of `raw` from the rows of a file; `places` are
     the rows' vertices.
     """
@@ -286,6 +287,8 @@ def _take(raw, rows, places):
     values = by_vertex(rows, places, n, -1 if rows.kind == "labels" else 0)
     if rows.kind == "labels":
         raw.class_names = rows.class_names
+        if not options.classes:
+            check_classes(rows.values, rows.class_names, rows.where)
         raw.labels = values
         close_gaps(raw, rows.where)
         raw.labels, _ = check_labels(raw.labels, n, rows.where)

@@ -24,12 +24,11 @@ from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.parquet_table import read_parquet
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.errors import DataError
-from hpgcn.graphs.classes import parse_classes
+from hpgcn.graphs.classes import FEW, parse_classes
 from hpgcn.graphs.contents import check_names
 from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.validation import MAX_NAME
 
-FEW = 8  # labels up to which that number of classes is no surprise
 PARQUET = b"PAR1"  # first bytes
 NPY = b"\x93NUMPY"
 ZIP = b"PK\x03\x04"  # first bytes of .npz
@@ -88,11 +87,11 @@ def read_labels(source, vertices, options):
         array, notes = read_array(source, options.memory)
         if array.dtype.kind in "SU" and array.shape[1:] in ((), (1,)) and array.ndim:
             texts = array.astype(np.str_).ravel().tolist()
-            return _classes(rows, texts, str(source), notes=notes)
+            return _classes(rows, texts, str(source), options, notes=notes)
         return rows(array, notes=notes)
     if is_libsvm(source.head()):
         texts, _, notes = read_libsvm(source, options.memory)
-        return _classes(rows, texts, str(source), notes=notes)
+        return _classes(rows, texts, str(source), options, notes=notes)
 
     # lists of labels, or a table
     table, lists = read_table(source, vertices, options)
@@ -116,8 +115,8 @@ def read_labels(source, vertices, options):
     if isinstance(column, NumberColumn) and column.array.ndim == 2:
         rows = rows(column.array, place=table.place, notes=notes)
     else:
-        rows = _classes(rows, column.texts(), f"{source}: column {table.title(k)}", table.place,
-                        notes, " use --label-column NAME to name another column")
+        rows = _classes(rows, column.texts(), f"{source}: column {table.title(k)}", options,
+                        table.place, notes, " use --label-column NAME to name another column")
     return with_ids(rows, table, ids, vertices)
 
 
@@ -169,8 +168,8 @@ def _zeros_and_ones(pairs, where):
     return np.array([numbers for _, numbers in pairs], np.float32)
 
 
-def _classes(rows, texts, where, place="row {}".format, notes=(), hint=""):
-    classes = parse_classes(texts, where, place, hint)
+def _classes(rows, texts, where, options, place="row {}".format, notes=(), hint=""):
+    classes = parse_classes(texts, where, place, hint, classes=options.classes)
 
     if len(texts) and classes.numbers.max() < 0:
         raise DataError(f"{where}: no row of {len(texts)} has a label")
@@ -180,7 +179,8 @@ def _classes(rows, texts, where, place="row {}".format, notes=(), hint=""):
     if classes.names is not None:
         count = counted(len(classes.names), "class", "classes")
         labeled = np.count_nonzero(classes.numbers >= 0)
-        if 2 * len(classes.names) > labeled > FEW:
+        named = not all(map(str.isdecimal, classes.names))  # numbers are refused later
+        if named and 2 * len(classes.names) > labeled > FEW:
             made.notes.append(f"{made.where}: {count} for {labeled} labels: are these vertex "
                               "names? Use --label-column NAME to name another column")
         made.notes.append(f"{made.where}: {count}: {listed(classes.names)}")

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.errors import DataError, printable
+from hpgcn.errors import DataError, printable, setting
 
 UNLABELED = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "none", "null", "nil", "?", "-", ".",
                        "unknown", "unlabeled", "unlabelled", "missing"))  # in any case
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
 BOOLEANS = {"false": 0, "true": 1}
 LARGEST = 10**18
+FEW = 8  # labels, or classes without gaps, that are never taken for values to predict
 MOST_NAMED = 8  # classes or markers in a note
 
 
@@ -36,7 +37,7 @@ class Classes(NamedTuple):
     notes: tuple[str, ...]
 
 
-def parse_classes(texts, where, place="row {}".format, hint=""):
+def parse_classes(texts, where, place="row {}".format, hint="", *, classes=False):
     """Convert texts, one per vertex, to class numbers.
 
     Numbers written as text are numbers: 1, 01, +1, 1.0 and 1e0 are class 1. -1 is
@@ -55,6 +56,8 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
         Returns what an error calls row i, such as "line 7".
     hint : str
         The end of the error for labels that are all different: how to name others.
+    classes : bool
+        Numbers are classes even if all have a decimal point, or all are different.
 
     Returns
     -------
@@ -64,7 +67,8 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
     ------
     DataError
         A mixture of numbers and names; a number that is not whole, below -1 or of more
-        than 18 digits; more than 3 labels that are all different.
+        than 18 digits; more than 3 labels that are all different; numbers that all have
+        a decimal point, other than 0 and 1, if no label is missing.
 
     Examples
     --------
@@ -95,6 +99,8 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
                       f"{len(known - numeric)} are not")
     if numeric:
         number_of = _whole_numbers(numeric, refuse)
+        if not classes and not unlabeled and all(re.search("[.eE]", text) for text in numeric):
+            refuse_fractions(set(number_of.values()), where)
         class_of, names = _number_classes(number_of, counts, notes)
     elif known and all(text.lower() in BOOLEANS for text in known):
         class_of = {text: BOOLEANS[text.lower()] for text in known}
@@ -107,13 +113,49 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
     # refuse a column in which each label occurs once
     num_labels = sum(counts[text] for text in class_of if class_of[text] >= 0)
     num_classes = len(set(class_of.values()) - {-1})
-    if num_labels > 3 and num_classes == num_labels:
+    if num_labels > 3 and num_classes == num_labels and not (classes and numeric):
         raise DataError(f"{where}: {num_labels} labels, all different, expected classes that "
                         "several vertices share: is this a column of ids, names or measurements?"
                         + hint)
 
     numbers = np.array([class_of.get(text, -1) for text in texts], np.int64)
     return Classes(numbers, names, tuple(notes))
+
+
+def refuse_fractions(numbers, where):
+    """Raise DataError for labels with a decimal point, such as 34.0, unless all are -1,
+    0 and 1.
+
+    Labels beside missing ones are exempt: there a decimal point means nothing.
+    """
+    if not set(numbers) <= {-1, 0, 1} and -1 not in numbers:
+        shown = ", ".join(f"{number}.0" for number in sorted(numbers)[:4])
+        raise DataError(f"{where}: numbers with a decimal point ({shown}, ...): {_targets()}")
+
+
+def refuse_targets(labels, class_names, where):
+    """Raise DataError for class numbers that look like values to predict.
+
+    More than half of the classes have one or two vertices. A few classes are exempt,
+    such as 0, 1, .. or any of at most FEW labels. `labels` are (n,) integers, -1 for
+    unlabeled. `class_names` are None, or the numbers that were numbered anew.
+    """
+    present, counts = np.unique(labels[labels >= 0], return_counts=True)
+    if class_names is not None:
+        if np.size(class_names) <= present.max(initial=0) or not all(
+                str(name).isdecimal() for name in class_names):
+            return
+        present = np.array([int(name) for name in class_names])[present]
+    few = present.size <= FEW and present.max(initial=0) < 2 * present.size
+    if few or counts.sum() <= FEW or 2 * np.count_nonzero(counts <= 2) <= present.size:
+        return
+    raise DataError(f"{where}: labels {present[0]}..{present[-1]} have {present.size} different "
+                    f"values, most of them once or twice: {_targets()}")
+
+
+def _targets():
+    return ("are they values to predict? These are not supported yet. If the numbers are classes, "
+            f"give {setting('classes', True)}")
 
 
 def _whole_numbers(texts, refuse):

@@ -4,7 +4,7 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
-from hpgcn.graphs.labels import read_text_labels, warn_of_labels
+from hpgcn.graphs.labels import check_classes, read_text_labels, warn_of_labels
 from hpgcn.graphs.validation import (
     CONTROL,
     MAX_NAME,
@@ -19,7 +19,8 @@ ROWS = 4096  # rows whose columns are put in order at a time
 NAMED = {"class_names": "the labels have {} classes", "feature_names": "there are {} features"}
 
 
-def check_contents(X, y, masks, class_names, n, name, split, feature_names=None):
+def check_contents(X, y, masks, n, name, split, *, class_names=None, feature_names=None,
+                   classes=False):
     """Check X, y, masks and names; return the arrays of a Graph and the Header fields
     about them.
 
@@ -33,6 +34,8 @@ def check_contents(X, y, masks, class_names, n, name, split, feature_names=None)
         Of the graph, for errors.
     split : str
         How the masks were made.
+    classes : bool
+        Numbers are classes even if they look like values to predict.
 
     Returns
     -------
@@ -51,9 +54,11 @@ def check_contents(X, y, masks, class_names, n, name, split, feature_names=None)
     if feature_names is not None:
         feature_names = check_names("feature_names", feature_names, num_features, num_features,
                                     name)
-    y, names = read_text_labels(y, name)
-    labels, num_classes = check_labels(y, n, name)
+    y, names = read_text_labels(y, name, classes)
     class_names = names if class_names is None else class_names
+    if not classes:
+        check_classes(y, class_names, name)
+    labels, num_classes = check_labels(y, n, name)
     multilabel = labels is not None and labels.ndim == 2
 
     # names of classes may say that there are more of them

@@ -133,7 +133,7 @@ class Graph(GraphSource):
                    original_ids: ArrayLike | None = None, split: str = "file",
                    source_sha256: str = "", class_names: Sequence[str] | None = None,
                    edge_features: ArrayLike | None = None,
-                   feature_names: Sequence[str] | None = None) -> Graph:
+                   feature_names: Sequence[str] | None = None, classes: bool = False) -> Graph:
         """Make a graph from a sparse matrix and arrays.
 
         Parameters
@@ -147,8 +147,9 @@ class Graph(GraphSource):
         masks : (train, val, test) or a dict of them, optional
             Each (n,) bool or uint8, or an array of vertex numbers; or (n, s) bool of s splits.
             Training takes one (`Config.split_index`). Masks of a split must not overlap.
-        symmetrize, unweighted : bool
-            Take max(A, A^T); set all weights to 1.
+        symmetrize, unweighted, classes : bool
+            Take max(A, A^T); set all weights to 1; take numbers in y that look like values to
+            predict as classes.
         duplicates : "merge", "sum" or "sum-edges", optional
             How entries that occur several times are merged. "merge": weights are summed, but if
             all are 1 the entry is 1. "sum": weights are summed. "sum-edges": the same, but of the
@@ -184,7 +185,7 @@ class Graph(GraphSource):
         return assemble(*csr, X, y, masks, name=name, original_ids=ids, split=split,
                         source_sha256=source_sha256, class_names=class_names,
                         parallel_edges=parallel, edge_features=edge_features,
-                        feature_names=feature_names)
+                        feature_names=feature_names, classes=classes)
 
     @classmethod
     def from_edge_index(cls, edge_index: ArrayLike, edge_weight: ArrayLike | None = None,
@@ -370,11 +371,12 @@ class Graph(GraphSource):
 
 
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
-             split="file", source_sha256="", class_names=None, parallel_edges=False,
-             symmetric=False, edge_features=None, feature_names=None):
+             split="file", source_sha256="", parallel_edges=False, symmetric=False,
+             edge_features=None, **names):
     """Build a Graph from a valid CSR with edge features, and unchecked vertex data.
 
-    With `symmetric` the CSR is known to be so; else it is tested. See also `Graph.from_scipy`.
+    With `symmetric` the CSR is known to be so; else it is tested. `names` are keyword
+    arguments of `check_contents`. See also `Graph.from_scipy`.
     """
     for field, text in (("name", name), ("split", split), ("source_sha256", source_sha256)):
         if not isinstance(text, str):
@@ -385,7 +387,7 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
     matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
 
     # check what belongs to the vertices, and describe the whole
-    arrays, fields = check_contents(X, y, masks, class_names, n, name, split, feature_names)
+    arrays, fields = check_contents(X, y, masks, n, name, split, **names)
     fields["num_edge_features"] = 0 if edge_features is None else edge_features.shape[1]
     symmetric = symmetric or is_symmetric(indptr, indices, data)
     degree_row, degree_column = row_and_column_sums(indptr, indices, data, symmetric=symmetric)

@@ -4,10 +4,10 @@ import numbers
 import numpy as np
 
 from hpgcn.errors import DataError, warn
-from hpgcn.graphs.classes import parse_classes
+from hpgcn.graphs.classes import FEW, LARGEST, parse_classes, refuse_fractions, refuse_targets
 
 
-def read_text_labels(y, name):
+def read_text_labels(y, name, classes=False):
     """Convert labels that are text to class numbers; return labels and the names of
     classes or None.
 
@@ -19,6 +19,8 @@ def read_text_labels(y, name):
         they are.
     name : str
         The graph, for errors and warnings.
+    classes : bool
+        As of `parse_classes`.
 
     Returns
     -------
@@ -35,13 +37,8 @@ def read_text_labels(y, name):
     (array([1, 0, 1]), ('a', 'b'))
     """
     # arrays without text are returned unchanged
-    if np.ma.is_masked(y):
-        return y, None  # refused as an array
-    try:
-        array = np.asarray(y)
-    except (ValueError, TypeError, RuntimeError):
-        return y, None  # refused as an array
-    if array.dtype.kind not in "USO" or not array.ndim or array.shape[1:] not in ((), (1,)):
+    array = _as_array(y)
+    if array is None or array.dtype.kind not in "USO" or array.shape[1:] not in ((), (1,)):
         return y, None
 
     # spell each label as text; only real numbers, text and None are allowed
@@ -55,11 +52,39 @@ def read_text_labels(y, name):
         texts.append(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
 
     # read classes from the texts
-    classes = parse_classes(texts, f"{name}: labels", "vertex {}".format)
+    classes = parse_classes(texts, f"{name}: labels", "vertex {}".format, classes=classes)
     for note in classes.notes:
         if not note.endswith("have vertices"):  # see `warn_of_labels`
             warn(f"{name}: labels: {note}")
     return classes.numbers, classes.names
+
+
+def check_classes(y, class_names, name):
+    """Raise DataError for whole numbers y, (n,) or (n, 1), that look like values to
+    predict, not classes.
+    """
+    array = _as_array(y)
+    if array is None or array.dtype.kind not in "iuf" or not np.isin(array.shape[1:], 1).all():
+        return
+    labels = np.where(np.isnan(array), -1, array) if array.dtype.kind == "f" else array
+    labels = labels.ravel()
+    if (np.abs(labels) >= LARGEST).any() or (labels != np.floor(labels)).any():
+        return  # refused as no classes
+    labels = labels.astype(np.int64)
+    if array.dtype.kind == "f" and class_names is None:
+        refuse_fractions(np.unique(labels).tolist(), f"{name}: labels")
+    refuse_targets(labels, class_names, name)
+
+
+def _as_array(y):
+    """Return labels as an array; None if they are refused as one."""
+    if y is None or np.ma.is_masked(y):
+        return None
+    try:
+        array = np.asarray(y)
+    except (ValueError, TypeError, RuntimeError):
+        return None
+    return array if array.ndim in (1, 2) else None
 
 
 def warn_of_labels(labels, num_classes, name):
@@ -80,6 +105,9 @@ def warn_of_labels(labels, num_classes, name):
         warn(f"{name}: labels are -1 and 1, but -1 means unlabeled: for two classes pass (y > "
              "0).astype(int)")
     present = present[present >= 0]
+    if present.size > FEW and present[0] > 1:
+        warn(f"{name}: labels {present[0]}..{present[-1]} are read as classes; values to predict "
+             "are not supported yet")
     if present.size and num_classes > 2 * present.size and present[-1] > 1:
         warn(f"{name}: {num_classes} classes, 0..{num_classes - 1}, but only {present.size} of "
              "them have vertices: np.unique(y, return_inverse=True)[1] renumbers them from 0")

@@ -100,7 +100,7 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
         features = _attribute(G, features, name)
     class_names = None
     if isinstance(labels, str):
-        labels, class_names = _labels(G, labels, name)
+        labels, class_names = _labels(G, labels, name, options.get("classes", False))
     found = {"masks": _masks(G, name), "original_ids": node_ids(nodes, name),
              "class_names": class_names, "feature_names": feature_names}
     return Graph.from_scipy(A, features, labels, name=name, **(found | options))
@@ -221,7 +221,7 @@ def _attribute(G, key, name):
     return np.array(rows)
 
 
-def _labels(G, key, name):
+def _labels(G, key, name, numbers_are_classes):
     """Return the labels in a node attribute, classes (n,) or 0/1 (n, t), and the names
     of classes.
     """
@@ -234,7 +234,7 @@ def _labels(G, key, name):
     # text names classes
     if all(isinstance(value, str) for value in known):
         classes = parse_classes([value or "" for value in values], f"{name}: attribute {key}",
-                                lambda row: f"node {nodes[row]!r}")
+                                lambda row: f"node {nodes[row]!r}", classes=numbers_are_classes)
         for note in classes.notes:
             if not note.endswith("have vertices"):  # which all labels are looked at for
                 warn(f"{name}: attribute {key}: {note}")
