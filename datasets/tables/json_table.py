@@ -129,17 +129,19 @@ def _refuse_repeated(names, where):
         raise DataError(f"{where}: id {truncate(name, 40)} occurs twice")
 
 
-def feature_lists(found, where, memory):
+def feature_lists(found, where, memory, dense=False):
     """Return the ids (list of str, or None), the features (rows, f), and a note on how
     these were read.
 
     Lists of whole numbers are the columns of ones, stored in CSR. Lists of one length
-    with fractions are the features themselves.
+    are the features themselves, if `dense` or if their numbers show it.
     """
-    # fractions make the lists rows of features
     pairs = found if isinstance(found, JsonObject) else list(enumerate(found))
     ids = [row for row, _ in pairs] if isinstance(found, JsonObject) else None
-    if any(type(k) is float for _, numbers in pairs if isinstance(numbers, list) for k in numbers):
+    lists = [numbers for _, numbers in pairs if isinstance(numbers, list)]
+    even = len({len(numbers) for numbers in lists}) == 1
+    if dense or any(type(k) is float for numbers in lists for k in numbers) \
+            or (even and _are_values(lists)):
         values = _dense(pairs, where, memory)
         return ids, values, f"lists of {values.shape[1]} features"
 
@@ -149,7 +151,8 @@ def feature_lists(found, where, memory):
         whole = isinstance(numbers, list) and all(type(k) is int for k in numbers)
         if not whole or any(not 0 <= k < MAX_WIDTH for k in numbers):
             raise DataError(f"{where}: row {truncate(row, 40)}: expected a list of feature "
-                            f"numbers, 0..{MAX_WIDTH - 1}")
+                            f"numbers, 0..{MAX_WIDTH - 1}; use --feature-columns '*' if they are "
+                            "feature values")
         lists.append(np.unique(np.array(numbers, np.int64)))
     need(16 * len(lists), memory, f"{where}: {len(lists)} rows")
 
@@ -159,8 +162,14 @@ def feature_lists(found, where, memory):
     ones = np.ones(indices.size, np.float32)
     width = int(indices.max(initial=-1)) + 1
     X = sp.csr_array((ones, indices, indptr), shape=(len(lists), width))
-    return ids, X, (f"each row is a list of feature numbers, 0..{width - 1}: write feature values "
-                    "with fractions, as 1.0")
+    note = f"each row is a list of feature numbers, 0..{width - 1}"
+    return ids, X, note + "; use --feature-columns '*' if they are feature values" * even
+
+
+def _are_values(lists):
+    """Return whether a list has a number twice, and none is negative: -1 may be a filler."""
+    whole = all(type(k) is int and k >= 0 for numbers in lists for k in numbers)
+    return whole and any(len(set(numbers)) < len(numbers) for numbers in lists)
 
 
 def _dense(pairs, where, memory):

@@ -11,7 +11,7 @@ from hpgcn.datasets import unsupported_formats
 from hpgcn.datasets.readers import matrix_market, numpy_files
 from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.tables import roles
-from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn, counted
+from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn, counted
 from hpgcn.datasets.tables.delimited import read_delimited
 from hpgcn.datasets.tables.json_table import (
     JsonObject,
@@ -206,7 +206,13 @@ def read_features(source, vertices, options):
     # lists of features, or a table
     table, lists = read_table(source, vertices, options)
     if table is None:
-        ids, values, read_as = feature_lists(lists, str(source), options.memory)
+        patterns = options.feature_columns
+        ids, values, read_as = feature_lists(lists, str(source), options.memory,
+                                             patterns is not None)
+        if patterns is not None:
+            names = [NumberColumn(str(k), None) for k in range(values.shape[1])]
+            numbered = DataTable(str(source), names, len(values))
+            values = values[:, roles.find_features(numbered, None, patterns)[0]]
         rows = rows(values, is_partial=sp.issparse(values), notes=[f"{source}: {read_as}"])
         if ids is not None:
             rows.keys = keys_of(TextColumn("id", ids), vertices, str(source), rows.place)

@@ -34,6 +34,35 @@ def test_lists_of_musae(tmp_path, graph, packed):
     np.testing.assert_array_equal(read(graph, features=path)[0].features.toarray(), expected)
 
 
+@pytest.mark.parametrize("rows, dense", [
+    ([[0, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 1]], True),
+    ([[3, 1], [2, 7], [5, 5], [0, 1]], True), ([[3, 1], [2, 1 << 30], [5, 5], [0, 1]], True),
+    ([[0, 1], [1, 0], [1, 2], [0, 3]], False),
+    ([[3], [1], [0], [0]], False), ([[1, 1], [0, 2, 3], [], [4]], False)])
+@pytest.mark.parametrize("by_id", [False, True])
+def test_lists_of_values_and_lists_of_numbers(tmp_path, graph, rows, dense, by_id):
+    content = {str(k): row for k, row in enumerate(rows)} if by_id else rows
+    path = put(tmp_path / "f.json", json.dumps(content))
+    found, notes = read(graph, features=path)
+    assert sp.issparse(found.features) != dense
+    even = len({len(row) for row in rows}) == 1
+    assert any("use --feature-columns '*' if they" in note for note in notes) == (even > dense)
+    if not even:
+        refused("expected a list of 2 finite", graph, features=path, feature_columns=("*",))
+        return
+    found = read(graph, features=path, feature_columns=("*",))[0].features
+    np.testing.assert_array_equal(found, np.array(rows, np.float32))
+    found = read(graph, features=path, feature_columns=("0",))[0].features
+    np.testing.assert_array_equal(found, np.array(rows, np.float32)[:, :1])
+
+
+def test_lists_that_may_be_filled_with_minus_one(tmp_path, graph):
+    rows = [[3, -1, -1], [2, 7, -1], [5, 5, 5], [0, 1, 2]]
+    path = put(tmp_path / "f.json", json.dumps(rows))
+    refused("row 0: expected a list of feature numbers.*--feature-columns", graph, features=path)
+    assert read(graph, features=path, feature_columns=("*",))[0].features.tolist() == rows
+
+
 def test_rows_that_json_leaves_out(tmp_path, graph):
     found, notes = read(graph, features=put(tmp_path / "f.json", '{"0": [1], "3": [0]}'))
     assert found.features.toarray().tolist() == [[0, 1], [0, 0], [0, 0], [1, 0]]
