@@ -14,6 +14,7 @@ from hpgcn.datasets.collections.linqs import rows_of
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import Source, decoded, need, open_all, truncate
+from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
@@ -91,8 +92,8 @@ def _features(lists, lines, name, file, memory):
     """Return the features (n, f), and a note on how they were read: as columns of
     numbers, or as lists of feature numbers.
 
-    Rows of one length whose numbers are all 0 or 1, or include fractions, are read as
-    columns.
+    Rows of one length are read as columns if their numbers are all 0 or 1, or include
+    fractions or a number twice in a row. A number twice in a list is one feature.
     """
     counts = np.array([text.count(b",") + 1 if text.strip() else 0 for text in lists])
     need(NUMBER_BYTES * int(counts.sum()), memory, file)
@@ -111,24 +112,29 @@ def _features(lists, lines, name, file, memory):
     values = np.concatenate(rows)
     whole = bool(np.all(values == np.floor(values)))
     even = bool(np.all(counts == counts[0]))
-    if even and name not in WIDTHS and not (whole and np.any(values > 1)):
+    repeated = [line for line, row in zip(lines, rows) if np.unique(row).size < row.size]
+    if even and name not in WIDTHS and (repeated or not (whole and np.any(values > 1))):
         dense = values.reshape(len(rows), -1)
         return sp.csr_array(dense), f"features: {dense.shape[1]} columns of numbers"
 
     # else each row lists the numbers of its features
-    repeated = next((line for line, row in zip(lines, rows) if np.unique(row).size < row.size),
-                    None)
-    if not whole or values.min(initial=0) < 0 or values.max(initial=0) >= MAX_WIDTH or repeated:
-        place = f"line {repeated}: " if repeated else ""
+    most = 2 * len(repeated) > len(rows)  # as in rows of values, of which one is cut short
+    if not whole or values.min(initial=0) < 0 or values.max(initial=0) >= MAX_WIDTH or most:
+        place = f"line {repeated[0]}: " if repeated else ""
         raise DataError(f"{file}: {place}features are neither rows of 0 and 1 of equal length, nor "
-                        "lists of distinct feature numbers")
+                        "lists of feature numbers")
 
     # ones at the listed columns
     width = max(int(values.max(initial=-1)) + 1, WIDTHS.get(name, 0))
     indptr = np.concatenate([[0], np.cumsum(counts)])
     features = sp.csr_array((np.ones(values.size), values.astype(np.int64), indptr),
                             shape=(len(rows), width))
-    return features, f"features: lists of feature numbers, 0..{width - 1}"
+    features.sum_duplicates()
+    features.data[:] = 1
+    note = f"features: lists of feature numbers, 0..{width - 1}"
+    if repeated:
+        note += f"; {counted(len(repeated), 'list has', 'lists have')} a number twice, which is a 1"
+    return features, note
 
 
 def _edges(file, nodes, memory):

@@ -70,6 +70,22 @@ def test_splits_in_a_folder_of_their_own_and_film(tmp_path):
     assert (graph.header.name, graph.header.num_splits) == ("film", 2)
 
 
+@pytest.mark.parametrize("name", ["film", "texas"])
+def test_a_feature_that_a_list_names_twice(tmp_path, name):
+    """As PyG reads the published film, a feature that is named twice is a 1."""
+    table = "node_id\tfeature\tlabel\n1\t4,2,4,2\t0\n0\t3,0\t1\n2\t7\t1\n"
+    graph, notes = read(write_set(tmp_path, table, name=name))
+    X = graph.features.toarray()
+    assert [np.flatnonzero(row).tolist() for row in X] == [[0, 3], [2, 4], [7]] and X.max() == 1
+    assert any("1 list has a number twice, which is a 1" in note for note in notes)
+
+
+def test_rows_of_numbers_of_one_length(tmp_path):
+    table = "node_id\tfeature\tlabel\n1\t4,2,4\t0\n0\t3,0,1\t1\n2\t7,0,0\t1\n"
+    graph, _ = read(write_set(tmp_path, table))
+    assert graph.features.toarray().tolist() == [[3, 0, 1], [4, 2, 4], [7, 0, 0]]
+
+
 @pytest.mark.parametrize("edges, ids", [(EDGES, None),
                                         (EDGES.replace("0", "70").replace("1", "50"), [2, 50, 70])])
 def test_without_splits_and_with_other_ids(tmp_path, edges, ids):
