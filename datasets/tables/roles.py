@@ -6,7 +6,7 @@ import numpy as np
 
 from hpgcn.datasets.edges.columns import LABEL, MUSAE
 from hpgcn.datasets.source import truncate
-from hpgcn.datasets.tables.data_table import NUMBER
+from hpgcn.datasets.tables.data_table import NUMBER, WHOLE
 from hpgcn.datasets.tables.vertex_ids import HALF
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import UNLABELED
@@ -21,6 +21,7 @@ PARTS = {  # what a split calls its parts
     "train": "train", "training": "train", "tr": "train", "val": "val", "valid": "val",
     "validation": "val", "va": "val", "dev": "val", "test": "test", "testing": "test",
     "te": "test"}
+PART_NAMES = dict.fromkeys(PARTS.values())  # train, val, test
 MASK = "(is|in)?(train|training|val|valid|validation|test)(mask|idx)?"
 NONE = "none"  # --id-column: rows are in the order of the vertices
 LINES = 3  # rows from which different values are no accident
@@ -327,8 +328,13 @@ def find_split(table, ids):
     if "train" in masks:
         return masks
 
-    # or one column of words
-    worded = [k for k, column in enumerate(table.columns) if k != ids and is_split(column.head())]
+    # or one column of words, or of the numbers of the parts
+    rest = [k for k in range(len(table.columns)) if k != ids]
+    worded = [k for k in rest if is_split(table.columns[k].head())]
+    if not worded:
+        coded = [k for k in rest if split_codes(table.columns[k].texts()) is not None]
+        worded = coded if len(rest) == 1 else [
+            k for k in coded if re.fullmatch(SPLIT, plain(table.columns[k].name))]
     named = [k for k in worded if re.fullmatch(SPLIT, plain(table.columns[k].name))]
     candidates = worded if len(worded) == 1 else named
     if len(candidates) != 1:
@@ -336,6 +342,21 @@ def find_split(table, ids):
                         f"train, val and test? Give --split {table.where}:COLUMN")
 
     return candidates[0]
+
+
+def split_codes(cells):
+    """Return a dict from each cell to the part of a split that it numbers, or None.
+
+    Three numbers from 0 or from 1 are train, val and test; -1 and empty cells are no
+    part.
+    """
+    numbers = {cell: int(float(cell)) for cell in set(cells) if WHOLE.fullmatch(cell)}
+    words = {cell for cell in set(cells) - numbers.keys() if cell.lower() not in UNLABELED}
+    present = sorted({number for number in numbers.values() if number >= 0})
+    if words or len(present) != 3 or present[-1] - present[0] != 2 or present[0] > 1:
+        return None
+    return {cell: tuple(PART_NAMES)[number - present[0]] if number >= 0 else ""
+            for cell, number in numbers.items()}
 
 
 def is_split(cells):

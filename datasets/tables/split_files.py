@@ -1,6 +1,9 @@
 """Readers of split files: masks or vertex ids in .npz and JSON, or a column of a table."""
+import re
+
 import numpy as np
 
+from hpgcn.datasets.edges.text import whole_text
 from hpgcn.datasets.readers import numpy_files
 from hpgcn.datasets.readers.npz import as_mask
 from hpgcn.datasets.source import truncate
@@ -9,9 +12,13 @@ from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
 from hpgcn.datasets.tables.json_table import JsonObject, read_json
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.errors import DataError
-from hpgcn.graphs.classes import UNLABELED
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.classes import BOOLEANS, UNLABELED
+from hpgcn.graphs.edge_weights import listed, plain
 from hpgcn.graphs.validation import SPLIT
+
+TEXT_FACTOR = 20  # bytes of memory that a byte of text may become
+LIST = re.compile(rb"\s*(train|training|tr)[ \t]*[\s,;:|]", re.IGNORECASE)  # the first line
+FLAGS = {"0", "1", "0.0", "1.0", *BOOLEANS}  # cells of a mask
 
 
 def read_split(source, column, vertices, options, counts):
@@ -30,10 +37,47 @@ def read_split(source, column, vertices, options, counts):
         if lists is not None:
             columns = {part: _id_column(ids, source, part) for part, ids in lists.items()}
             return _from_ids(columns, source, vertices)
+    lists = None if table_files.is_json(source) or column else _lists_of_lines(source, options)
+    if lists is not None:
+        columns = {part: TextColumn(part, ids) for part, ids in lists.items()}
+        return _from_ids(columns, source, vertices)
     table, _ = table_files.read_table(source, vertices, options)
     if table is None:
         raise DataError(f"{source}: expected train, val and test, each a list of ids")
+    columns = None if column else _columns_of_ids(table)
+    if columns is not None:
+        return _from_ids(columns, source, vertices)
     return _from_table(table, column, vertices, options)
+
+
+def _lists_of_lines(source, options):
+    """Return a dict from "train", "val" and "test" to ids in lines `train: 1 2 3`, or None."""
+    lists = {}
+    if source.magic[:4] == table_files.PARQUET or not LIST.match(source.head()):
+        return None
+    text = whole_text(source, options.memory, TEXT_FACTOR).decode()
+    for line in filter(None, map(str.strip, text.splitlines())):
+        word, *ids = re.split(r"[\s,;:|]+", line.rstrip(",;"))
+        part = roles.PARTS.get(word.lower())
+        if part is None or part in lists:
+            return None  # a table
+        lists[part] = ids
+    return lists if "train" in lists and len(lists) > 1 else None
+
+
+def _columns_of_ids(table):
+    """Return a dict from "train", "val" and "test" to columns of ids, or None.
+
+    The table has only these columns, and other cells than 0 and 1.
+    """
+    parts = [roles.PARTS.get(plain(column.name).removesuffix("idx")) for column in table.columns]
+    if "train" not in parts or None in parts or len(set(parts)) < len(parts):
+        return None
+    cells = {part: [text for text in column.texts() if text.lower() not in UNLABELED]
+             for part, column in zip(parts, table.columns)}
+    if all(text.lower() in FLAGS for texts in cells.values() for text in texts):
+        return None  # masks
+    return {part: TextColumn(part, texts) for part, texts in cells.items()}
 
 
 def _from_table(table, column, vertices, options):
@@ -53,7 +97,11 @@ def _from_table(table, column, vertices, options):
     else:
         name = table.title(split)
         options.use(table.where, table.columns[split].name)
-        for row, text in enumerate(table.columns[split].texts()):
+        texts = table.columns[split].texts()
+        if (codes := roles.split_codes(texts)) is not None:
+            texts = [codes.get(text, "") for text in texts]
+            name += describe_codes(codes)
+        for row, text in enumerate(texts):
             word = text.lower()
             if word in roles.PARTS:
                 masks[row, SPLIT.index(roles.PARTS[word])] = True
@@ -66,12 +114,23 @@ def _from_table(table, column, vertices, options):
     return table_files.with_ids(rows, table, ids, vertices)
 
 
+def describe_codes(codes):
+    """Return the end of a note on a split whose parts are numbered: see `split_codes`."""
+    told = {part: code for code, part in sorted(codes.items(), reverse=True) if part}
+    return ": " + ", ".join(f"{code} is {part}" for part, code in sorted(
+        told.items(), key=lambda pair: SPLIT.index(pair[0]))) + " (words say it without a guess)"
+
+
 def _lists(found):
     """Return a dict from "train", "val" and "test" to lists of ids; None if the JSON
     has another form.
+
+    Three lists without names are train, val and test.
     """
     if not isinstance(found, JsonObject):
-        return None
+        named = isinstance(found, list) and len(found) == len(SPLIT) and all(
+            type(ids) is list for ids in found)
+        return dict(zip(SPLIT, found)) if named else None
     lists = {roles.PARTS.get(name.lower().removesuffix("_idx").removesuffix("_mask")): value
              for name, value in found}
     if "train" not in lists or not all(isinstance(value, list) for value in lists.values()):
@@ -113,15 +172,30 @@ def _from_ids(columns, source, vertices):
                       order=f"the ids in {listed(list(columns))}")
 
 
+def _from_array(array, source, notes):
+    """Return the VertexRows of an array: a word or a number for each vertex, or masks
+    (rows, 3).
+    """
+    if array.ndim == 2 and array.shape[1] == len(SPLIT) and np.isin(array, (0, 1)).all():
+        note = f"{source}: columns are the masks of {', '.join(SPLIT)}, in this order"
+        return VertexRows("split", str(source), array.astype(bool), notes=[*notes, note])
+    texts = array.ravel().astype(np.str_).tolist()
+    codes = roles.split_codes(texts)
+    if codes is not None:
+        notes = [*notes, f"{source}: split{describe_codes(codes)}"]
+        texts = [codes.get(text, "") for text in texts]
+    if array.ndim != 1 or not roles.is_split(texts):
+        raise DataError(f"{source}: expected one of the words train, val, test or of the numbers "
+                        "0, 1, 2 for each vertex, or masks (n, 3)")
+    words = [roles.PARTS.get(word.lower()) for word in texts]
+    masks = np.array([[word == part for part in SPLIT] for word in words])
+    return VertexRows("split", str(source), masks, notes=notes)
+
+
 def _from_arrays(source, vertices, options, counts):
     if source.magic[:2] != b"PK":
-        # an array of words
-        array, notes = numpy_files.read_array(source, options.memory, "SU")
-        if array.ndim != 1 or not roles.is_split(array.astype(np.str_).tolist()):
-            raise DataError(f"{source}: expected one of the words train, val, test for each vertex")
-        words = [roles.PARTS.get(word.lower()) for word in array.astype(np.str_).tolist()]
-        masks = np.array([[word == part for part in SPLIT] for word in words])
-        return VertexRows("split", str(source), masks, notes=notes)
+        array, notes = table_files.read_array(source, options.memory)
+        return _from_array(array, source, notes)
 
     # an archive: masks or ids, by the names of its arrays
     archive = numpy_files.Archive(source, options.memory)
@@ -145,6 +219,11 @@ def _from_arrays(source, vertices, options, counts):
             ids = (TextColumn(key, array.astype(np.str_).tolist()) if array.dtype.kind in "SU"
                    else NumberColumn(key, array))
             columns[part] = ids
+
+    # one array of words or numbers
+    coded = [key for key in archive.keys if re.fullmatch(roles.SPLIT, plain(key))]
+    if not masks and not columns and len(coded) == 1:
+        return _from_array(archive.read(coded[0], "fiubSU"), source, archive.notes)
 
     # all must be of one kind
     if not masks and not columns:

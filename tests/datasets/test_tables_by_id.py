@@ -175,7 +175,13 @@ SPLITS = [
     ("s.npz", {"train_idx": [3], "valid_idx": [2], "test_idx": [1]}),
     ("s.npz", {"train": np.array([False, False, False, True]), "test": [[0], [1], [0], [0]],
                "val": [[0], [0], [1], [0]]}),
-    ("s.npy", ["none", "test", "val", "train"]),
+    ("s.npy", ["none", "test", "val", "train"]), ("s.npy", [-1, 2, 1, 0]), ("s.npy", [-1, 3, 2, 1]),
+    ("s.npy", [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]), ("s.npz", {"split": [-1, 2, 1, 0]}),
+    ("s.mtx", "%%MatrixMarket matrix array integer general\n4 1\n-1\n2\n1\n0\n"),
+    ("s.csv", "id,set\n3,0\n2,1\n1,2\n"), ("s.csv", "id,split\n3,1\n2,2\n1,3\n0,\n"),
+    ("s.csv", "set\n-1\n2\n1\n0\n"), ("s.json", '{"3": 0, "2": 1, "1": 2}'),
+    ("s.txt", "train: 3\nval: 2\ntest: 1\n"), ("s.txt", "train 3\n\nvalid 2\ntest 1"),
+    ("s.json", "[[3], [2], [1]]"), ("s.csv", "train,valid,test\n3,2,1\n"),
 ]
 
 
@@ -194,6 +200,18 @@ def test_split(tmp_path, name, content):
     graph, _ = read(put(tmp_path / "g.txt", PATH), split=str(save(tmp_path / name, content)))
     assert [np.flatnonzero(graph.masks[key]).tolist() for key in ("train", "val", "test")] == [
         [3], [2], [1]]
+
+
+@pytest.mark.parametrize("name, content", [
+    ("s.txt", "train: 3, 4\nval: 2\ntest: 1, 0\n"), ("s.json", "[[3, 4], [2], [1, 0]]"),
+    ("s.csv", "train,val,test\n3,2,1\n4,,0\n"), ("s.csv", "train_idx\ttest_idx\tval_idx\n4\t0\t2\n"
+     "3\t1\t\n"), ("s.csv", "node,fold\n0,2\n1,2\n2,1\n3,0\n4,0\n")])
+def test_splits_as_lists_of_ids(tmp_path, name, content):
+    edges = put(tmp_path / "g.txt", "0 1\n1 2\n2 3\n3 4\n")
+    graph, notes = read(edges, split=str(put(tmp_path / name, content)))
+    assert [np.flatnonzero(graph.masks[key]).tolist() for key in ("train", "val", "test")] == [
+        [3, 4], [2], [0, 1]]
+    assert any("0 is train, 1 is val, 2 is test" in note for note in notes) == ("fold" in content)
 
 
 def test_several_splits_and_splits_by_the_ids_of_the_edges(tmp_path):
@@ -220,6 +238,9 @@ def test_several_splits_and_splits_by_the_ids_of_the_edges(tmp_path):
     ("s.json", '{"train": [3, 3]}', "id 3 occurs twice"),
     ("s.npz", {"train_idx": [9], "val_idx": [1]}, "id 9 is not a vertex"),
     ("s.npz", {"a": [1]}, "arrays a, expected train_mask"),
+    ("s.npy", [0, 1, 1, 0], "or of the numbers 0, 1, 2 for each vertex"),
+    ("s.csv", "id,fold\n0,0\n1,1\n2,2\n3,3\n", "which column has the words train, val and test"),
+    ("s.csv", "train,val\n3,2\n4,\n", "train: id 4 is not a vertex|4 is not a vertex"),
     ("s.npz", {"train_mask": [0, 1]}, "split has 2 rows, expected 4 rows"),
 ])
 def test_split_refused(tmp_path, name, content, message):
