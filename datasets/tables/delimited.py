@@ -194,9 +194,10 @@ def _size_line(texts):
     if separator and len(_widths([texts[0]], separator)) == 1:
         own = _widths([texts[0].strip()], separator)[0]
 
-    rows, columns = int(sizes[1]), int(sizes[2] or 0)
-    if not columns:
+    rows = int(sizes[1])
+    if sizes[2] is None:
         return rows, width == 1
+    columns = int(sizes[2])
     if width == columns:
         return rows, own == width
     return (rows, False) if width == columns + 1 > 2 else (None, True)

@@ -6,6 +6,7 @@ import numpy as np
 from hpgcn.datasets.source import Source, truncate
 from hpgcn.datasets.tables import table_files
 from hpgcn.datasets.tables.data_table import counted
+from hpgcn.datasets.tables.label_files import read_labels
 from hpgcn.datasets.tables.split_files import read_split
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
@@ -65,7 +66,7 @@ def join(raw, entries, paths, options, where):
         path, column = table_files.file_and_column(paths.labels)
         options.label_column = column or options.label_column
         sources.append(Source(path, cached=options.cached))
-        files.append(table_files.read_labels(sources[-1], vertices, options))
+        files.append(read_labels(sources[-1], vertices, options))
     if paths.split is not None:
         sources.append(Source(split, cached=options.cached))
         counts = [options.count]

@@ -192,7 +192,8 @@ def multi_hot(pairs, where, memory):
         if not isinstance(names, list) or not all(type(name) is str for name in names):
             raise DataError(f"{where}: row {truncate(row, 40)}: {truncate(names, 40)}, expected a "
                             "list of label names")
-    names = tuple(sorted({name for _, row in pairs for name in row}))
+    found = {name for _, row in pairs for name in row}
+    names = tuple(sorted(found, key=int if all(map(str.isdecimal, found)) else None))
     need(8 * len(pairs) * len(names), memory, f"{where}: {len(pairs)} x {len(names)} labels")
     number = {name: k for k, name in enumerate(names)}
     values = np.zeros((len(pairs), len(names)), np.float32)

@@ -87,7 +87,27 @@ class VertexIds:
         if self.raw.bipartite and f"{column.name}:" in self.sides:
             texts = [f"{column.name}:{text}" if text else "" for text in texts]
         texts = [self._name(text) for text in texts]
+        if self.raw.bipartite:
+            texts = self._with_sides(texts)
         return texts if all(texts) else None
+
+    def _with_sides(self, texts):
+        """Return ids of a bipartite list with the name of their side, as `u:5`.
+
+        An id without it must be that of one side only.
+        """
+        if not any(text and text not in self.numbers for text in texts):
+            return texts
+        sides = {}  # names of the vertices with this id
+        for name in self.numbers:
+            sides.setdefault(name.partition(":")[2], []).append(name)
+        twice = next((sides[text] for text in texts if len(sides.get(text, ())) > 1), None)
+        if twice and all(text in self.numbers or text in sides for text in texts):
+            raise DataError(f"{self.where}: ids of tables are without the side of the bipartite "
+                            f"list, but {twice[0]} and {twice[1]} are two vertices: write the ids "
+                            f"so, or call the column of one side {twice[0].partition(':')[0]}")
+        return [text if text in self.numbers or text not in sides else sides[text][0]
+                for text in texts]
 
     def _name(self, text):
         if text not in self.numbers and (match := ROUND.fullmatch(text)):

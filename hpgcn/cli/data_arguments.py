@@ -117,8 +117,8 @@ def graph_flags(command):
              "random:60/20/20[:SEED]: percent. per-class:20/30[:SEED]: number to train and to "
              "validate in each class, the rest to test. all: every labelled vertex in all three, "
              "for runs that measure time; accuracies are then of vertices trained on. "
-             "FILE[:COLUMN]: .npz of masks or ids, JSON lists of ids, or a table with the words "
-             "train, val, test")
+             "FILE[:COLUMN]: lists of ids (text, JSON, .npz), masks, or a table with the words "
+             "train, val, test or the numbers 0, 1, 2")
     integers(command.heading("split"), (
         "num-splits", 1, "number of splits to draw, with random or per-class. Split i is drawn "
         "with SEED + i; `hpgcn train --split-index i` uses it"))

@@ -38,6 +38,36 @@ def test_refused(tmp_path, tags, message):
             labels=put(tmp_path / "y.json", json.dumps(tags)))
 
 
+@pytest.mark.parametrize("text, names", [
+    ("0 x y\n2 y\n1 x z\n3 z x\n", "xyz"), ("0\tx\ty\n2\ty\n1\tx\tz\n3\tz\tx\n", "xyz"),
+    ("id,labels\n0,x,y\n2,y\n1,x,z\n3,z,x\n", "xyz"),
+    ("# labels\n0 9 10\n2 10\n1 9 12\n3 12 9\n", ["9", "10", "12"])])
+def test_several_labels_in_a_line(tmp_path, text, names):
+    edges, path = put(tmp_path / "g.csv", "0,1\n1,2\n2,3\n"), put(tmp_path / "y.txt", text)
+    graph, notes = read(edges, labels=path)
+    assert graph.labels.tolist() == [[1, 1, 0], [1, 0, 1], [0, 1, 0], [1, 0, 1]]
+    assert graph.class_names == tuple(names)
+    assert any(f"3 labels: {', '.join(names)}" in note for note in notes)
+    for cut in ("0,x\n1,y\n2\n3,x\n", "id,label\n0,x\n1,New York, y\n2,y\n3,x\n"):
+        refused(r"[23] field\(s\), expected 2|1 field", edges, labels=put(path, cut))
+
+
+def test_ids_of_one_side_of_a_bipartite_list(tmp_path):
+    edges = put(tmp_path / "g.csv", "u1,i1\nu1,i2\nu2,i2\n")
+    options = {"bipartite": True, "header": False}
+    for ids in (("u1", "i2", "u2", "i1"), ("u:u1", "v:i2", "u:u2", "v:i1")):
+        path = put(tmp_path / "y.csv", "".join(f"{name},{k % 2}\n" for k, name in enumerate(ids)))
+        graph, _ = read(edges, labels=path, **options)
+        assert graph.original_ids.tolist() == ["u:u1", "u:u2", "v:i1", "v:i2"]
+        assert graph.labels.tolist() == [0, 0, 1, 1]
+    put(tmp_path / "g.csv", "1,1\n1,20\n2,20\n")
+    path = put(tmp_path / "y.csv", "20,0\n2,1\n")
+    graph, _ = read(edges, labels=path, **options)
+    assert dict(zip(graph.original_ids.tolist(), graph.labels.tolist())) == {
+        "u:1": -1, "u:2": 1, "v:1": -1, "v:20": 0}
+    refused("u:1 and v:1 are two vertices", edges, labels=put(path, "1,0\n2,1\n"), **options)
+
+
 def test_the_advice_for_text_called_npy(tmp_path):
     edges = put(tmp_path / "g.txt", "0 1\n1 2\n")
     path = put(tmp_path / "y.npy", "0.5 2.5\n2.5 1\n0 0\n")
