@@ -23,8 +23,9 @@ from hpgcn.datasets.edges.first_line import (
     refuse_text,
 )
 from hpgcn.datasets.edges.parse import INT64_MAX, PASSED, U, V, W
+from hpgcn.datasets.edges.size_line import find_sizes
 from hpgcn.datasets.edges.stream import SIDE, Stream
-from hpgcn.datasets.edges.text import Grammar, Table
+from hpgcn.datasets.edges.text import BLANKS, Grammar, Table
 from hpgcn.datasets.edges.vertex_names import VertexNames, named_parts
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import NUMBER
@@ -51,8 +52,11 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         # the comments and the first line say what the columns are
         table = Table(file, source)
         comments, line = read_comments(table)
-        where = f"{source}: line {table.line}"
+        start = table.line
         following = table.readlines(SAMPLE)
+        line, following, start, notes = _skip_sizes(
+            line, following, source, start, comments, layout)
+        where = f"{source}: line {start}"
         first = read_first_line(line, following, layout, where, header_beside(source, layout))
         named = _columns(first, comments, layout, where)
         roles = named.roles + (PASSED,) * first.ended
@@ -60,7 +64,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
 
         # what both kinds of lists have in common
         bipartite = layout.bipartite or comments.bipartite
-        notes = [*first.notes, *named.notes]
+        notes += [*first.notes, *named.notes]
         options = {
             "notes": notes, "table": table, "counted": comments.counted,
             "undirected": comments.undirected, "listed_once": comments.listed_once,
@@ -95,6 +99,22 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         with closing(table.parts(grammar, threads)) as parts:
             yield Stream(str(source), parts, named, num_nodes, base=low, **options,
                          base_known=base is not None or comments.konect is not None)
+
+
+def _skip_sizes(line, following, source, start, comments, layout):
+    """Skip counts of vertices and edges above the list; return the first line of the list,
+    the lines below it, its number, and notes.
+    """
+    if layout.header is not None or comments.konect:
+        return line, following, start, []
+    complete = sum(map(len, following)) + len(following) < SAMPLE
+    sizes = find_sizes(line, following, source, start, complete=complete)
+    if sizes is None:
+        return line, following, start, []
+    if comments.counted is None:
+        comments.counted = sizes.num_nodes
+    kept = [k for k, text in enumerate(following) if text.strip(BLANKS)][sizes.lines - 1]
+    return following[kept], following[kept + 1:], start + 1 + kept, [sizes.note]
 
 
 def _columns(first, comments, layout, where):

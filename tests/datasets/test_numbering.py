@@ -133,3 +133,36 @@ def test_ogb_sets_that_list_each_edge_once_are_told(tmp_path):
     raw.mkdir(parents=True)
     np.savez(raw / "data.npz", edge_index=[[0], [1]], num_nodes_list=[2])
     assert "ogbn_products lists each edge once" in " ".join(read(raw / "data.npz")[1])
+
+
+SIZES = [  # content, options, vertices, edges, what the note says; an empty note: an edge
+    ("4 3\n0 1\n1 2\n2 3\n", {}, 4, 3, "line 1 (4 3) is read as the numbers of vertices and edges"),
+    ("4,3\n1,2\n\n2,3\n# c\n3,4\n", {}, 4, 3, "line 1 (4 3)"),
+    ("3 4\n0 1\n1 2\n2 3\n", {}, 4, 3, "line 1 (3 4) is read as the numbers of edges and vertices"),
+    ("# c\n4 3\n\n0 1 .5\n1 2 .5\n2 3 1\n", {}, 4, 3, "line 2 (4 3)"),
+    ("4 3\n0 1\n1 0\n1 2\n2 1\n2 3\n3 2\n", {}, 4, 6, "line 1 (4 3)"),
+    ("9 2\n0 1\n1 2\n", {}, 9, 2, "line 1 (9 2)"),
+    ("4 4 3\n1 2\n2 3\n3 4\n", {}, 4, 3, "the numbers of rows, columns and edges"),
+    ("4\n3\n0 1\n1 2\n2 3\n", {}, 4, 3, "lines 1 and 2 (4 3) are read as the numbers"),
+    ("3\n0 1 0\n1 2 1\n2 0 1\n", {"columns": "u,v,-"}, 3, 3, "line 1 (3) is read as the number of"),
+    ("4\n0 1\n1 2\n", {}, 4, 2, "line 1 (4) is read as the number of vertices"),
+    ("3 2\nann bob\nbob cem\n", {}, 3, 2, "line 1 (3 2)"),
+    ("4 3\n0 1\n1 2\n2 3\n", {"header": False}, 5, 4, ""),
+    ("4 2\n0 1\n1 2\n2 3\n", {}, 5, 4, ""), ("3 3\n0 1\n1 2\n2 3\n", {}, 4, 4, ""),
+    ("1 2\n2 1\n", {}, 3, 2, ""), ("0 1\n1 2\n", {}, 3, 2, "")]
+
+
+@pytest.mark.parametrize("text, options, vertices, edges, said", SIZES)
+def test_counts_above_an_edge_list(tmp_path, text, options, vertices, edges, said):
+    graph, notes = graph_of(tmp_path, text, **options)
+    assert (graph.header.num_nodes, graph.header.num_edges) == (vertices, edges)
+    assert (said or "is read as the number") in " ".join(notes) or not said
+    assert bool(said) == any("read as the number" in note for note in notes)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_counts_above_a_long_list_must_be_those_of_all_lines(tmp_path, more):
+    lines = "".join(f"{k} {k + 1}\n" for k in range(30_000))
+    graph, notes = graph_of(tmp_path, f"30001 {30_000 + more}\n{lines}")
+    assert graph.header.num_edges == 30_000 + more
+    assert any("read as the numbers" in note for note in notes) != more

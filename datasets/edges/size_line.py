@@ -1,0 +1,98 @@
+"""Counts of vertices and edges above an edge list, such as `4 3` above three edges."""
+import re
+from typing import NamedTuple
+
+from hpgcn.datasets.edges.text import BLANKS, MARKS, Table
+from hpgcn.datasets.source import truncate
+
+FIELDS = re.compile(rb"[\s,;]+")
+COUNT = re.compile(rb"\d{1,18}")
+ROW = re.compile(rb"^[ \t\r]*[^#% \t\r\n]", re.MULTILINE)  # the first letter of an edge
+
+
+class Sizes(NamedTuple):
+    """Counts in the first lines of an edge list."""
+
+    lines: int  # lines that hold the counts
+    num_nodes: int | None  # vertices, if the counts say so
+    note: str
+
+
+def find_sizes(line, following, source, start, *, complete):
+    """Return the Sizes at the top of an edge list; None if its first line is an edge.
+
+    `line` has the number `start` in the file, and `following` are the lines below it,
+    all of them if `complete`. One number of two, or the last of three, must be the
+    number of edges, and the others must exceed all ids. A lone number may be either.
+    """
+    # one line of up to three numbers, or two lines of one
+    counts = _fields(line)
+    rows = [_fields(text) for text in following if text.strip(BLANKS)[:1] not in (b"", *MARKS)]
+    lines = 1
+    if len(counts) == 1 and rows and len(rows[0]) == 1:
+        counts += rows.pop(0)
+        lines = 2
+    rows = [row for row in rows if len(row) > 1]
+    if not (rows and 1 <= len(counts) <= 3 and all(map(COUNT.fullmatch, counts))):
+        return None
+
+    # a pair of edges in both directions, and no counts
+    if len(rows) == 1 and rows[0][:2] == counts[::-1]:
+        return None
+
+    # the counts must fit the first edges before all of them are counted
+    counts = list(map(int, counts))
+    shape = _shape(counts, rows, len(rows) if complete else None)
+    if shape and not complete:
+        shape = _shape(counts, rows, _count_rows(source, start + lines - 1))
+    if shape is None:
+        return None
+    num_nodes, what = shape
+    text = truncate(" ".join(map(str, counts)))
+    where = f"line {start}" if lines == 1 else f"lines {start} and {start + 1}"
+    option = ": use --no-header to read an edge" if len(_fields(line)) > 1 else ""
+    return Sizes(lines, num_nodes, f"{where} ({text}) {'is' if lines == 1 else 'are'} read as "
+                                   f"{what}{option}")
+
+
+def _fields(line):
+    return FIELDS.split(line.strip(BLANKS))
+
+
+def _shape(counts, rows, num_rows):
+    """Return the number of vertices (or None) and what `counts` mean; None if they do not fit.
+
+    `num_rows` is the number of edges; None if there are more than `rows`.
+    """
+    def is_rows(count):
+        return count > len(rows) if num_rows is None else count == num_rows
+
+    def fits(count, ids):
+        low, high = min(ids, default=1), max(ids, default=0)
+        return count > high if low == 0 else count >= high
+
+    ids = [[int(row[end]) for row in rows if COUNT.fullmatch(row[end])] for end in range(2)]
+    both = ids[0] + ids[1]
+    if len(counts) == 1:
+        if is_rows(counts[0]):
+            return None, "the number of edges"
+        return (counts[0], "the number of vertices") if both and fits(counts[0], both) else None
+    if len(counts) == 3:
+        if not (is_rows(counts[2]) and fits(counts[0], ids[0]) and fits(counts[1], ids[1])):
+            return None
+        same = counts[0] == counts[1]
+        return counts[0] if same else None, "the numbers of rows, columns and edges"
+    for n, m, what in ((*counts, "vertices and edges"), (*counts[::-1], "edges and vertices")):
+        twice = num_rows is not None and 2 * m == num_rows and n == len(set(both))
+        if fits(n, both) and (is_rows(m) or twice):
+            return n, f"the numbers of {what}"
+    return None
+
+
+def _count_rows(source, start):
+    """Return the number of edges below line `start` of a file."""
+    with source.open() as stream:
+        table = Table(stream, source)
+        for _ in range(start):
+            table.readline()
+        return sum(len(ROW.findall(block)) for block in table.blocks())
