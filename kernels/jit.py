@@ -1,48 +1,44 @@
-"""Numba's compiler with a cache on disk that is always writable and never stale.
+"""Numba's compiler with a cache on disk that never ends a command and is never stale.
 
-Numba refuses to import a cached function if no folder is writable. It keeps using a
-cached kernel after a helper in another file has changed. So the cached kernels of a
-file are stored in a folder named by a hash. The hash is over this file and all hpgcn
-files that it imports, directly or not. Edits of other files leave them valid. The path
-is not part of the hash, so that all copies of hpgcn share them.
+Numba refuses to import a cached function if no folder is writable. It fails if a file of
+its cache is damaged, or the disk is full. It keeps using a cached kernel after a helper
+in another file has changed. So the cached kernels of a file are stored in a folder named
+by a hash. The hash is over this file and all hpgcn files that it imports, directly or
+not. Edits of other files leave them valid. The path is not part of the hash, so that all
+copies of hpgcn share them.
 """
-import fcntl
 import functools
 import hashlib
 import logging
 import os
+import pickle
 import re
 import sys
 import tempfile
-import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numba
-from numba.core import config
-from numba.core.caching import IndexDataCacheFile
+from numba.core import sigutils
+from numba.core.caching import FunctionCache
+from numba.core.ccallback import CFunc
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
 
 from hpgcn.kernels.user_cache import cache_roots
 
-DEADLINE = 30.0  # seconds: to save a kernel takes milliseconds
-TRY = 0.01  # seconds between two attempts to lock
+DIGEST = 32  # bytes of SHA-256 at the beginning of a file of the cache
 IMPORT = re.compile(r"^from (hpgcn[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 NAME = re.compile(r"\w+")
 log = logging.getLogger("hpgcn")
-
-
-class _Stuck:
-    """Flag of this process: once a wait for a lock has failed, later kernels do not
-    wait.
-    """
-
-    said = False
 
 
 @functools.cache
 def cache_root():
     """Return the folder of all compiled kernels: in NUMBA_CACHE_DIR, the user's cache,
     or a temporary folder.
+
+    If no file can be written at all, return a path at which nothing can be stored.
     """
     for root in cache_roots("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
         folder = root / "hpgcn" / "numba"
@@ -52,7 +48,10 @@ def cache_root():
                 return folder
         except OSError:
             continue
-    return Path(tempfile.mkdtemp(prefix="hpgcn-numba-"))
+    try:
+        return Path(tempfile.mkdtemp(prefix="hpgcn-numba-"))
+    except OSError:
+        return folder
 
 
 def cache_dir(file):
@@ -120,94 +119,96 @@ def jit(inner=False, counted=True, **options):
     options["no_cpython_wrapper"] = inner or "forceinline" in options
 
     def decorate(function):
-        with cache_folder(function) as folder:
-            kernel = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-        if hasattr(kernel, "_cache"):  # not where NUMBA_DISABLE_JIT leaves it as it was
-            keep_in(folder, kernel._cache)
+        kernel = numba.njit(nogil=True, error_model="numpy", **options)(function)
+        if kernel is not function:  # NUMBA_DISABLE_JIT leaves it as it was
+            kernel._cache = KernelCache(function)
         return kernel
 
     return decorate
 
 
-@contextmanager
-def cache_folder(function):
-    """Context manager: make Numba use the cache folder of a function's file while it
-    sets up a cache.
+def compile_c_function(function, signature, kind=CFunc, **options):
+    """Compile a function for C code, or load it from the cache; return a CFunc."""
+    compiled = kind(function, sigutils.normalize_signature(signature), {}, options)
+    compiled._cache = KernelCache(function)
+    compiled.compile()
+    return compiled
+
+
+class KernelCache(FunctionCache):
+    """The compiled code of a function on disk, a file for each combination of argument types.
+
+    A file begins with the SHA-256 of the rest, because damaged code could do anything.
+    What cannot be loaded is compiled, and stored again. What cannot be stored stays in
+    memory. One warning of the process names the folder.
     """
-    before = config.CACHE_DIR
-    folder = config.CACHE_DIR = str(cache_dir(function.__code__.co_filename))
-    try:
-        yield folder
-    finally:
-        config.CACHE_DIR = before
 
+    warned = False
 
-def keep_in(folder, cache):
-    """Make Numba store compiled code in `folder` itself, not in a subfolder for the
-    source's path.
+    def __init__(self, function):
+        code = function.__code__
+        self._py_func = function
+        self._name = f"{function.__qualname__.replace('<locals>.', '')}-{code.co_firstlineno}"
+        self._cache_path = str(cache_dir(code.co_filename))
+        self.enable()
 
-    The folder's name depends on the source text, so the time stamp of the source is not
-    needed.
-    """
-    cache._cache_path = folder
-    cache._cache_file = IndexDataCacheFile(folder, cache._impl.filename_base, None)
-    save_one_by_one(cache._cache_file)
-
-
-def save_one_by_one(cache_file):
-    """Let only one process at a time write to a cache, because Numba numbers the files
-    in it.
-
-    Otherwise two processes could use the same number for different argument types, and
-    later load each other's code. On a file system without locks nothing changes. If a
-    process keeps the lock longer than DEADLINE, the kernel is not saved, and the log
-    has one warning.
-    """
-    save = cache_file.save
-
-    def save_alone(key, data):
-        with open(f"{cache_file._index_path}.lock", "wb") as lock:
-            if _locked(lock):
-                save(key, data)
-
-    cache_file.save = save_alone
-
-
-def _locked(lock):
-    """Wait until this process has the lock of a file; return False after DEADLINE
-    seconds.
-    """
-    end = time.monotonic() + (0 if _Stuck.said else DEADLINE)
-    while True:
+    def load_overload(self, sig, target_context):
+        """Return the code for a signature, or None; arguments as Numba passes them."""
+        target_context.refresh()
+        key, path = self._entry(sig, target_context.codegen())
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                break
-            time.sleep(TRY)
-        except OSError:  # a file system without locks
-            return True
-    if not _Stuck.said:
-        _Stuck.said = True
-        log.warning("%s: %s has held this lock for more than %g s, so compiled kernels are not "
-                    "stored: end that process, or set NUMBA_CACHE_DIR to another folder", lock.name,
-                    lock_holder(lock), DEADLINE)
-    return False
+            with open(path, "rb") as file:
+                digest, content = file.read(DIGEST), file.read()
+            if hashlib.sha256(content).digest() != digest:
+                raise ValueError("it is damaged")
+            stored, reduced = pickle.loads(content)
+            if stored == key:
+                return CompileResult._rebuild(target_context, *reduced)
+        except FileNotFoundError:
+            pass
+        except Exception as error:
+            self._warn(path, error)
+        return None
 
-
-def lock_holder(file, locks="/proc/locks"):
-    """Return a description of the process that locks an open file; "another process" if
-    it cannot be found.
-    """
-    found = os.fstat(file.fileno())
-    node = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    with suppress(OSError):
-        for line in Path(locks).read_text().splitlines():
-            fields = line.split()  # proc_locks(5): number, kind, mode, access, process, file, ...
-            if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == node:
+    def save_overload(self, sig, data):
+        """Store compiled code, a CompileResult, unless it refers to addresses of this process."""
+        if data.library.has_dynamic_globals or not all(each.can_cache for each in data.lifted):
+            return
+        key, path = self._entry(sig, data.codegen)
+        content = dumps((key, data._reduce()))
+        temporary = None
+        try:
+            os.makedirs(self._cache_path, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(".tmp", dir=self._cache_path)
+            with open(handle, "wb") as file:
+                file.write(hashlib.sha256(content).digest() + content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            if temporary:
                 with suppress(OSError):
-                    command = Path(f"/proc/{fields[4]}/comm").read_text().strip()
-                    return f"process {fields[4]} ({command})"
-                return f"process {fields[4]}"
-    return "another process"
+                    os.unlink(temporary)
+            self._warn(path, error)
+
+    def flush(self):
+        """Keep the stored code: its key has all that it depends on."""
+
+    def _entry(self, sig, codegen):
+        """Return the key of compiled code, and the path of its file, which a hash of the key
+        names.
+        """
+        version = "py{}{}{}".format(*sys.version_info[:2], sys.abiflags)
+        name = f"{self._name}.{version}"
+        key = os.path.basename(self._cache_path), name, self._index_key(sig, codegen)
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        return key, os.path.join(self._cache_path, f"{name}-{digest}.nbc")
+
+    def _warn(self, path, error):
+        if not KernelCache.warned:
+            KernelCache.warned = True
+            reason = getattr(error, "strerror", None) or error
+            folder, name = os.path.split(path)
+            log.warning("%s: kernels are compiled in memory if their code here cannot be loaded "
+                        "or stored, as %s (%s); empty this folder, or set NUMBA_CACHE_DIR to "
+                        "another one", folder, name, reason)

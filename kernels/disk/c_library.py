@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import intrinsic
 
-from hpgcn.kernels.jit import cache_folder
+from hpgcn.kernels.jit import compile_c_function
 
 INT, LONG, ADDRESS = types.int32, types.int64, types.int64
 LONGS = types.CPointer(LONG)
@@ -99,6 +99,5 @@ def set_int(_, address, value):
 def c_function(*kinds):
     """Return a decorator that compiles a function for C code; `kinds` as in `_c`."""
     def decorate(function):
-        with cache_folder(function):
-            return numba.cfunc(kinds[-1](*kinds[:-1]), cache=True)(function)
+        return compile_c_function(function, kinds[-1](*kinds[:-1]))
     return decorate

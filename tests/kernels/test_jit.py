@@ -1,55 +1,142 @@
 """The cache of compiled kernels, to which several processes write at once."""
-import fcntl
+import errno
 import importlib.util
-import logging
 import multiprocessing
 import os
+import pickle
+import shutil
 import sys
 import tempfile
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numba.core.caching import IndexDataCacheFile
 
 from hpgcn.kernels import jit as module
-from hpgcn.kernels.jit import jit, lock_holder, save_one_by_one
+from hpgcn.kernels.jit import jit
 from hpgcn.kernels.user_cache import cache_roots
 
 
-def save(folder, number, start):
-    cache = IndexDataCacheFile(str(folder), "kernel", 0)
-    save_one_by_one(cache)
+def twice(x):
+    return 2 * x
+
+
+def call_twice(x):
+    """Return whether the kernel of `twice` for the type of x came from the cache."""
+    kernel = jit()(twice)
+    assert kernel(x) == 2 * x
+    return sum(kernel.stats.cache_hits.values()) == 1
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """Return an empty cache; a warning is logged again."""
+    monkeypatch.setattr(module, "cache_root", lambda: tmp_path)
+    monkeypatch.setattr(module.KernelCache, "warned", False)
+    return tmp_path
+
+
+def save_all(types, start):
     start.wait()
-    cache.save(number, f"code {number}")
+    for kind in types:
+        call_twice(kind(3))
 
 
 @pytest.mark.long
-def test_no_process_takes_the_number_of_another(tmp_path):
+def test_processes_store_at_once(root):
     context = multiprocessing.get_context("fork")
-    for turn in range(2):
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        start = context.Barrier(8)
-        processes = [context.Process(target=save, args=(folder, number, start))
-                     for number in range(8)]
-        for each in processes:
-            each.start()
-        for each in processes:
-            each.join()
-            assert each.exitcode == 0
-        cache = IndexDataCacheFile(str(folder), "kernel", 0)
-        assert [cache.load(number) for number in range(8)] == [f"code {number}"
-                                                                for number in range(8)]
+    types = [np.int8, np.int16, np.uint8, np.uint16, np.float32, np.int64]
+    start = context.Barrier(4)
+    processes = [context.Process(target=save_all, args=(types[turn:] + types[:turn], start))
+                 for turn in range(4)]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join()
+        assert each.exitcode == 0
+    assert all(call_twice(kind(3)) for kind in types)
+    folder, = root.iterdir()
+    assert len(list(folder.iterdir())) == len(types)
 
 
-def test_kernels_are_saved_so():
-    @jit()
-    def twice(x):
-        return 2 * x
+def in_digest(content):
+    return module.hashlib.sha256(content).digest() + content
 
-    assert twice._cache._cache_file.save.__name__ == "save_alone"
-    assert twice(np.float64(2)) == 4
+
+DAMAGES = {
+    "empty": lambda content: b"", "cut": lambda content: content[:len(content) // 2],
+    "short": lambda content: content[:5], "longer": lambda content: content + b"x",
+    "flipped": lambda content: content[:-99] + bytes([content[-99] ^ 4]) + content[-98:],
+    "text": lambda content: b"no kernel\n" * 99,
+    "another pickle": lambda content: in_digest(pickle.dumps((1, 2, 3))),
+    "no pickle": lambda content: in_digest(b"no kernel"),
+    "another key": lambda content: in_digest(pickle.dumps(("key", ())))}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_code_is_compiled_again(root, damage, caplog):
+    assert not call_twice(2.0)
+    folder, = root.iterdir()
+    file, = folder.iterdir()
+    content = file.read_bytes()
+    file.write_bytes(DAMAGES[damage](content))
+    assert not call_twice(2.0)
+    assert [message.partition(":")[0] for message in caplog.messages] == (
+        [str(folder)] * (damage != "another key"))
+    assert call_twice(2.0)
+
+
+@pytest.mark.parametrize("where", ["root", "folder", "file"])
+def test_what_cannot_be_stored_stays_in_memory(root, where, caplog):
+    """A folder in place of a file, or a file in place of a folder, costs one warning."""
+    assert not call_twice(2.0)
+    folder, = root.iterdir()
+    file, = folder.iterdir()
+    if where == "file":
+        file.unlink()
+        file.mkdir()
+    else:
+        shutil.rmtree(folder if where == "folder" else root)
+        (folder if where == "folder" else root).write_text("a file")
+    for x in (2.0, 2):
+        assert not call_twice(x)
+    message, = caplog.messages
+    assert message.startswith(f"{folder}: ") and "NUMBA_CACHE_DIR" in message
+    if where == "file":
+        assert call_twice(2)
+        assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name, code", [
+    ("fsync", errno.ENOSPC), ("replace", errno.EDQUOT), ("makedirs", errno.EROFS)])
+def test_a_full_disk_leaves_no_file(root, name, code, monkeypatch, caplog):
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, fail)
+        assert not call_twice(2.0)
+        assert not call_twice(2)
+    assert os.strerror(code) in caplog.messages[0]
+    assert len(caplog.messages) == 1
+    assert [path for path in root.rglob("*") if path.is_file()] == []
+    assert not call_twice(2.0)
+    assert call_twice(2.0)
+
+
+def test_without_any_folder_kernels_are_compiled(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "file"))
+
+    def fail(**_):
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(module.tempfile, "gettempdir", fail)
+    monkeypatch.setattr(module.tempfile, "mkdtemp", fail)
+    root = module.cache_root.__wrapped__()
+    monkeypatch.setattr(module, "cache_root", lambda: root)
+    assert not call_twice(2.0)
 
 
 def test_copies_of_a_file_share_what_is_compiled(tmp_path, monkeypatch):
@@ -65,44 +152,6 @@ def test_copies_of_a_file_share_what_is_compiled(tmp_path, monkeypatch):
         assert made.thrice(2.0) == 6
         hits.append(sum(made.thrice.stats.cache_hits.values()))
     assert hits == [0, 1]
-
-
-def test_a_lock_that_is_never_given_back_ends_saving(tmp_path, monkeypatch, caplog):
-    """If the cache lock stays locked, one warning names its file; kernels are saved
-    again once it is free.
-    """
-    monkeypatch.setattr(module, "DEADLINE", 0.05)
-    monkeypatch.setattr(module._Stuck, "said", False)
-    cache = IndexDataCacheFile(str(tmp_path), "kernel", 0)
-    save_one_by_one(cache)
-    lock = f"{cache._index_path}.lock"
-    with open(lock, "wb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with caplog.at_level(logging.WARNING, "hpgcn"):
-            cache.save(1, "code 1")
-            monkeypatch.setattr(module, "DEADLINE", 1e9)
-            cache.save(2, "code 2")
-    assert cache.load(1) is cache.load(2) is None
-    message, = caplog.messages
-    assert message.startswith(f"{lock}: ") and "NUMBA_CACHE_DIR" in message
-    cache.save(3, "code 3")
-    assert cache.load(3) == "code 3"
-
-
-def test_the_process_that_holds_a_lock_is_named(tmp_path):
-    locks = tmp_path / "locks"
-    with open(tmp_path / "lock", "wb") as file:
-        assert lock_holder(file, locks) == "another process"
-        found = os.fstat(file.fileno())
-        node = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-        own = f"2: FLOCK  ADVISORY  WRITE {os.getpid()} {node} 0 EOF"
-        for lines, process in (
-                ([f"1: POSIX  ADVISORY  WRITE 1 {node} 0 EOF", "x", own], f"{os.getpid()} ("),
-                ([f"1: FLOCK  ADVISORY  WRITE 999999999 {node} 0 EOF"], "999999999"),
-                ([f"1: FLOCK  ADVISORY  WRITE 1 {node}1 0 EOF", f"1: -> {own[3:]}"], None)):
-            locks.write_text("\n".join(lines))
-            expected = f"process {process}" if process else "another process"
-            assert lock_holder(file, locks).startswith(expected)
 
 
 def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path, monkeypatch):

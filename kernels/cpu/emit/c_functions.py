@@ -8,11 +8,11 @@ import inspect
 
 from llvmlite import ir
 from numba import types
-from numba.core import event, sigutils
+from numba.core import event
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from hpgcn.kernels.jit import cache_folder, keep_in
+from hpgcn.kernels.jit import compile_c_function
 
 
 class CompiledFunction(CFunc):
@@ -37,14 +37,8 @@ def c_function(**kinds):
     def decorate(function):
         names = inspect.signature(function).parameters
         arguments = [kinds.get(name, types.int64) for name in names]
-        signature = sigutils.normalize_signature(types.void(*arguments))
-        compiled = CompiledFunction(function, signature, {}, {
-            "nopython": True, "nogil": True, "error_model": "numpy"})
-        with cache_folder(function) as folder:
-            compiled.enable_caching()
-        keep_in(folder, compiled._cache)
-        compiled.compile()
-        return compiled
+        return compile_c_function(function, types.void(*arguments), CompiledFunction,
+                                  nopython=True, nogil=True, error_model="numpy")
 
     return decorate
 
