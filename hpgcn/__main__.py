@@ -180,7 +180,8 @@ def end_all(code):
 def connected():
     """Return whether MPI runs and has several ranks."""
     mpi = sys.modules.get("mpi4py.MPI")
-    return bool(mpi) and mpi.Is_initialized() and mpi.COMM_WORLD.Get_size() > 1
+    runs = mpi and mpi.Is_initialized() and not mpi.Is_finalized()
+    return bool(runs) and mpi.COMM_WORLD.Get_size() > 1
 
 
 class OneLine(logging.Formatter):

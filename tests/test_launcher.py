@@ -1,10 +1,11 @@
 """Ranks, threads and memory, from environment variables of launchers and from MPI."""
 import os
+import subprocess
 import sys
 import warnings
 
 import pytest
-from commands import refused, run, succeed
+from commands import clean_environment, refused, run, succeed
 
 from hpgcn.comm import as_comm
 from hpgcn.runtime import launcher, machine
@@ -28,6 +29,33 @@ def bare(monkeypatch):
 def slurm(tasks, rank, **others):
     return {"SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_PROCID": str(rank),
             **{f"SLURM_{name}": value for name, value in others.items()}}
+
+
+def processes(folder, *chain):
+    """Write a /proc with this process and its ancestors: (user namespace, environment) of each."""
+    for number, (namespace, environment) in enumerate(chain):
+        process = folder / ("self" if number == 0 else str(number))
+        (process / "ns").mkdir(parents=True)
+        (process / "stat").write_text(f"{number or 99} (a) b) S {number + 1} 0")
+        (process / "environ").write_bytes(environment)
+        (process / "ns" / "user").hardlink_to(namespace)
+
+
+@pytest.mark.parametrize("chain, ids, apart", [
+    ("own rank, own launcher", "0 0 4294967295", False),
+    ("own rank, own rank, own launcher", "0 0 4294967295", False),
+    ("own rank, other launcher", "0 1000 1", True),
+    ("own rank, own rank, other rank, other launcher", "0 1000 1", True),
+    ("own rank, own launcher, other shell", "0 1000 1", False),  # all ranks are in the container
+    ("own rank, own rank", "0 1000 1", True), ("own rank, own rank", "0 0 4294967295", False)])
+def test_user_namespaces_of_ranks(tmp_path, chain, ids, apart):
+    for name in ("own", "other"):
+        (tmp_path / name).write_text("")
+    environment = {"rank": b"A=1\0PMI_RANK=0\0", "launcher": b"A=PMI_RANK\0", "shell": b""}
+    processes(tmp_path, *((tmp_path / namespace, environment[kind])
+                          for namespace, kind in map(str.split, chain.split(", "))))
+    (tmp_path / "self" / "uid_map").write_text(f"   {ids}\n".replace(" ", "  "))
+    assert launcher._is_apart(tmp_path) == apart
 
 
 NO_FARM = (None, 0, 12, 800)
@@ -193,6 +221,39 @@ def test_python_warns_where_each_process_works_alone(bare):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         as_comm(None)
+
+
+MPI_ENDS = """
+import sys
+import mpi4py
+mpi4py.rc.initialize = "not initialized" not in sys.argv
+from mpi4py import MPI
+import hpgcn
+from hpgcn.comm import abort_on_exception, as_comm, world
+comm = MPI.COMM_WORLD
+if "finalized" in sys.argv:
+    abort_on_exception()
+    MPI.Finalize()
+elif "freed" in sys.argv:
+    comm = comm.Dup()
+    comm.Free()
+for call in (lambda: as_comm(comm), world)[:1 if "freed" in sys.argv else 2]:
+    try:
+        call()
+    except hpgcn.HpgcnError as error:
+        print(error)
+raise ValueError("the last line")
+"""
+
+
+@pytest.mark.parametrize("state, lines", [("not initialized", 2), ("finalized", 2), ("freed", 1)])
+def test_an_mpi_that_does_not_run_is_refused(state, lines):
+    """MPI itself would end the interpreter."""
+    pytest.importorskip("mpi4py", reason="needs pip install '.[mpi,mpich]'")
+    done = subprocess.run([sys.executable, "-c", MPI_ENDS, state], text=True, check=False,
+                          timeout=60, capture_output=True, env=clean_environment())
+    assert done.stdout.count(state) == lines, done.stderr
+    assert done.stderr.splitlines()[-1] == "ValueError: the last line"
 
 
 def test_threads_are_numbas_and_blas_has_one(monkeypatch):

@@ -115,6 +115,9 @@ def abort_on_exception():
     def hook(kind, error, trace):
         from mpi4py import MPI
 
+        if MPI.Is_finalized():
+            before(kind, error, trace)
+            return
         world = MPI.COMM_WORLD
         text = f"rank {world.Get_rank()} of {world.Get_size()} failed:\n"
         plain = before is sys.__excepthook__

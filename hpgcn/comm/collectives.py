@@ -13,8 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.comm.pending import Pending, format_ranks
-from hpgcn.comm.queue import PIECE_BYTES
+from hpgcn.comm.pending import PIECE_BYTES, Pending, format_ranks
 from hpgcn.comm.staging import RECEIVE, SEND, Messages, MpiCall
 from hpgcn.comm.stragglers import unresponsive_ranks
 from hpgcn.errors import InternalError, StoppedError
@@ -54,7 +53,7 @@ class Collectives:
 
         At the root, the sum replaces `array` if `out` is None; other ranks ignore
         `out`. A long array is summed in even pieces of at most PIECE_BYTES, a few at a
-        time (hpgcn.comm.queue). No piece is so short that MPI adds it in another order
+        time (hpgcn.comm.pending). No piece is so short that MPI adds it in another order
         than the whole.
         """
         view = flat(array, "array")

@@ -10,13 +10,12 @@ import warnings
 
 import numpy as np
 
-from hpgcn.comm import local_mpi, route, slow_network
+from hpgcn.comm import connection, local_mpi, route, slow_network
 from hpgcn.comm.collective_errors import CollectiveErrors, abort_on_exception
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
 from hpgcn.comm.nodes import numbered, requested_layout
-from hpgcn.comm.pending import format_ranks
-from hpgcn.comm.queue import Queue
+from hpgcn.comm.pending import Queue, format_ranks
 from hpgcn.comm.staging import GpuStager
 from hpgcn.comm.stragglers import drain
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, agreed, require
@@ -178,6 +177,7 @@ class MpiComm(SerialComm):
         if self.nodes is None:
             self.nodes = numbered(self.allgather(self.host))
         abort_on_exception()
+        connection.check_messages(self)
 
     def _over(self, mpi, ranks):
         self.mpi = mpi
@@ -332,8 +332,11 @@ def world(timeout=600.0, error=None, device="cpu"):
     if alone() or (not launched() and "mpi4py.MPI" not in sys.modules):
         return SerialComm(timeout)
 
-    if device != "cpu" and "mpi4py.MPI" not in sys.modules:
-        start_gpu()
+    if "mpi4py.MPI" not in sys.modules:
+        connection.avoid_copies()
+        if device != "cpu":
+            start_gpu()
+    connection.check_running()
 
     # start MPI, which may hang, and refuse an MPI that does not connect
     faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # deadline of MPI_Init
@@ -387,6 +390,8 @@ def as_comm(comm, timeout=600.0):
     if comm is not None and not hasattr(comm, "Get_size"):
         raise UsageError(f"comm is of type {type(comm).__name__}, expected a communicator of "
                          "mpi4py, or None")
+    if comm is not None:
+        connection.check_running(comm)
     if comm is None or comm.Get_size() == 1:
         return SerialComm(timeout)
     if isinstance(comm, local_mpi.Intracomm):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from hpgcn import __version__
 from hpgcn.kernels.cgroups import cpu_quota, usable_cores
 from hpgcn.kernels.pools import start_pool
+from hpgcn.runtime import launcher as launching
 from hpgcn.runtime import machine, text_table
 from hpgcn.runtime.advice import install_command
 
@@ -68,7 +69,8 @@ def examine():
             elif name == "gpu":
                 findings += [cores(), memory()]
 
-        return findings + judge(alone.result(), pair.result() if pair and has_mpi else None)
+        return findings + judge(alone.result(), pair.result() if pair and has_mpi else None,
+                                launching.copies_refused())
 
 
 @contextmanager
@@ -113,9 +115,9 @@ def answer(seconds, module, *arguments, launcher=()):
         return no_answer(code, err, seconds)
 
 
-def judge(alone, pair):
+def judge(alone, pair, refused=""):
     """Return the Findings on the self tests of one rank and of two ranks. `pair` is
-    None without mpiexec or MPI.
+    None without mpiexec or MPI. `refused` is that of `copies_refused`.
     """
     # one rank
     if isinstance(alone, tuple):
@@ -131,7 +133,9 @@ def judge(alone, pair):
                         "library than mpi4py")
     if isinstance(pair, tuple):
         return [*findings, Finding("2 ranks", *pair)]
-    status, text = "ok", "same losses as on one rank"
+    status, text = "ok", "same losses as on one rank; messages of 1 MiB arrive"
+    if refused:
+        text += f", without copies between processes ({refused})"
     if max(abs(a / b - 1) for a, b in zip(alone["losses"], pair["losses"])) >= 1e-9:
         status, text = "fail", f"losses {pair['losses']}, but on one rank {alone['losses']}"
     findings.append(Finding("2 ranks", status, text))

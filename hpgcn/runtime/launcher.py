@@ -1,15 +1,19 @@
-"""Find out from environment variables how this process was started: its rank, and how
-many processes.
+"""Find out how this process was started: its rank, and how many processes, from
+environment variables; and whether ranks can copy memory of each other.
 """
+import ctypes
 import os
 import re
+from contextlib import suppress
 from contextvars import ContextVar
+from pathlib import Path
 from typing import NamedTuple
 
 VARIABLE = "HPGCN_ALONE"  # 1: this process works alone, whatever started it
 ALONE = ContextVar("alone", default=False)  # the flag --alone, while a command runs
 PTY = "SLURM_PTY_PORT"  # set by `srun --pty`
 NODE = "SLURM_NODEID"  # number of this node among those of lists such as 4(x2),2
+ALL_IDS = "0 0 4294967295"  # mapping of users in the namespace in which a machine starts
 # prefixes of variables that a child of a rank must not see: it would take itself for a
 # rank
 PREFIXES = (
@@ -208,3 +212,63 @@ def _number(name):
             return count
         node = int(node) - repeats
     return max(count for count, _ in counts)
+
+
+def copies_refused():
+    """Return why ranks cannot copy memory of each other: a text, empty if they probably can."""
+    if not _reads_memory():
+        return "the system refuses process_vm_readv"
+    return "a user namespace of its own" if _is_apart() else ""
+
+
+def _reads_memory():
+    """Return whether process_vm_readv works, on memory of this process; True without Linux."""
+    try:
+        read = ctypes.CDLL(None).process_vm_readv
+    except AttributeError:
+        return True
+    source, target = (ctypes.create_string_buffer(8) for _ in range(2))
+    vectors = [(ctypes.c_size_t * 2)(ctypes.addressof(each), 8) for each in (target, source)]
+    read.restype = ctypes.c_ssize_t
+    return read(os.getpid(), vectors[0], ctypes.c_ulong(1), vectors[1], ctypes.c_ulong(1),
+                ctypes.c_ulong(0)) == 8
+
+
+def _is_apart(proc="/proc"):
+    """Return whether this process is in another user namespace than the launcher that
+    started it.
+    """
+    proc = Path(proc)
+    try:
+        own = os.stat(proc / "self/ns/user").st_ino
+        process = proc / "self"
+        while True:
+            # its parent; a launcher has no variables of a rank
+            process = proc / process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+            owner = process.stat().st_uid
+            if os.stat(process / "ns/user").st_ino != own:
+                return True
+            if not _has_variables(process.joinpath("environ").read_bytes()):
+                return False
+    except PermissionError:
+        # a process of the same user is out of reach in another namespace, one of another user in
+        # any
+        if owner == os.geteuid():
+            return True
+    except OSError:  # no /proc, or the launcher is in another namespace of processes
+        pass
+    return _maps_users(proc / "self/uid_map")
+
+
+def _maps_users(path):
+    with suppress(OSError):
+        return path.read_text().split() != ALL_IDS.split()
+    return False
+
+
+def _has_variables(environment):
+    """Return whether an environment, as bytes of /proc, has the size or rank of a launcher."""
+    names = {name for each in LAUNCHERS.values() for name in (*each.size, *each.rank)}
+    given = {entry.partition(b"=")[0].decode("ascii", "replace")
+             for entry in environment.split(b"\0")}
+    return not names.isdisjoint(given)

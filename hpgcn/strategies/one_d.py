@@ -42,7 +42,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hpgcn.comm.queue import PIECE_BYTES, UNDER_WAY
+from hpgcn.comm.pending import PIECE_BYTES, UNDER_WAY
 from hpgcn.errors import ConfigError, agreed
 from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers

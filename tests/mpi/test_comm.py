@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from hpgcn.comm import MpiComm, SerialComm, as_comm, collectives
+from hpgcn.comm import MpiComm, SerialComm, as_comm, collectives, connection
 from hpgcn.comm.slow_network import SlowNetwork
 from hpgcn.errors import ConfigError, DataError, StoppedError
 from hpgcn.runtime import launcher
@@ -136,6 +136,27 @@ def test_who_never_comes_does_not_come_to_an_agreement(comm):
         with pytest.raises(StoppedError, match=r"^one alone$"), impatient.collective_errors():
             raise StoppedError("one alone")
     comm.barrier()
+
+
+@pytest.mark.parametrize("name, place, word", [
+    ("start_allreduce", 0, "an allreduce"), ("start_allgather", 1, "messages"),
+    ("start_alltoall", 2, "messages"), ("start_bcast", 0, "messages")])
+def test_an_mpi_that_delivers_wrong_numbers_is_refused(comm, monkeypatch, name, place, word):
+    if comm.size == 1:
+        pytest.skip("needs several ranks")
+    connection.check_messages(comm)
+    real = getattr(comm, name)
+
+    def damaged(*arguments):
+        pending = real(*arguments)
+        if arguments[place].size > 9 and comm.rank == comm.size - 1:
+            pending.wait("the result")
+            arguments[place][-1] += 1
+        return pending
+
+    monkeypatch.setattr(comm, name, damaged)
+    with pytest.raises(ConfigError, match=f"does not deliver {word} of 1 MiB.*for all ranks"):
+        connection.check_messages(comm)
 
 
 def test_wrapping(comm):

@@ -1,8 +1,10 @@
 """Faults injected into running jobs end all ranks in time, with an exit code and a reason."""
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from commands import without_notice
+from commands import clean_environment, without_notice
 from in_process import refused
 from jobs import none_left, processes
 from resuming import lines as metrics
@@ -37,6 +39,27 @@ def test_a_rank_that_raises_ends_all(launcher, karate, tmp_path):
     assert "Traceback" in err
     assert len(metrics(tmp_path / "run")) == 2
     assert none_left(str(tmp_path))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("copies, code", [(None, 0), ("1", 78)])
+def test_ranks_in_user_namespaces_of_their_own(here, karate, tmp_path, copies, code):
+    """MPI cannot copy memory between them, as between containers that it starts."""
+    apart = ["unshare", "--user", "--map-root-user"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"], check=False).returncode:
+        pytest.skip("no user namespaces here")
+    if here.is_openmpi:
+        pytest.skip("Open MPI finds out on its own")
+    command = here.command("train", karate / "karate.p2.h5", *settings(tmp_path, timeout=60))
+    environment = {"MPIR_CVAR_CH4_CMA_ENABLE": copies} if copies else {}
+    done = subprocess.run([*command[:3], *apart, *command[3:]], text=True, check=False, timeout=100,
+                          capture_output=True, env={**clean_environment(), **here.environment,
+                                                    **environment})
+    assert done.returncode == code, done.stderr
+    if code:
+        assert "set MPIR_CVAR_CH4_CMA_ENABLE=0 for all ranks" in done.stderr
+    else:
+        assert "UCX" not in done.stderr
 
 
 @pytest.mark.long
