@@ -1,6 +1,7 @@
 """Local ranks (threads of this process): order of turns, end of ranks, and order of sums."""
 import signal
 import threading
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -73,6 +74,57 @@ def test_scripts_exchange_python_objects():
     found = run_on_ranks(exchange, 3)
     assert found == [({"from": 1}, [0, 1, 2] if rank == 2 else None, 4.5, 2,
                       None if rank == 1 else [2, 0]) for rank in range(3)]
+
+
+def test_objects_are_copied():
+    """What a rank changes stays with it, as under MPI."""
+    def change(mpi):
+        own = [mpi.rank]
+        of_root = mpi.bcast(own, root=1)
+        everything = mpi.allgather(own)
+        total = mpi.allreduce(own, lambda left, right: left + right)
+        gathered = mpi.gather(own, root=0) or []
+        own.append("changed")
+        for each in (of_root, total, *everything, *gathered):
+            each.append(9)
+        mpi.Barrier()
+        return own, of_root, everything, total, gathered
+
+    for rank, found in enumerate(run_on_ranks(change, 3)):
+        pairs = [[other, 9] for other in range(3)]
+        assert found == ([rank, "changed"], [1, 9], pairs, [0, 1, 2, 9], pairs * (rank == 0))
+
+
+CALLS = {
+    "Barrier": lambda mpi: mpi.Barrier(), "bcast": lambda mpi: mpi.bcast(1),
+    "bcast with root 1": lambda mpi: mpi.bcast(1, root=1), "gather": lambda mpi: mpi.gather(1),
+    "gather with root 1": lambda mpi: mpi.gather(1, root=1),
+    "allgather": lambda mpi: mpi.allgather(1), "allreduce": lambda mpi: mpi.allreduce(1),
+    "Ibarrier": lambda mpi: mpi.Ibarrier()}
+
+
+@pytest.mark.parametrize("calls", [*combinations(CALLS, 2)], ids=" against ".join)
+def test_different_calls_of_objects_are_refused(calls):
+    ended = []
+
+    def differ(mpi):
+        try:
+            mpi.Barrier()
+            CALLS[calls[mpi.rank == 2]](mpi)
+            ended.append("without an error")
+            mpi.Barrier()
+        finally:
+            ended.append(mpi.rank)
+
+    with pytest.raises(InternalError, match="ranks make different collective calls: rank 0 "):
+        run_on_ranks(differ, 3)
+    assert sorted(each for each in ended if each != "without an error") == [0, 1, 2]
+
+
+@pytest.mark.parametrize("root", [-1, 3, None, 0.0])
+def test_a_root_that_is_no_rank_is_refused(root):
+    with pytest.raises(UsageError, match=r"root is .*, expected a rank from 0 to 2"):
+        run_on_ranks(lambda mpi: mpi.bcast(1, root=root), 3)
 
 
 def test_a_deadlock_names_all_ranks_and_what_they_wait_for():

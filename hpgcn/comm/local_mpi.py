@@ -7,16 +7,19 @@ get the calls with Python objects.
 """
 import functools
 import operator
+import pickle
 from collections import defaultdict, deque
+from functools import partial
 
 import numpy as np
 
-from hpgcn.errors import InternalError
+from hpgcn.errors import InternalError, UsageError
 
 SUM = np.add
 MAX = np.maximum
 IN_PLACE = object()
 ANY_SOURCE = -1
+pickled = partial(pickle.dumps, protocol=pickle.HIGHEST_PROTOCOL)
 THREAD_SERIALIZED, THREAD_MULTIPLE = 2, 3
 SHORT_REDUCE_BYTES = 2048  # MPICH reduces longer arrays of at least P elements in another order
 
@@ -199,25 +202,34 @@ class Intracomm:
         return self._collective("allreduce", received, reduce)
 
     def Barrier(self):
-        self.allgather(None)
+        self.share(None, "Barrier")
 
     barrier = Barrier
 
     def bcast(self, value, root=0):
-        """Return the root's `value`."""
-        return self.allgather(value)[root]
+        """Return a copy of the root's `value`."""
+        kind = self._at(root, "bcast")
+        return pickle.loads(self.share(pickled(value) if self.rank == root else None, kind)[root])
 
     def gather(self, value, root=0):
-        """Return a list of the values of all ranks on the root, None on the others."""
-        values = self.allgather(value)
-        return values if self.rank == root else None
+        """Return a list with copies of the values of all ranks on the root, None on the others."""
+        values = self.share(pickled(value), self._at(root, "gather"))
+        return [*map(pickle.loads, values)] if self.rank == root else None
 
     def allreduce(self, value, op=operator.add):
-        """Combine the values of all ranks in rank order by a function of two, such as MPI.MAX."""
-        return functools.reduce(op, self.allgather(value))
+        """Combine copies of all values in rank order by a function of two, such as MPI.MAX."""
+        values = self.share(pickled(value), "allreduce of objects")
+        return functools.reduce(op, map(pickle.loads, values))
 
     def allgather(self, value):
-        """Return a list of the values of all ranks: the objects themselves, not copies."""
+        """Return a list with copies of the values of all ranks."""
+        return [*map(pickle.loads, self.share(pickled(value), "allgather of objects"))]
+
+    def share(self, value, kind="exchange of objects"):
+        """Return a list of the values of all ranks: the objects themselves, not copies.
+
+        All ranks call it with the same `kind`; InternalError if one differs.
+        """
         values = []
 
         def copy(parts):
@@ -225,10 +237,14 @@ class Intracomm:
             for _, theirs in parts:
                 theirs.extend(everything)
 
-        request = self._collective("exchange of objects", (value, values), copy)
-        self.turns.wait(self.world_ranks[self.rank], lambda: request.done,
-                        lambda: "an exchange of objects")
+        request = self._collective(kind, (value, values), copy)
+        self.turns.wait(self.world_ranks[self.rank], lambda: request.done, lambda: kind)
         return values
+
+    def _at(self, root, kind):
+        if not isinstance(root, int | np.integer) or not 0 <= root < self.size:
+            raise UsageError(f"{kind}: root is {root!r}, expected a rank from 0 to {self.size - 1}")
+        return f"{kind} of objects with root {root}"
 
     def _begin(self, start):
         request = Request(start)

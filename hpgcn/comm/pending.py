@@ -1,5 +1,6 @@
-"""Collectives that were started and are not complete: their handles, and the pieces of
-long sums, of which a few go at a time, because MPI keeps copies of all under reduction.
+"""Collectives that were started and are not complete, and the queue of pieces of long sums.
+
+A few pieces go at a time, because MPI keeps copies of every array under reduction.
 """
 
 from collections import deque

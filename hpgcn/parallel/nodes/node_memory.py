@@ -71,7 +71,7 @@ class NodeMemory:
     def _blocks(self, nbytes):
         """Return the memory of each rank of the node, a list of uint8 arrays, or None."""
         if self.node.in_process:
-            return self.node.mpi.allgather(HOST.empty(nbytes, np.uint8))
+            return self.node.mpi.share(HOST.empty(nbytes, np.uint8))
 
         # a step that fails on one rank ends the attempt on all of them
         key, own = create_file(nbytes)
