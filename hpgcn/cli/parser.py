@@ -63,6 +63,15 @@ def plan(command):
     add("--sweep", metavar="WIDTHS[:LAYERS]",
         help="compare models: hidden widths and numbers of layers, such as 64,256:2,3")
 
+    # a graph that is not there
+    add = command.heading("instead of a graph").add_argument
+    add("--vertices", metavar="N", help="number of vertices, such as 111M")
+    add("--edges", metavar="N",
+        help="number of edges, such as 1.6G; each counts in both directions")
+    add("--directed", action="store_true", help="edges have one direction each")
+    add("--features", metavar="N", help="number of features (default: 128)")
+    add("--classes", metavar="N", help="number of classes (default: 40)")
+
     # the machine, limits and goals
     add = command.heading("machine and goal").add_argument
     add("--machine", metavar="FILE|NAME",

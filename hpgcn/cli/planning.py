@@ -33,13 +33,14 @@ def answer(args, settings):
         known = calibration.settings_of(run)
         graph = graph or known["graph"]
         settings = {**known, **settings}
-    elif graph is None:
-        raise UsageError("plan: give GRAPH.h5, or --from RUN")
+    sizes = _sizes(args, graph, settings)
+    if graph is None and sizes is None:
+        raise UsageError("plan: give GRAPH.h5, --from RUN, or --vertices N --edges N")
     if args.scratch:
         return answer_scratch(args, _scratch_config(args, settings), args.ranks, args.widths,
                               args.machine)
     asked = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
-                          args.goal, args.ranks_per_node, **settings)
+                          args.goal, args.ranks_per_node, sizes, **settings)
 
     # scale the rates of the machine to the measured run
     if run is not None:
@@ -70,6 +71,28 @@ def answer_scratch(args, config, ranks=None, widths=None, machine=None):
     asked = Options.parse(ranks, widths, machine=machine)
     plan = scratch_plan.plan_scratch(args.graph, config, asked.ranks, asked.widths, asked.machine)
     return json.dumps(plan.as_dict()) if args.json else scratch_plan.table(plan)
+
+
+def _sizes(args, graph, settings):
+    """Return the Header of a graph that is not there, or None without --vertices and --edges.
+
+    UsageError for sizes beside a graph, and for settings that need its entries.
+    """
+    from hpgcn.planning.counts.sized_input import parse_sizes
+
+    flags = ("vertices", "edges", "features", "classes", "directed")
+    asked = [f"--{name}" for name in flags if getattr(args, name) not in (None, False)]
+    if not asked:
+        return None
+    if graph is not None:
+        raise UsageError(f"{asked[0]}: only without a graph, whose sizes are in its file")
+    refused = {"--scratch": args.scratch, "--method": args.method,
+               "--batch": settings.get("batch", Config.batch) != Config.batch,
+               "--delay": "delay" in settings, "--node-aware": "node_aware" in settings}
+    for flag in (flag for flag, given in refused.items() if given):
+        raise UsageError(f"{flag}: needs a graph; sizes alone do not say which entries it has")
+    return parse_sizes(args.vertices, args.edges, args.features, args.classes,
+                       directed=args.directed)
 
 
 def _scratch_config(args, settings):

@@ -228,6 +228,7 @@ class NonzeroStrategy(RowStrategy):
     Subclasses define `holders`, `product_of` and `matrix_of`.
     """
 
+    needs_entries = True
     accepts_partition = requires_partition = supports_attention = supports_minibatches = True
     supports_edge_features = True
 

@@ -67,6 +67,8 @@ class Strategy:
     supports_minibatches : bool
         It trains on mini-batches: it makes maps of some rows and nonzeros by `submap`,
         and its Plan is a RowPlan.
+    needs_entries : bool
+        Its Plan reads each entry of A; counts of blocks are not enough.
     supports_nodes : tuple of str
         What of a node-aware exchange it computes: "products", "attention".
     num_monitored_steps : int
@@ -91,7 +93,7 @@ class Strategy:
     supports_pruning = True
     updates_in_batches = frees_rows = False
     supports_attention = supports_minibatches = supports_bf16 = False
-    supports_edge_features = False
+    supports_edge_features = needs_entries = False
     supports_nodes: tuple[str, ...] = ()
     num_monitored_steps = 0
     waits = 1

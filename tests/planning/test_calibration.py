@@ -53,7 +53,7 @@ def test_flags_and_another_graph_go_before_those_of_the_run(trained):
 
 
 def test_runs_that_tell_nothing_are_refused(trained, tmp_path):
-    assert "give GRAPH.h5, or --from RUN" in refused(2, "plan")
+    assert "give GRAPH.h5, --from RUN, or --vertices" in refused(2, "plan")
     assert "no such run directory" in refused(66, "plan", "--from", tmp_path / "none")
     unfinished = tmp_path / "unfinished"
     shutil.copytree(trained / "run", unfinished)

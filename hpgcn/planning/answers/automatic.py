@@ -64,7 +64,7 @@ def partitions_first(inputs, rows, methods):
     """Return a list with a note if runs make a partition that was not forecast; else
     [].
     """
-    counted = inputs.part_counts or METHOD in (methods or ())
+    counted = inputs.part_counts or inputs.sized or METHOD in (methods or ())
     ranks = {entry["ranks"] for entry in rows} - {1}
     if counted or ranks <= inputs.prepared.keys():
         return []

@@ -99,7 +99,8 @@ def candidates(inputs, ranks=None, methods=None):
     return [strategy for strategy in listed
             if not STRATEGIES[strategy.strategy].unsupported_reason(
                 heads, strategy.ranks, inputs.spec.edge_width > 0)
-            and (STRATEGIES[strategy.strategy].supports_bf16 or not inputs.spec.halved)]
+            and (STRATEGIES[strategy.strategy].supports_bf16 or not inputs.spec.halved)
+            and not (inputs.sized and STRATEGIES[strategy.strategy].needs_entries)]
 
 
 def grid_shapes(options, ranks):
@@ -151,6 +152,7 @@ def count_candidate(inputs, candidate, *, floor=False, nodes=None, node_aware=No
     `node_aware`: in place of the setting.
     """
     config = inputs.config
+    node_aware = "never" if inputs.sized else node_aware  # which rows go where is unknown
     strategy = variant(strategy_by_name(candidate.strategy), config)
     ordered, offsets = arranged(inputs, candidate, strategy)
     exchange = ()
@@ -181,7 +183,7 @@ def arranged(inputs, candidate, strategy):
     """
     ordered = inputs.ordered
     if candidate.parts == "stored":
-        return ordered, strategy.row_offsets(candidate.shape, inputs.pointers)
+        return ordered, inputs.row_offsets(strategy, candidate.shape)
     if candidate.ranks in inputs.part_counts:
         size = inputs.part_counts[0] // candidate.ranks
         return ordered.merged(size), inputs.offsets[::size]
@@ -230,8 +232,7 @@ def count(ordered, inputs, strategy, shape, offsets, *, exchange=(), floor=False
     products = products_of(inputs.spec)[0]
     views = [LevelSizes.of(levels, plan.layout, pointers, products)
              for levels in (train, evaluated)]
-    stored = np.concatenate([[0], np.cumsum(ordered.stored)])[layout.offsets]
-    entries = np.repeat(np.diff(stored), layout.columns)
+    entries = np.repeat(np.diff(ordered.stored_before(layout.offsets)), layout.columns)
     return RankFootprint(spec, plan.layout, *views, inputs.steps, plan, plans(train),
                          plans(evaluated), entries, inputs.locality, strategy.name,
                          rank_grid.node_aware)

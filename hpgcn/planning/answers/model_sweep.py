@@ -10,7 +10,7 @@ from hpgcn.graphs.validation import MAX_WIDTH, numbers
 from hpgcn.planning.answers import report
 from hpgcn.planning.answers.automatic import partitions_first
 from hpgcn.planning.answers.goals import epoch_seconds
-from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.counts.sized_input import make_input
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse as parse_batch
 
@@ -59,7 +59,7 @@ def forecast(path, options, sweep, *, progress=False):
             one = dataclasses.replace(
                 options, config=options.config.replace(hidden=hidden, layers=layers),
                 widths=ends and (ends[0], *[hidden] * (layers - 1), ends[-1]))
-            inputs = PlanInput(path, one.config, one.widths, partitions)
+            inputs = make_input(path, one, partitions)
             rows = report.compare(inputs, one, progress, each_ranks=True)
             fits = any(row["fits"] for row in rows)
             models.append({"hidden": hidden, "layers": layers, "step": report.step_of(inputs),

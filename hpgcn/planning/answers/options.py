@@ -8,6 +8,7 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.header import Header
 from hpgcn.graphs.validation import layer_widths, numbers
 from hpgcn.partition import METHODS
 from hpgcn.planning.answers.goals import MAX_RANKS, Goal
@@ -56,16 +57,18 @@ class Options:
     config: Config = field(default_factory=Config)  # settings, of which COST_FIELDS count
     goal: Goal | None = None
     calibrated: str = ""  # what a run corrected of the machine, in words
+    sizes: Header | None = None  # of a graph that is not there
     single_node: int = 0  # ranks of the only node that the machine's network was measured on
 
     @staticmethod
     def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, goal=None,
-              ranks_per_node=None, **settings):
+              ranks_per_node=None, sizes=None, **settings):
         """Make Options from the text of a command line; `settings` are fields of
         hpgcn.Config.
 
         Lists are comma-separated; the machine is a name or path, as in `read_machine`;
-        the goal is as in `Goal.parse`; `ranks_per_node` replaces that of the machine.
+        the goal is as in `Goal.parse`; `ranks_per_node` replaces that of the machine;
+        `sizes`, a Header, are those of a graph that is not there.
         UsageError for numbers that are not whole or below 1, fewer than two widths, or an
         unknown method. Other errors are those of hpgcn.Config.
         """
@@ -83,17 +86,17 @@ class Options:
         rates, network = (Machine(), False) if machine is None else read_machine(machine)
         single = 0 if rates.ranks_per_node else single_node(rates, network)
         if ranks_per_node is not None:
-            sizes = numbers("--ranks-per-node", ranks_per_node, MAX_RANKS)
-            if len(sizes) > 1 and ranks not in (None, (sum(sizes),)):
+            nodes = numbers("--ranks-per-node", ranks_per_node, MAX_RANKS)
+            if len(nodes) > 1 and ranks not in (None, (sum(nodes),)):
                 raise UsageError(f"--ranks-per-node {ranks_per_node}: these nodes have "
-                                 f"{sum(sizes)} ranks together, but -k is "
+                                 f"{sum(nodes)} ranks together, but -k is "
                                  f"{','.join(map(str, ranks))}")
-            ranks = ranks if len(sizes) == 1 else (sum(sizes),)
-            rates = with_nodes(rates, sizes, single)
+            ranks = ranks if len(nodes) == 1 else (sum(nodes),)
+            rates = with_nodes(rates, nodes, single)
         config = Config(**settings)
         rates = dataclasses.replace(rates, shared_memory=config.device != "cuda")
         return Options(ranks, widths, names, rates, network, memory, config, goal,
-                       single_node=single)
+                       sizes=sizes, single_node=single)
 
 
 def single_node(machine, network):

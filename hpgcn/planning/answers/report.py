@@ -26,7 +26,7 @@ from hpgcn.planning.answers.node_report import node_notes, tier_cells, tiers_of
 from hpgcn.planning.answers.open_cases import best_case, could_be_chosen, next_place
 from hpgcn.planning.answers.run_rows import prepare, shown, taken_by_runs
 from hpgcn.planning.answers.strategy_per_layer import of_layers
-from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.counts.sized_input import make_input
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
 from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
@@ -51,8 +51,8 @@ def forecast(path, options, *, progress=False):
         return batch_report.forecast(path, options, request, progress=progress)
 
     # count each case, and choose one
-    inputs = PlanInput(path, config, options.widths)
-    if not (inputs.part_counts or options.methods):
+    inputs = make_input(path, options)
+    if not (inputs.part_counts or options.methods or inputs.sized):
         inputs.prepared = prepare(inputs, options.ranks or default_ranks(inputs))
     rows = compare(inputs, options, progress)
     if not any(entry["fits"] for entry in rows):
@@ -105,9 +105,8 @@ def compare(inputs, options, progress=False, each_ranks=False):
                 if STRATEGIES[candidate.strategy].requires_partition:
                     known[candidate] = footprint
                 cases.update(rows[candidate]["counted"])
-            one_tier = options.machine.nodes(place[0]) is None
-            mixture = known and one_tier and of_layers(inputs, known, options.machine,
-                                                       floor=not options.goal)
+            mixes = known and options.machine.nodes(place[0]) is None and not inputs.sized
+            mixture = mixes and of_layers(inputs, known, options.machine, floor=not options.goal)
             if isinstance(mixture, float):
                 open_mixtures[place] = mixture, tuple(known)
             elif mixture:

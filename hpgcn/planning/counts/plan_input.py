@@ -57,6 +57,10 @@ class OrderedRows:
     vertex: np.ndarray  # (n,) int64, ORIGINAL number of each row
     labelled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
 
+    def stored_before(self, offsets):
+        """Return the stored entries before each of these rows."""
+        return np.concatenate([[0], np.cumsum(self.stored)])[offsets]
+
     def with_holders(self, graph, edge_part):
         """Return these rows with the given owners of nonzeros, `edge_part` (nnz,) or
         None.
@@ -109,6 +113,8 @@ class PlanInput:
     the method and effort of runs by number of ranks, if they are to be compared.
     """
 
+    sized = False  # whether only sizes of the graph are known
+
     def __init__(self, source, config=None, widths=None, partitions=None):
         # read the graph once
         self.config = config = config or Config()
@@ -128,8 +134,7 @@ class PlanInput:
         if not layer.self_loops:
             looped = self.graph.indptr, self.graph.indices
         matrix = bool_matrix(*looped)
-        symmetric = (not self.header.directed and norm_of(self.spec) != "row"
-                     and not layer.uses_edge_features)
+        symmetric = multiplies_symmetrically(self.header, self.spec)
 
         # the rows that each layer computes, in training and in evaluation
         hops = sum(products_of(self.spec))
@@ -180,6 +185,10 @@ class PlanInput:
         self.sizes = column_sizes(source)
         feature_pointers = source.feature_pointers()
         return source.split_masks(split), feature_pointers, edge_parts
+
+    def row_offsets(self, strategy, shape):
+        """Return the offsets of the blocks into which a strategy cuts the stored order."""
+        return strategy.row_offsets(shape, self.pointers)
 
     def partition(self, method, k):
         """Return the hpgcn.partition.Partition of the rows by a method; all strategies
@@ -257,6 +266,12 @@ class PlanInput:
         read = [levels[place] for place in layer_bounds(products_of(self.spec))]
         return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
                 for rows in read]
+
+
+def multiplies_symmetrically(header, spec):
+    """Return whether the normalized matrix of a model is symmetric, values included."""
+    return (not header.directed and norm_of(spec) != "row"
+            and not MODELS[spec.architecture].uses_edge_features)
 
 
 def assume_widths(header):

@@ -82,6 +82,8 @@ class MopPlan(Plan):
     def first_batches(self):
         if self.batches == 1:
             return None
+        if self.pattern.matrix is None:  # of sizes alone: every batch has entries of all others
+            return self.batches, self.batches
         layout = self.rank_grid.layout
         indptr, indices = self.pattern.indptr, self.pattern.indices
         best = RowBatches.best(layout.offsets, self.batches, indptr, indices)

@@ -1,0 +1,121 @@
+"""The input of planning a graph that does not exist yet: its sizes alone."""
+import re
+
+from hpgcn.errors import UsageError
+from hpgcn.graphs.header import Header
+from hpgcn.model import MODELS, ModelOptions, make_spec, products_of
+from hpgcn.parallel.layout import split
+from hpgcn.parallel.random_pattern import RandomPattern
+from hpgcn.planning.counts.plan_input import (
+    LARGE,
+    PlanInput,
+    assume_widths,
+    multiplies_symmetrically,
+)
+from hpgcn.planning.counts.shaped_step import Steps
+from hpgcn.planning.seconds.kernel_rates import Locality
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
+MOST = 1 << 48
+
+
+class SizedRows:
+    """The rows of a RandomPattern, in place of OrderedRows: they are alike in any order."""
+
+    feature_entries = labelled = None
+
+    def __init__(self, pattern, hops):
+        self.pattern = pattern
+        self.train = self.evaluated = [None] * (hops + 1)
+
+    def stored_before(self, offsets):
+        """Return the stored entries before each of these rows."""
+        return self.pattern.indptr[offsets]
+
+
+class RandomLocality(Locality):
+    """Reuse of rows that are read in random order."""
+
+    def __init__(self, num_rows):
+        self.num_rows = num_rows
+
+    @property
+    def missed(self):
+        return (1 - 1 / self.num_rows) ** self.SPANS
+
+
+class SizedInput(PlanInput):
+    """Sizes of a graph with random entries, and what a model needs of them.
+
+    Strategies are counted whose plans count blocks of entries; others need the entries.
+    """
+
+    sized = True
+
+    def __init__(self, header, config, widths=None):
+        self.config, self.name, self.header = config, header.name, header
+        self.offsets = self.method = None
+        self.part_counts, self.edge_parts, self.prepared = (), False, {}
+
+        header, self.notes = (header, []) if widths else assume_widths(header)
+        self.spec = make_spec(header, config.select(ModelOptions), widths)
+        self.notes.append("sizes alone: entries are taken to be random, so that parts of any "
+                          "method send alike; communities and hubs send less")
+        loops = MODELS[self.spec.architecture].self_loops
+        entries = self.header.num_edges - (0 if loops else self.header.num_nodes)
+        pattern = RandomPattern(self.header.num_nodes, max(0, entries),
+                                symmetric=multiplies_symmetrically(self.header, self.spec))
+        self.ordered = SizedRows(pattern, sum(products_of(self.spec)))
+        self.steps = Steps()
+        self.locality = RandomLocality(self.header.num_nodes)
+
+    @property
+    def is_large(self):
+        return self.header.num_edges >= LARGE
+
+    def row_offsets(self, strategy, shape):
+        return split(self.header.num_nodes, strategy.block_grid(shape)[0])
+
+    def divided(self, method, k):
+        return self.ordered, split(self.header.num_nodes, k)
+
+    def describe(self, path):
+        header = self.header
+        return {"path": None, "name": header.name, "num_nodes": header.num_nodes,
+                "num_edges": header.num_edges, "directed": header.directed,
+                "multiplied_nonzeros": int(self.ordered.pattern.indptr[-1]), "parts": None}
+
+
+def parse_sizes(vertices, edges, features=None, classes=None, *, directed=False):
+    """Return the Header of a graph of these sizes, given as text such as 111M.
+
+    Without `directed` each edge is stored in both directions. UsageError if a size is
+    invalid, or if one of the first two is missing.
+    """
+    if vertices is None or edges is None:
+        raise UsageError("plan: --vertices and --edges are given together, without GRAPH")
+    n, stored = count("--vertices", vertices), count("--edges", edges)
+    if not n:
+        raise UsageError(f"--vertices {vertices}: expected at least 1")
+    stored *= 1 if directed else 2
+    widths = {name: count(f"--{flag}", text) for name, flag, text in (
+        ("num_features", "features", features), ("num_classes", "classes", classes))
+        if text is not None}
+    return Header(f"{vertices} vertices and {edges} edges", n, stored, directed=directed,
+                  all_ones=True, **widths)
+
+
+def count(flag, text):
+    """Parse a count such as 128, 1.6G or 111M, in powers of 1000; UsageError for other text."""
+    found = re.fullmatch(r"(\d+|\d*\.\d+)([KMGBT]?)", text.upper(), re.ASCII)
+    value = round(float(found[1]) * UNITS[found[2]]) if found else MOST
+    if value >= MOST:
+        raise UsageError(f"{flag} {text!r:.40}: expected a count, such as 1000, 111M or 1.6G")
+    return value
+
+
+def make_input(path, options, partitions=None):
+    """Return the PlanInput of a graph file, or the SizedInput if the Options have sizes."""
+    if options.sizes is not None:
+        return SizedInput(options.sizes, options.config, options.widths)
+    return PlanInput(path, options.config, options.widths, partitions)
