@@ -11,9 +11,21 @@ from once import once
 from hpgcn.kernels import reference, unpack_mask
 from hpgcn.model import ModelOptions, find_model
 
-MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True),
-          "gin": ("none", False), "sgc": ("sym", True), "appnp": ("sym", True),
-          "gat": ("none", True)}
+
+class ByModel(dict):
+    """Something of the oracle for each model; a model without it is named with what to add."""
+
+    def __missing__(self, model):
+        raise LookupError(
+            f"the tests have no oracle of model {model!r}: add the norm of A, and whether it has "
+            "self loops, to MATRIX of tests/oracle.py, and the forward and backward of the layer "
+            "in dense NumPy to `logits` and `loss_and_gradient` there (CONTRIBUTING.md, Add a "
+            "layer)")
+
+
+MATRIX = ByModel({
+    "gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True),
+    "gin": ("none", False), "sgc": ("sym", True), "appnp": ("sym", True), "gat": ("none", True)})
 READ = ("attention_dropout", "class_weight", "clip_norm", "decay_layers", "dropout", "epochs",
         "first_dropout", "label_smoothing", "layers", "lr", "norm_adj", "optimizer", "schedule",
         "seed", "step_every", "step_factor", "warmup", "weight_decay")  # settings that are used

@@ -94,7 +94,7 @@ FOREIGN = {  # flags of launchers, pip, scripts and python -m hpgcn.kernels
     "--map-by", "--mpi", "--no-binary", "--oversubscribe",
     "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node",
     "--small", "--methods", "--limit", "--nodes", "--ranks-per-node", "--rate", "--delay", "--mca",
-    "--shm-size", "--with-cuda", "--pty"}
+    "--shm-size", "--with-cuda", "--pty", "--index-url", "--no-execute"}
 LINE = re.compile(r"^(?: {4,}|\$ )?(?:\$ )?(?:mpiexec (?:-\S+ \S+ )*|srun (?:\S+ )*?)?"
                   rf"(?:hpgcn|python) ((?:bench |{re.escape(SCRIPT)})?[a-z-]+) (.*)", re.MULTILINE)
 

@@ -51,7 +51,11 @@ def test_metadata():
 def test_advice_names_the_packages_of_an_extra(monkeypatch):
     for extra, packages in SETUP["options.extras_require"].items():
         names = [line.partition(";")[0] for line in packages.strip().splitlines()]
-        assert shlex.split(install_command(extra)) == ["pip", "install", *names]
+        of_cpus = any(name.startswith("torch") for name in names)
+        for driver, index in ((__file__, []), ("/none", [
+                "--extra-index-url", "https://download.pytorch.org/whl/cpu"] * of_cpus)):
+            monkeypatch.setattr(advice, "DRIVER", driver)
+            assert shlex.split(install_command(extra)) == ["pip", "install", *names, *index]
     assert install_command("mpi,mpich") == "pip install 'mpi4py>=4.0' 'mpich>=4.2'"
 
     def none(_):

@@ -5,13 +5,17 @@ import re
 import shlex
 from importlib.metadata import PackageNotFoundError, requires
 
+DRIVER = "/proc/driver/nvidia"  # exists where a GPU can be used
+CPU_TORCH = "https://download.pytorch.org/whl/cpu"
+
 
 def install_command(extras):
     """Return the pip command that installs the packages of some extras, such as
     "mpi,mpich".
 
     It names the packages themselves. Without metadata of an installed hpgcn it names
-    the extras, which pip reads in the source folder.
+    the extras, which pip reads in the source folder. Without a GPU it asks for the
+    PyTorch of CPUs, because that of PyPI brings gigabytes of libraries for GPUs.
     """
     try:
         listed = requires("hpgcn") or []
@@ -23,6 +27,9 @@ def install_command(extras):
         extra = re.search(r"""extra == ["']([^"']+)["']""", marker)
         if extra and extra[1] in extras.split(","):
             packages.append(shlex.quote(package.strip()))
+    of_cpus = any(each.strip("'").startswith("torch") for each in packages)
+    if of_cpus and not os.path.exists(DRIVER):
+        packages.append(f"--extra-index-url {CPU_TORCH}")
     return " ".join(["pip install", *(packages or [f"'.[{extras}]'"])])
 
 

@@ -1,4 +1,4 @@
-"""A strategy, a layer and a sampler defined here work like those of the package.
+"""A strategy, a layer, a sampler and a partitioner defined here work like those of the package.
 
 No file of hpgcn is changed. The code between the two lines is a user's; CONTRIBUTING
 explains it step by step.
@@ -8,6 +8,7 @@ import oracle
 import pytest
 import test_mini_batches
 import test_strategies
+from commands import succeed
 from graphs import make, scattered
 from training import alone, assert_same_curves, loss_and_gradient, metrics_of, run, start
 
@@ -19,6 +20,8 @@ from hpgcn.model import MODELS, Layer
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import LOCAL, GatheredPlan, GatheredRows, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import Workspace
+from hpgcn.partition import METHOD_ENGINES, METHODS, make_partition
+from hpgcn.partition.partition_request import Parts
 from hpgcn.planning.answers import dry_run, report
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.counts.footprint import PARTS
@@ -116,12 +119,23 @@ class FlipFlop(Sampler):
         return block_of(order, self.units, self.batches)
 
 
+def snake(rows, weights, request):
+    """Deal vertices to the parts back and forth, the heaviest first."""
+    order = np.argsort(-weights, kind="stable")
+    place = np.arange(weights.size) % (2 * request.k)
+    part = np.empty(weights.size, np.int32)
+    part[order] = np.minimum(place, 2 * request.k - 1 - place)
+    return Parts(part)
+
+
 # ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """Register the strategy, the layer and the sampler of this file."""
+    """Register the strategy, the layer, the sampler and the partitioner of this file."""
+    monkeypatch.setitem(METHODS, "snake", snake)
+    monkeypatch.setitem(METHOD_ENGINES, "snake", ())
     monkeypatch.setitem(STRATEGIES, Everybody.name, Everybody)
     monkeypatch.setitem(MODELS, "hops", TwoHops)
     monkeypatch.setitem(SAMPLERS, FlipFlop.name, FlipFlop)
@@ -281,3 +295,26 @@ def test_a_run_goes_on_within_an_epoch_of_the_sampler(tmp_path):
     assert resumed["final_loss"] == expected["final_loss"]
     for name, array in expected.weights.items():
         np.testing.assert_array_equal(resumed.weights[name], array)
+
+
+def test_parts_of_the_partitioner_are_written_planned_and_trained_on(tmp_path):
+    graph = make()
+    made = make_partition(graph, 3, method="snake")
+    sizes = np.bincount(made.part)
+    assert made.method == "snake" and sizes.max() - sizes.min() <= 1
+    assert made.statistics["imbalance_nnz"] < 0.1
+    store.write_graph(tmp_path / "g.h5", graph)
+    parted = tmp_path / "g.p3.h5"
+    succeed("partition", tmp_path / "g.h5", "-k", 3, "--method", "snake", "-o", parted)
+    assert "snake" in succeed("inspect", parted)
+    rows = report.forecast(parted, Options((3,)))["rows"]
+    assert {row["parts"] for row in rows} == {"snake", "stored"}
+    config = Config(epochs=2, hidden=4, dtype="float64")
+    losses = [hpgcn.train(tmp_path / name, config, ranks=k)["final_loss"]
+              for name, k in (("g.h5", 1), ("g.p3.h5", 3))]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+
+
+def test_a_layer_without_an_oracle_says_what_to_add():
+    with pytest.raises(LookupError, match=r"no oracle of model 'hops': add the norm of A.*MATRIX"):
+        oracle.MATRIX["hops"]
