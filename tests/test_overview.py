@@ -10,7 +10,9 @@ from graphs import make
 import hpgcn
 from hpgcn import store
 from hpgcn.cli.overview import describe
-from hpgcn.errors import DataError, InputNotFoundError, StorageError
+from hpgcn.errors import ConfigError, DataError, InputNotFoundError, StorageError
+from hpgcn.partition import make_partition
+from hpgcn.runtime.temporary import remove
 
 CONFIG = hpgcn.Config(epochs=6, hidden=6, lr=0.02, patience=50, checkpoint_every=2,
                       graph="/data/my graph.h5")
@@ -92,6 +94,31 @@ def test_a_run_that_was_killed(run, kept, line):
         f"hpgcn train '/data/my graph.h5' --out {run} --resume    # {line}, if no job is running")
     assert "hpgcn predict" not in found["next"]
     assert re.fullmatch(listed, found["checkpoint"])
+
+
+@pytest.mark.parametrize("removed, launcher", [
+    ((), "--ranks 3"), (("summary.json",), "mpiexec"),
+    (("summary.json", "checkpoints"), "mpiexec")])
+def test_the_next_command_starts_the_ranks_of_the_run(tmp_path, removed, launcher):
+    """Those of the summary, else of a checkpoint, else one for each part of the graph."""
+    graph, path, run = make(), tmp_path / "g.p3.h5", tmp_path / "run"
+    store.write_partitioned(path, graph, make_partition(graph, 3, method="block"))
+    config = hpgcn.Config(epochs=1, hidden=4, checkpoint_every=1, graph=str(path), out=str(run))
+    hpgcn.train(path, config, ranks=3)
+    for name in removed:
+        remove(run / name)
+    command = f"hpgcn train {path} --out {run} --resume"
+    command = f"mpiexec -n 3 {command}" if launcher == "mpiexec" else f"{command} {launcher}"
+    assert any(line.startswith(command) for line in words(run)["next"].splitlines())
+
+
+def test_a_resumed_run_says_who_changed_a_setting(run, tmp_path):
+    with pytest.raises(ConfigError, match="continue with hidden=6"):
+        hpgcn.train(make(), CONFIG.replace(epochs=9, hidden=7), resume=run)
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("hidden = 6", "hidden = 7"))
+    with pytest.raises(ConfigError, match=r"hidden is 7, but .* with 6; undo the change in config"):
+        hpgcn.train(make(), resume=run)
 
 
 def test_a_checkpoint(finished, run):
