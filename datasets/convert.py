@@ -89,8 +89,8 @@ def order_within(graph, name, memory):
 def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
          reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
          columns=None, base=None, header=None, weights=None, num_nodes=None, bipartite=False,
-         compact=False, duplicates=None, largest_component=False, num_splits=1, ids=None,
-         id_column=None, label_column=None, feature_columns=None, add_vertices=False,
+         compact=False, matrix=None, duplicates=None, largest_component=False, num_splits=1,
+         ids=None, id_column=None, label_column=None, feature_columns=None, add_vertices=False,
          classes=False):
     """Read a graph from a file, or a built-in graph (digits or karate); return the
     Graph and notes for the user.
@@ -109,13 +109,13 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     of an edge list (hpgcn.datasets.edges.edge_options) has `columns`, `base`, `header`,
     `weights`, `num_nodes`, `bipartite` and `compact`. `weights` names the column or
     attribute of edges that has their weights, by default the one that is called a
-    weight. `duplicates` says what becomes of edges that are listed several times, as
-    for `hpgcn.Graph.from_scipy`. `largest_component` leaves out all other vertices, in
-    memory; ids name the vertices that are left. A random or per-class split is drawn
-    `num_splits` times, each with the next seed. In a Scratch (`scratch`) an edge list
-    that does not fit into memory is sorted on disk. The graph's arrays may then be
-    DiskArrays, which live as long. DataError, InputNotFoundError, UsageError,
-    MissingError, StorageError: each one line with file, field, and index or line
+    weight; `matrix` names the adjacency in a file of several matrices. `duplicates` says what
+    becomes of edges that are listed several times, as for `hpgcn.Graph.from_scipy`.
+    `largest_component` leaves out all other vertices, in memory; ids name the vertices that are
+    left. A random or per-class split is drawn `num_splits` times, each with the next seed. In a
+    Scratch (`scratch`) an edge list that does not fit into memory is sorted on disk. The
+    graph's arrays may then be DiskArrays, which live as long. DataError, InputNotFoundError,
+    UsageError, MissingError, StorageError: each one line with file, field, and index or line
     number.
     """
     # refuse options that contradict each other before any file is read
@@ -130,7 +130,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     memory = memory_budget() if cached else memory
     asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
              "strict": strict, "duplicates": check_duplicates(duplicates)}
-    layout = Layout(columns, weights, header, base, num_nodes, bipartite, compact)
+    layout = Layout(columns, weights, header, base, num_nodes, bipartite, compact, matrix)
     if weights is not None and unweighted:
         raise UsageError(f"--weights {weights}: excludes --unweighted, which sets all weights to 1")
     if largest_component:
@@ -255,7 +255,7 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
 
     # a built-in graph is not a file
     if fmt == "auto" and str(source) in builtin.BUILTIN:
-        _refuse_layout(layout, source)
+        formats.refuse_layout(layout, source)
         raw = builtin.BUILTIN[str(source)]()
         return raw, str(source), str(source), builtin.sha256(raw), None
 
@@ -273,11 +273,9 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
     elif fmt not in formats.FOLDERS:
         unsupported_formats.refuse(file, by_name=False, fmt=fmt)
 
-    # only edge lists have a layout, and only some formats weights
-    options = {"layout": layout}
-    if fmt not in formats.STREAMED:
-        _refuse_layout(layout, fmt)
-        options = {}
+    # flags on the layout are those of some formats
+    formats.refuse_layout(layout, fmt)
+    options = {"layout": layout} if fmt in (*formats.STREAMED, *formats.ARRAYS) else {}
     if fmt in formats.WEIGHTED:
         options["weights"] = False if asked["unweighted"] else layout.weights
 
@@ -302,18 +300,6 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
     none = np.empty(0, np.int64)
     raw = stream.raw(entries.numbering, none, none, None)
     return raw, name, str(file), digest.hexdigest(), entries
-
-
-def _refuse_layout(layout, fmt):
-    if layout.weights is not None and fmt not in formats.WEIGHTED:
-        raise UsageError(f"--weights {layout.weights}: only for formats whose edges have "
-                         "several attributes "
-                         f"({', '.join((*formats.STREAMED, *formats.WEIGHTED))}), not for {fmt}")
-    flags = [flag for flag in layout.flags if flag not in (
-        "--weights", "--header", "--no-header")]  # these may be of tables
-    if flags:
-        raise UsageError(f"{' and '.join(flags)}: only for edge lists "
-                         f"({', '.join(formats.STREAMED)}), not for {fmt}")
 
 
 def _refuse_half_listed(header, counts, where):

@@ -14,13 +14,14 @@ has `stream(source, digest, threads, **options)`, a context manager that gives a
 
 `threads` threads parse. The bytes of the file go through `digest`, a hash object or
 None. Both take a `layout`, a hpgcn.datasets.edges.edge_options.Layout: what the user
-says of the edge list.
+says of the edges. So do readers of ARRAYS.
 """
 import re
 from importlib import import_module
 
 from hpgcn.datasets import unsupported_formats
 from hpgcn.datasets.collections import folders
+from hpgcn.errors import UsageError
 
 READERS = {  # format: its module, imported when it is needed
     "planetoid": "hpgcn.datasets.collections.planetoid",
@@ -48,6 +49,7 @@ READERS = {  # format: its module, imported when it is needed
 WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
             "dglcsv")  # readers that take `weights`
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
+ARRAYS = ("npz", "pt", "mat")  # formats of named arrays
 FORMATS = ("auto", *READERS)
 FOLDERS = tuple(folders.SETS)  # formats of several files, recognised by their names
 PARQUET = b"PAR1"  # its first bytes
@@ -89,6 +91,18 @@ def detect(source):
         return "mtx"
     first = re.search(rb"^[^#%\r\n][^\r\n]*", head, re.MULTILINE)
     return "csv" if first and re.search(rb"[,;]", first[0]) else "snap"
+
+
+def refuse_layout(layout, fmt):
+    """Raise UsageError for flags in a Layout that the format `fmt`, or a built-in graph, lacks."""
+    if layout.weights is not None and fmt not in (*STREAMED, *WEIGHTED):
+        raise UsageError(f"--weights {layout.weights}: only for formats whose edges have several "
+                         f"attributes ({', '.join((*STREAMED, *WEIGHTED))}), not for {fmt}")
+    for names, formats in ((("matrix",), ARRAYS), (("base", "num_nodes", "compact"),
+                           (*STREAMED, *ARRAYS)), (("columns", "bipartite"), STREAMED)):
+        if fmt not in formats and (flags := layout.flags(*names)):
+            raise UsageError(f"{' and '.join(flags)}: only for edges in {', '.join(formats)}, not "
+                             f"for {fmt}")
 
 
 def graph_name(source, fmt):

@@ -7,8 +7,8 @@ own loader sets all weights to 1, and standardizes features by the training vert
 import numpy as np
 
 from hpgcn.datasets.edges.text import WHOLE
+from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.readers.json_text import parse_json
-from hpgcn.datasets.readers.npz import from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive, read_array
 from hpgcn.datasets.source import need, open_all, truncate
 from hpgcn.datasets.tables.data_table import counted
@@ -45,7 +45,7 @@ def read(source, memory):
     archive = Archive(adjacency, memory)
     if not archive.is_sparse:
         raise DataError(f"{adjacency}: expected a matrix written by scipy.sparse.save_npz")
-    raw = unweighted(from_matrix(archive, archive.read_sparse(), f"{adjacency} shape"))
+    raw = unweighted(from_matrix(archive.read_sparse(), memory, str(adjacency)))
     raw.features, notes = read_array(features, memory)
     raw.notes += [*notes, "features read unchanged: GraphSAINT's own loader standardizes them by "
                           "mean and deviation of the train vertices"]

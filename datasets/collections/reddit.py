@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.datasets.collections.graphsaint import graph_name, unweighted
 from hpgcn.datasets.raw_graph import TARGET_FIRST
-from hpgcn.datasets.readers.npz import from_matrix
+from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import open_all
 from hpgcn.errors import DataError
@@ -35,7 +35,7 @@ def read(source, memory):
     archive = Archive(graph, memory)
     if not archive.is_sparse:
         raise DataError(f"{graph}: expected a matrix written by scipy.sparse.save_npz")
-    raw = unweighted(from_matrix(archive, archive.read_sparse(), f"{graph} shape"))
+    raw = unweighted(from_matrix(archive.read_sparse(), memory, str(graph)))
     raw.rows, raw.columns, raw.reads = raw.columns, raw.rows, TARGET_FIRST
 
     archive = Archive(data, memory)

@@ -213,6 +213,21 @@ def _pairs(kinds):
     return [ends for ends in ENDS if {(ends, 0), (ends, 1)} <= kinds]
 
 
+def end_names(names):
+    """Return the pair of ENDS that two names mean, or None."""
+    (ends,) = _pairs(map(_kind, names)) or (None,)
+    return ends
+
+
+def find_ends(names):
+    """Return the only two of `names` that are both ends of an edge, in this order, or None."""
+    kinds = [_kind(name) for name in names]
+    pairs = _pairs(kinds)
+    found = [[name for name, kind in zip(names, kinds) if kind == (pairs[0], end)]
+             for end in range(2)] if len(pairs) == 1 else []
+    return (found[0][0], found[1][0]) if list(map(len, found)) == [1, 1] else None
+
+
 def _are_labels(names):
     """Return whether two column names mean a vertex and its label rather than the two
     ends of an edge.

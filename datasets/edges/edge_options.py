@@ -9,8 +9,8 @@ MOST_VERTICES = 2**62
 
 @dataclass(frozen=True)
 class Layout:
-    """The flags of `hpgcn convert` on the layout of an edge list; a default leaves the
-    choice to the file.
+    """The flags of `hpgcn convert` on how edges are stored; a default leaves the choice to
+    the file.
     """
 
     columns: str | None = None  # a word for each column: see hpgcn.datasets.edges.columns
@@ -20,13 +20,14 @@ class Layout:
     num_nodes: int | None = None  # ids are base..base + num_nodes - 1
     bipartite: bool = False  # the ids of the two columns are of two kinds
     compact: bool = False  # only ids that are in an edge are vertices
+    matrix: str | None = None  # the name of the adjacency among several matrices
 
-    @property
-    def flags(self):
-        """The flags that the user gave, as spelled on the command line."""
+    def flags(self, *names):
+        """Return the flags that the user gave, of these fields or of all, as typed in a shell."""
+        given = [each for each in fields(self) if getattr(self, each.name) != each.default]
         return [f"--no-{each.name}" if getattr(self, each.name) is False else
                 "--" + each.name.replace("_", "-")
-                for each in fields(self) if getattr(self, each.name) != each.default]
+                for each in given if not names or each.name in names]
 
     def check(self):
         """Raise UsageError if a value is out of range, or if two flags exclude each

@@ -4,14 +4,22 @@ networks.
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
+from hpgcn.datasets.edges.edge_arrays import read_edge_arrays, refuse_list_flags
+from hpgcn.datasets.edges.edge_options import Layout
+from hpgcn.datasets.readers.adjacency_matrix import (
+    NAMES,
+    choose_matrix,
+    find_name,
+    from_matrix,
+    listed_shapes,
+    other_matrices,
+)
 from hpgcn.datasets.readers.matlab5 import BrokenError, variables
 from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
-from hpgcn.graphs.validation import check_edges
+from hpgcn.graphs.validation import check_edge_arrays
 
-ADJACENCY = ("A", "network", "adj", "adjacency", "net", "Problem")  # what the matrix is called
 EDGES = "edge_index"  # sources and targets (2, e), from 0, of Lim et al.
 GROUPS = "group"  # key of DeepWalk's sets: 0 or 1 for each vertex and label
 FEATURES = ("attributes", "attribute", "attrb", "features", "feature", "feat", "fea", "node_feat",
@@ -21,9 +29,8 @@ FACTS = "local_info"  # key of Facebook100
 GENDER = 1  # its column in these: 1 or 2, 0 unknown
 
 
-def read(source, memory):
-    """Read the adjacency matrix with a known name, or else the only square matrix; A[u,
-    v]: u aggregates v.
+def read(source, memory, layout=Layout()):  # noqa: B008 (is frozen)
+    """Read the adjacency matrix by the rules of `choose_matrix`; A[u, v]: u aggregates v.
 
     Names are compared without regard to case. Besides the matrix, FEATURES (n, f),
     LABELS (n, 1) or (1, n) and `group` (n, t) are read. `local_info` (n, 7) is used as
@@ -32,8 +39,10 @@ def read(source, memory):
     """
     # find the variables by their names
     arrays = variables(source, memory // 2)
-    name = _choose({key: each.shape for key, each in arrays.items()}, source)
-    places = [_named(arrays, names, but=name) for names in (FEATURES, LABELS, [GROUPS], [FACTS])]
+    shapes = {key: each.shape for key, each in arrays.items()}
+    name = _choose(shapes, layout.matrix, source)
+    places = [find_name(arrays, names, but=name)
+              for names in (FEATURES, LABELS, [GROUPS], [FACTS])]
 
     # read those that are used
     where = f"{source}: {name}"
@@ -46,7 +55,7 @@ def read(source, memory):
     features, labels, groups, facts = beside
 
     # build the graph; the table of facts has both features and labels
-    raw = _graph(name, matrix, features, labels, source, memory)
+    raw = _graph(name, matrix, features, labels, source, memory, layout)
     if facts is not None:
         _take_facts(raw, facts, f"{source}: {places[3]}")
     else:
@@ -61,20 +70,18 @@ def read(source, memory):
     if facts is None and labels is None:
         read_names.add(places[2])
     if unread := [key for key in arrays if key not in read_names]:
-        raw.notes.append(f"not read: {truncate(', '.join(unread))}")
+        other = next((key for key in unread if key in other_matrices(shapes, name)), None)
+        hint = f" (--matrix {truncate(other, 40)} reads it as the adjacency)" if other else ""
+        raw.notes.append(f"not read: {truncate(', '.join(unread))}{hint}")
     return raw
 
 
-def _graph(name, matrix, features, labels, source, memory):
+def _graph(name, matrix, features, labels, source, memory, layout):
     """Return the Raw of an adjacency matrix, or of an array of sources and targets."""
     where = f"{source}: {name}"
     if name.lower() != EDGES:
-        matrix = sp.coo_array(matrix)
-        n = matrix.shape[0]
-        if n != matrix.shape[1]:
-            raise DataError(f"{where} has shape {matrix.shape}, expected a square matrix")
-        need(64 * (n + matrix.nnz), memory, f"{source}: {n} vertices and {matrix.nnz} entries")
-        return Raw(n, *matrix.coords, matrix.data)
+        refuse_list_flags(layout, source)
+        return from_matrix(matrix, memory, where)
 
     # an array of edges, whose vertices other arrays may count
     n = next((max(array.shape) if array is labels else array.shape[0]
@@ -82,40 +89,24 @@ def _graph(name, matrix, features, labels, source, memory):
     edges = matrix.toarray() if sp.issparse(matrix) else matrix
     if edges.dtype.kind == "f" and np.array_equal(edges, np.floor(edges)):
         edges = edges.astype(np.int64)
-
-    sources, targets, _, n = check_edges(edges, None, n, where)
-    need(64 * n, memory, f"{source}: {n} vertices")
-    return Raw(n, targets, sources, reads=TARGET_FIRST)
-
-
-def _named(found, names, but=None):
-    """Return the first of `names` that `found` has in any case, as it is spelled there;
-    None without one.
-    """
-    for name in names:
-        same = [key for key in found if key.lower() == name.lower() and key != but]
-        if same:
-            return name if name in same else same[0]
-    return None
+    ends = check_edge_arrays(edges, None, where)[0]
+    places = [f"{name} row {end}" for end in range(2)]
+    return read_edge_arrays(ends, None, n, layout, memory, [f"{source}:", *places])
 
 
-def _choose(shapes, where):
+def _choose(shapes, asked, where):
     """Return the name of the variable that has the adjacency matrix, or of the one that
     has the edges.
     """
-    name = _named(shapes, ADJACENCY)
-    if name is not None:
-        return name
-    edges = _named(shapes, [EDGES])
-    if edges is not None:
-        return edges
-    square = [name for name, shape in shapes.items()
-              if len(shape) == 2 and shape[0] == shape[1] > 1]
-    if len(square) == 1:
-        return square[0]
-    names = truncate(", ".join(f"{name} {shape}" for name, shape in shapes.items())) or "nothing"
-    raise DataError(f"{where}: holds {names}, expected one square matrix, or one called "
-                    f"{' or '.join(ADJACENCY)}")
+    if asked is None and find_name(shapes, NAMES) is None:
+        edges = find_name(shapes, [EDGES])
+        if edges is not None:
+            return edges
+    name = choose_matrix(shapes, asked, where)
+    if name is None:
+        raise DataError(f"{where}: holds {listed_shapes(shapes)}, expected a square matrix, or "
+                        f"{EDGES}")
+    return name
 
 
 def _take_labels(raw, values, where, memory, *, one):

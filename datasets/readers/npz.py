@@ -5,20 +5,24 @@ import re
 
 import numpy as np
 
-from hpgcn.datasets.edges.ids import compact_ids
-from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
+from hpgcn.datasets.edges.columns import DIRECTED, end_names, find_ends
+from hpgcn.datasets.edges.edge_arrays import read_edge_arrays, refuse_list_flags
+from hpgcn.datasets.edges.edge_options import Layout
+from hpgcn.datasets.readers.adjacency_matrix import choose_matrix, from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import need, truncate
+from hpgcn.datasets.unsupported_formats import SAVE
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array
 from hpgcn.graphs.validation import SPLIT, check_finite, check_range
 
 FEATURES = ("attr_matrix", "x", "X", "node_feat", "node_features", "features", "feature", "feats",
             "feat")
+ADJACENCY = ("adj_", "adj_matrix.", "adj_matrix_", "adj.")  # with which names of CSR begin
 LABELS = ("labels", "label", "y", "node_label", "node_labels")
 
 
-def read(source, memory, weights=None):
+def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is frozen)
     """Read a graph from an .npz file; DataError if an array does not fit its key.
 
     Keys of the edges are one of these:
@@ -27,9 +31,13 @@ def read(source, memory, weights=None):
     - the same as adj_matrix.data and so on, as Graph2Gauss and ppnp write them;
     - edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with num_nodes;
     - edges (e, 2), each once for both directions;
-    - the keys of scipy.sparse.save_npz, where row u aggregates column v. Weights of edges (e,) or
-      (e, 1) are in the array that `weights` names, by default in the one that is called a weight.
-      Other keys:
+    - the keys of scipy.sparse.save_npz, where row u aggregates column v;
+    - two arrays (e,) that are called like the ends of an edge: src and dst, row and col;
+    - a dense matrix (n, n), where row u aggregates column v, by the rules of `choose_matrix`.
+
+    Weights of edges (e,) or (e, 1) are in the array that `weights` names, by default in the
+    one that is called a weight. Other keys:
+
     - features: attr_data attr_indices attr_indptr attr_shape, or attr_matrix.data and so on, or one
       array of FEATURES;
     - labels: one of LABELS, or a CSR matrix labels.data and so on, and the text class_names;
@@ -46,30 +54,15 @@ def read(source, memory, weights=None):
         need(4 * labels.shape[0] * labels.shape[1], memory, f"{source} labels")
         labels = labels.toarray()
 
-    prefix = archive.csr_prefix("adj_", "adj_matrix.", "adj_matrix_", "adj.")
-    is_list = prefix is None and ("edge_index" in archive or "edges" in archive)
-    if weights and not is_list:
+    lists = _lists_of_edges(archive) if layout.matrix is None else None
+    if lists is not None:
+        n = _count(archive, features, labels)
+        raw = _from_lists(archive, lists, n, layout)
+    elif weights:
         raise UsageError(f"--weights {weights}: only for lists of edges; {source} has a matrix, "
                          "whose entries are the weights")
-    if prefix is not None:
-        raw = from_matrix(archive, archive.read_csr(prefix), f"{source} {prefix}shape")
-        if f"{prefix}data" not in archive:
-            raw.values = None
-    elif is_list:
-        key = "edge_index" if "edge_index" in archive else "edges"
-        raw = _from_edges(archive, key, features, labels)
-        if key == "edges":
-            # as Platonov et al. (2023) load them, whose directed sets say so in their
-            # names
-            raw.symmetrize = not re.search("(?<!un)directed", source.path.stem)
-            raw.notes.append("edges read in both directions" if raw.symmetrize else
-                             "edges read as directed, because of the file's name")
-    elif archive.is_sparse:
-        raw = from_matrix(archive, archive.read_sparse(), f"{source} shape")
     else:
-        names = truncate(", ".join(archive.keys)) or "none"
-        raise DataError(f"{source}: arrays {names}, expected adj_indices, adj_indptr and "
-                        "adj_shape, or edge_index, or edges, or what scipy.sparse.save_npz writes")
+        raw = _from_matrix(archive, layout)
 
     raw.features = features
     raw.labels = labels
@@ -82,29 +75,113 @@ def read(source, memory, weights=None):
     raw.masks = _masks(archive, raw.num_nodes)
     if raw.masks is not None:
         raw.in_edge = None  # they say which vertices there are
-    if is_list:
+    if lists is not None:
+        if weights is None and "data" in archive.unread:
+            weights = "data"  # as in scipy.sparse.coo_array
         raw.values = _edge_weights(archive, raw.rows.size, raw.num_nodes, weights)
     raw.notes = archive.notes + raw.notes
     raw.notes += archive.unread_notes()
     return raw
 
 
-def read_edge_index(archive, n=None, key="edge_index"):
-    """Return the sources and the targets of edges, two (e,) int64 in [0, n), or not
-    negative if n is None.
+def _lists_of_edges(archive):
+    """Return the names of the arrays with the edges, one or two; None if a matrix has them."""
+    if archive.csr_prefix(*ADJACENCY) is not None:
+        return None
+    for key in ("edge_index", "edges"):
+        if key in archive:
+            return (key,)
+    if archive.is_sparse:
+        return None
+    whole = [key for key, shape in archive.unread_shapes().items()
+             if len(shape) == 1 and archive.dtype(key).kind in "iu"]
+    return find_ends(whole)
 
-    The array is (2, e), or (e, 2) if it is called `edges`.
-    """
+
+def _from_lists(archive, keys, n, layout):
+    """Return the Raw of a list of edges in one array, or in an array for each end."""
+    names = DIRECTED
+    if len(keys) == 1:
+        ends = _both_ends(archive, *keys)
+        word = "column" if keys == ("edges",) else "row"
+        places = [f"{keys[0]} {word} {end}" for end in range(2)]
+    else:
+        names = end_names(keys)
+        ends = [archive.read(key) for key in keys]
+        places = list(keys)
+        if ends[0].shape != ends[1].shape:
+            raise DataError(f"{archive.source} {keys[1]}: shape {ends[1].shape}, expected "
+                            f"{ends[0].shape} as of {keys[0]}")
+        archive.notes.append(f"edges: {keys[0]} is {names[0]}, {keys[1]} is {names[1]}")
+    raw = read_edge_arrays(ends, None, n, layout, archive.memory, [str(archive.source), *places],
+                           names=names)
+    if keys == ("edges",):
+        # as Platonov et al. (2023) load them, whose directed sets say so in their names
+        raw.symmetrize = not re.search("(?<!un)directed", archive.source.path.stem)
+        raw.notes.append("edges read in both directions" if raw.symmetrize else
+                         "edges read as directed, because of the file's name")
+    return raw
+
+
+def _from_matrix(archive, layout):
+    """Return the Raw of the adjacency matrix, sparse or dense."""
+    source, memory = archive.source, archive.memory
+    refuse_list_flags(layout, source)
+    asked = layout.matrix
+    prefix = archive.csr_prefix(*(ADJACENCY if asked is None else (f"{asked}_", f"{asked}.")))
+    if prefix is not None:
+        raw = from_matrix(archive.read_csr(prefix), memory, f"{source} {prefix[:-1]}")
+        if f"{prefix}data" not in archive:
+            raw.values = None
+        return raw
+    if archive.is_sparse and asked is None:
+        return from_matrix(archive.read_sparse(), memory, str(source))
+
+    # a dense matrix
+    shapes = archive.unread_shapes()
+    name = choose_matrix(shapes, asked, source)
+    if name is not None:
+        raw = from_matrix(archive.read(name), memory, f"{source} {name}")
+        raw.notes.append(f"adjacency read from {name}")
+        return raw
+    names = truncate(", ".join(archive.keys)) or "none"
+    objects = archive.objects()
+    if objects:
+        raise DataError(f"{source}: {truncate(', '.join(objects))}: Python objects (a pickle), "
+                        f"which hpgcn never executes: {SAVE}")
+    raise DataError(f"{source}: arrays {names}, expected adj_indices, adj_indptr and adj_shape, or "
+                    "edge_index, or edges, or src and dst, or a square matrix, or what "
+                    "scipy.sparse.save_npz writes")
+
+
+def _count(archive, features, labels):
+    """Return the number of vertices that `num_nodes`, features or labels give, or None."""
+    if "num_nodes" in archive:
+        counts = archive.read("num_nodes").ravel()
+        if counts.size != 1 or counts.dtype.kind not in "iu" or int(counts[0]) < 0:
+            raise DataError(f"{archive.source} num_nodes: {counts[:4].tolist()}, expected one "
+                            "number of vertices")
+        return int(counts[0])
+    return next((array.shape[0] for array in (features, labels)
+                 if array is not None and array.shape), None)
+
+
+def _both_ends(archive, key):
+    """Return the two ends of edges in an array (2, e), or (e, 2) if it is called `edges`."""
     where = f"{archive.source} {key}"
     edges = archive.read(key)
     upright = key == "edges"
     if edges.ndim != 2 or edges.shape[upright] != 2 or edges.dtype.kind not in "iu":
         raise DataError(f"{where}: dtype {edges.dtype} and shape {edges.shape}, expected integers "
                         f"{'(e, 2)' if upright else '(2, e)'}")
-    edges = edges.T if upright else edges
+    return edges.T if upright else edges
+
+
+def read_edge_index(archive, n):
+    """Return the sources and the targets in `edge_index`, two (e,) int64 in [0, n)."""
+    edges = _both_ends(archive, "edge_index")
     for end in range(2):
-        check_range(edges[end], 1 << 63 if n is None else n,
-                    f"{where} {'column' if upright else 'row'} {end}")
+        check_range(edges[end], n, f"{archive.source} edge_index row {end}")
     return edges.astype(np.int64, copy=False)
 
 
@@ -117,15 +194,6 @@ def _features(archive):
         return archive.first(*FEATURES)
     archive.require(f"{prefix}data")
     return archive.read_csr(prefix)
-
-
-def from_matrix(archive, matrix, where):
-    n = matrix.shape[0]
-    if n != matrix.shape[1]:
-        raise DataError(f"{where}: {matrix.shape}, expected a square matrix")
-    need(64 * n, archive.memory, f"{where}: {n} vertices")
-    matrix = matrix.tocoo()
-    return Raw(n, *matrix.coords, matrix.data)
 
 
 def _edge_weights(archive, num_edges, num_nodes, asked):
@@ -143,27 +211,6 @@ def _edge_weights(archive, num_edges, num_nodes, asked):
     check_finite(values, f"{archive.source} {key}")
     archive.notes.append(f"weights read from {key} (--unweighted sets them to 1)")
     return values
-
-
-def _from_edges(archive, key, features, labels):
-    n = next((array.shape[0] for array in (features, labels)
-              if array is not None and array.shape), None)
-
-    if "num_nodes" in archive:
-        counts = archive.read("num_nodes").ravel()
-        if counts.size != 1 or counts.dtype.kind not in "iu" or int(counts[0]) < 0:
-            raise DataError(f"{archive.source} num_nodes: {counts[:4].tolist()}, expected one "
-                            "number of vertices")
-        n = int(counts[0])
-
-    columns, rows = read_edge_index(archive, n, key)
-    if n is None:
-        numbering, rows, columns = compact_ids(rows, columns)
-        return Raw(numbering.num_nodes, rows, columns, original_ids=numbering.original_ids,
-                   in_edge=numbering.in_edge, reads=TARGET_FIRST)
-
-    need(64 * n, archive.memory, f"{archive.source} num_nodes: {n} vertices")
-    return Raw(n, rows, columns, reads=TARGET_FIRST)
 
 
 def _masks(archive, n):

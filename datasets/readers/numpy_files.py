@@ -150,13 +150,17 @@ class Archive:
 
     def unread_notes(self):
         """Return notes that name the arrays that were not read."""
-        objects = [key for key in self.unread if self._has_objects(key)]
+        objects = self.objects()
         others = [key for key in self.unread if key not in objects]
         notes = [f"arrays not read: {truncate(', '.join(others))}"] if others else []
         if objects:
             notes.append("arrays of Python objects are neither read nor executed: "
                          f"{truncate(', '.join(objects))}")
         return notes
+
+    def objects(self):
+        """Return the names of the arrays of Python objects that were not read."""
+        return [key for key in self.unread if self._has_objects(key)]
 
     def unread_shapes(self):
         """Return the shapes of the numeric arrays that were not read, by name."""
@@ -220,12 +224,18 @@ class Archive:
         """Whether the archive has the keys of scipy.sparse.save_npz; the key `format`
         may be missing.
         """
-        return "shape" in self and ("format" in self or all(key in self for key in COMPRESSED))
+        return "shape" in self and ("format" in self or self._layout is not None)
+
+    @property
+    def _layout(self):
+        """The word of SPARSE whose arrays the archive has, or None."""
+        return next((layout for layout in ("csr", "coo")
+                     if all(key in self for key in SPARSE[layout])), None)
 
     def read_sparse(self):
         """Return the matrix that scipy.sparse.save_npz wrote, as scipy.sparse.csr_array."""
         where = str(self.source)
-        layout = "csr"
+        layout = self._layout
 
         if "format" in self:
             with refused(f"{where} format"):

@@ -4,14 +4,17 @@ of one.
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
-from hpgcn.datasets.source import need, truncate
+from hpgcn.datasets.edges.edge_arrays import read_edge_arrays, refuse_list_flags
+from hpgcn.datasets.edges.edge_options import Layout
+from hpgcn.datasets.raw_graph import TARGET_FIRST
+from hpgcn.datasets.readers.adjacency_matrix import from_matrix
+from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array, listed
-from hpgcn.graphs.validation import SPLIT, check_edges, check_ids
+from hpgcn.graphs.validation import SPLIT, check_edge_arrays, check_ids
 
 
-def read(source, memory, weights=None):
+def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is frozen)
     """Read `edge_index` or `adj_t`, weights, `x`, `y`, masks, ids and class names.
 
     They are read as by `hpgcn.from_pyg`. `weights` names the tensor of edge weights.
@@ -31,18 +34,15 @@ def read(source, memory, weights=None):
               if key not in pyg.READ and np.ndim(value)}
 
     # edges, as a list or as a sparse matrix
-    notes = []
     if "edge_index" in numbers:
-        rows, columns, values, n, notes = _edges(numbers, others, weights, source, memory)
+        raw = _edges(numbers, others, weights, source, memory, layout)
     elif sp.issparse(numbers.get("adj_t")):
         if weights:
             raise UsageError(f"--weights {weights}: the values of adj_t in {source} are the "
                              "weights")
-        matrix = numbers["adj_t"].tocoo()
-        if matrix.shape[0] != matrix.shape[1]:
-            raise DataError(f"{source}: adj_t has shape {matrix.shape}, expected a square matrix")
-        n, (rows, columns), values = matrix.shape[0], matrix.coords, matrix.data
-        need(64 * n, memory, f"{source}: {n} vertices")
+        refuse_list_flags(layout, source)
+        raw = from_matrix(numbers["adj_t"], memory, f"{source}: adj_t")
+        raw.reads = TARGET_FIRST
     else:
         names = truncate(", ".join(data)) or "nothing"
         raise DataError(f"{source}: holds {names}, expected edge_index (2, e), or adj_t, a sparse "
@@ -52,26 +52,27 @@ def read(source, memory, weights=None):
     masks = {key: numbers[f"{key}_mask"] for key in SPLIT if f"{key}_mask" in numbers}
     said = others if "edge_index" in numbers else ()
     if unread := [key for key in data if key not in pyg.READ and key not in said]:
-        notes.append(f"not read: {listed(unread)}")
-    ids = data.get("original_ids")
-    return Raw(n, rows, columns, values, numbers.get("x"), numbers.get("y"), masks or None,
-               original_ids=check_ids(ids, n, str(source)), input_order=True,
-               reads=TARGET_FIRST, notes=notes,
-               class_names=data.get("class_names") if "y" in numbers else None,
-               feature_names=data.get("feature_names") if "x" in numbers else None)
+        raw.notes.append(f"not read: {listed(unread)}")
+    raw.features, raw.labels, raw.masks = numbers.get("x"), numbers.get("y"), masks or None
+    raw.class_names = data.get("class_names") if "y" in numbers else None
+    raw.feature_names = data.get("feature_names") if "x" in numbers else None
+    raw.input_order = raw.original_ids is None
+    if "original_ids" in data:
+        raw.original_ids = check_ids(data["original_ids"], raw.num_nodes, str(source))
+    return raw
 
 
-def _edges(arrays, others, weights, source, memory):
-    """Return the rows, the columns, the weights or None, the number of vertices, and
-    notes.
-    """
+def _edges(arrays, others, weights, source, memory, layout):
+    """Return the Raw of `edge_index`, with weights and notes on arrays that are not read."""
     # the number of vertices
     n = arrays.get("num_nodes")
     if isinstance(n, np.ndarray):
         n = int(n.ravel()[0]) if n.size == 1 and n.dtype.kind in "iu" else -1
-    for key in ("x", "y"):
-        if n is None and key in arrays and np.shape(arrays[key]):
+    for key in ("x", "y", *(f"{part}_mask" for part in SPLIT)):
+        if n is None and np.shape(arrays.get(key)) and (key in "xy" or arrays[key].dtype == bool):
             n = arrays[key].shape[0]
+    if n is not None and n < 0:
+        raise DataError(f"{source}: num_nodes is {n}, expected an integer from 0")
 
     # weights, and arrays that are not read
     shapes = {key: tuple(value.shape) for key, value in others.items()}
@@ -84,7 +85,10 @@ def _edges(arrays, others, weights, source, memory):
     if name is not None:
         notes.append(f"weights read from {name} (--unweighted sets them to 1)")
 
-    values = None if name is None else others[name]
-    columns, rows, values, n = check_edges(edges, values, n, str(source))
-    need(64 * n, memory, f"{source}: {n} vertices")
-    return rows, columns, None if name is None else values, n, notes
+    # a list of edges
+    ends, values = check_edge_arrays(edges, None if name is None else others[name], str(source))
+    places = [f"edge_index row {end}" for end in range(2)]
+    raw = read_edge_arrays(ends, None if name is None else values, n, layout, memory,
+                           [f"{source}:", *places])
+    raw.notes = notes + raw.notes
+    return raw

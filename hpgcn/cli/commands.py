@@ -54,7 +54,7 @@ def convert(args):
 
     names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
              "strict", "row_normalize", "split", "num_splits", "memory", "columns", "base",
-             "header", "weights", "num_nodes", "bipartite", "compact", "duplicates",
+             "header", "weights", "num_nodes", "bipartite", "compact", "matrix", "duplicates",
              "largest_component", "order", "ids", "id_column", "label_column", "feature_columns",
              "add_vertices", "classes")
     options = {name: getattr(args, name) for name in names}

@@ -47,6 +47,9 @@ def edge_flags(add):
     add("--weights", metavar="NAME",
         help="column, attribute or array with the edge weights (default: the one called weight or "
              "similar)")
+    add("--matrix", metavar="NAME",
+        help="array that is the adjacency, in .mat and .npz files of several matrices (default: "
+             "the one called A, adj, network or similar)")
     add("--header", action=argparse.BooleanOptionalAction, default=None,
         help="the first line of an edge list or table has column names (--no-header: data) "
              "(default: by the words in it)")

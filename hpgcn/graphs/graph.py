@@ -210,7 +210,7 @@ class Graph(GraphSource):
         ------
         DataError
             An array of another dtype or shape, a vertex number below 0 or past num_nodes - 1, and
-            whatever `from_scipy` refuses.
+            whatever `from_scipy` refuses. A DataWarning tells numbers that begin at 1.
 
         Examples
         --------

@@ -32,8 +32,7 @@ def first(wrong):
 
 
 def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
-    """Refuse an invalid CSR, because kernels trust it; errors name `where` and the
-    first invalid entry.
+    """Refuse an invalid CSR, because kernels trust it; name its first invalid entry.
 
     `indptr`, (m + 1,) row pointers that must end at `nnz`, are relative to the first
     row checked or absolute; `indices` are the entries from indptr[0] on.
@@ -80,11 +79,11 @@ def check_csr_arrays(indptr, indices, shape, where):
     check_range(indices, shape[1], f"{where} indices")
 
 
-def check_range(numbers, stop, where):
+def check_range(numbers, stop, where, hint=""):
     """Refuse integers outside [0, stop); the error names the first of them."""
     if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= stop):
         k = int(np.flatnonzero((numbers < 0) | (numbers >= stop))[0])
-        raise DataError(f"{where}: entry {k} is {numbers[k]}, expected 0..{stop - 1}")
+        raise DataError(f"{where}: entry {k} is {numbers[k]}, expected 0..{stop - 1}{hint}")
 
 
 def check_sparse(A, where):
@@ -134,9 +133,28 @@ def check_num_vertices(n, name):
 
 
 def check_edges(edge_index, edge_weight, num_nodes, name):
-    """Check edges; return sources and targets, (e,) int64, weights (e,) and n; errors as
-    `from_edge_index`.
-    """
+    """Check edges; return sources, targets, weights, (e,) each, and the number of vertices."""
+    edges, weights = check_edge_arrays(edge_index, edge_weight, name)
+    low, high = (int(edges.min()), int(edges.max())) if edges.size else (0, -1)
+
+    # number of vertices: the largest number plus 1 unless their count is given
+    if num_nodes is None:
+        num_nodes = min(high + 1, np.iinfo(np.int64).max)
+        if low == 1:
+            warn(f"{name}: ids begin at 1, and vertex 0 is in no edge: pass edge_index - 1")
+    elif (not isinstance(num_nodes, (int, np.integer)) or isinstance(num_nodes, bool)
+          or not 0 <= num_nodes < 1 << 63):
+        raise DataError(f"{name}: num_nodes is {num_nodes!r}, expected an integer from 0")
+
+    hint = "; ids begin at 1: pass edge_index - 1" if low == 1 and high == num_nodes else ""
+    for row, numbers in enumerate(edges):
+        check_range(numbers, num_nodes, f"{name}: edge_index row {row}", hint)
+    check_num_vertices(num_nodes, name)
+    return *edges.astype(np.int64, copy=False), weights, int(num_nodes)
+
+
+def check_edge_arrays(edge_index, edge_weight, name):
+    """Check dtypes and shapes of edges; return their ends (2, e) and their weights (e,)."""
     where = f"{name}: edge_index"
     edges = _as_array(edge_index, where)
     if edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu":
@@ -153,19 +171,7 @@ def check_edges(edge_index, edge_weight, num_nodes, name):
                             f"{weights.shape}, expected numbers ({num_edges},)")
         weights = weights.reshape(-1).astype(np.float64)
         check_finite(weights, f"{name}: edge_weight")
-
-    # number of vertices: the largest number plus 1 unless their count is given
-    if num_nodes is None:
-        num_nodes = min(int(edges.max()) + 1, np.iinfo(np.int64).max) if edges.size else 0
-    elif (not isinstance(num_nodes, (int, np.integer)) or isinstance(num_nodes, bool)
-          or not 0 <= num_nodes < 1 << 63):
-        raise DataError(f"{name}: num_nodes is {num_nodes!r}, expected an integer from 0")
-
-    for row, numbers in enumerate(edges):
-        check_range(numbers, num_nodes, f"{where} row {row}")
-    check_num_vertices(num_nodes, name)
-    source, target = edges.astype(np.int64, copy=False)
-    return source, target, weights, int(num_nodes)
+    return edges, weights
 
 
 def check_finite(array, where):
@@ -354,9 +360,7 @@ def check_masks(masks, n, labels, name, split=""):
 
 
 def _check_split(masks, labels, name, split):
-    """Refuse an empty train mask, overlapping masks, and masked vertices without a label, in one
-    split.
-    """
+    """Refuse an empty train mask, overlapping masks and masked vertices without a label."""
     if not masks["train"].any():
         raise DataError(f"{name}: train mask is empty")
     equal = all(np.array_equal(masks[key], masks["train"]) for key in SPLIT)

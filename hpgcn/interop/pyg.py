@@ -87,6 +87,9 @@ def from_pyg(data: Data, **options: Any) -> Graph:
         options.setdefault("num_nodes", get("num_nodes"))
     num_edges = np.shape(edge_index)[-1] if np.ndim(edge_index) else 0
     weights_of(arrays, options, num_edges, options["num_nodes"])
+    if "num_nodes" not in _names(data) and num_edges and (
+            options["num_nodes"] == np.max(edge_index) + 1):
+        options["num_nodes"] = None  # PyG only counted the numbers, which may begin at 1
     return Graph.from_edge_index(edge_index, **_without_none(options))
 
 

@@ -214,11 +214,11 @@ def test_flag_against_the_file(tmp_path):
     assert "columns: x is u, y is v; not read: z" in read(path, columns="u,v,-")[1]
     for options, flag in (({"columns": "u,v"}, "--columns"), ({"base": 1}, "--base"),
                           ({"bipartite": True}, "--bipartite"), ({"compact": True}, "--compact")):
-        with pytest.raises(UsageError, match=rf"^{flag}: only for edge lists .*, not for karate"):
+        with pytest.raises(UsageError, match=rf"^{flag}: only for edges in .*, not for karate"):
             read("karate", **options)
     np.savez(tmp_path / "g.npz", edge_index=[[0], [1]])
-    with pytest.raises(UsageError, match=r"--base: only for edge lists .*, not for npz"):
-        read(tmp_path / "g.npz", base=1)
+    with pytest.raises(UsageError, match=r"--bipartite: only for edges in .*, not for npz"):
+        read(tmp_path / "g.npz", bipartite=True)
 
 
 @pytest.mark.parametrize("content, message", [

@@ -87,13 +87,22 @@ def test_edges_of_lim_et_al(tmp_path):
     assert graph.labels.tolist() == [1, 0, 1, 0] and "row target aggregates source" in notes
 
 
+def test_a_flag_names_one_of_several_matrices(tmp_path):
+    arrays = {"PAP": np.eye(3), "PLP": A.toarray(), "feature": np.eye(3), "label": [[0, 1, 0]]}
+    graph, notes = read(put(tmp_path / "g.mat", written(**arrays)), matrix="PLP")
+    assert graph.adjacency.toarray().tolist() == A.toarray().tolist()
+    assert "not read: PAP (--matrix PAP reads it as the adjacency)" in notes
+
+
 WHOLE = written(A=sp.csc_matrix(A))
 
 
 @pytest.mark.parametrize("content, message", [
     (written(A=np.ones((2, 3))), r"A has shape \(2, 3\), expected a square"),
-    (written(x=np.ones((2, 3)), y=np.ones((2, 4))), r"holds x \(2, 3\), y \(2, 4\), expected one"),
-    (written(x=np.eye(2), y=np.eye(3)), "expected one square matrix, or one called A"),
+    (written(x=np.ones((2, 3)), y=np.ones((2, 4))),
+     r"holds x \(2, 3\), y \(2, 4\), expected a square"),
+    (written(x=np.eye(2), y=np.eye(3)),
+     "2 square matrices, x, y: name the adjacency, as in --matrix x"),
     (written(A="text"), "expected a matrix of numbers|square"),
     (written(A=np.eye(2) * 1j), "A: complex numbers"), (written(A={"b": 1}), "A: class 2"),
     (written(A=np.eye(2), format="4"), "no header of MATLAB 5 to 7"),

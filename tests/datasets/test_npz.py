@@ -12,6 +12,7 @@ from inputs import put, refused, rows
 
 import hpgcn
 from hpgcn.datasets.convert import read
+from hpgcn.errors import UsageError
 from hpgcn.store import load
 
 A = np.array([[0, 2, 0], [0, 1, 0], [3, 0, 0]])
@@ -269,7 +270,7 @@ def test_matrix_that_scipy_saved(tmp_path, kind):
     sp.save_npz(tmp_path / "A.npz", kind(A))
     assert read(tmp_path / "A.npz")[0].adjacency.toarray().tolist() == A.tolist()
     sp.save_npz(tmp_path / "A.npz", kind(A[:2]))
-    refused(r"A\.npz shape: \(2, 3\), expected a square matrix", tmp_path / "A.npz")
+    refused(r"A\.npz has shape \(2, 3\), expected a square matrix", tmp_path / "A.npz")
 
 
 @pytest.mark.parametrize("again", ["x.npy", "x", "edge_index"])
@@ -315,3 +316,56 @@ def test_real_files(data_dir, name, sizes):
     assert abs(graph.features - features).nnz == 0
     header = graph.header
     assert sizes == (header.num_nodes, header.num_edges, header.num_features, header.num_classes)
+
+
+PAIRS = [  # arrays, entries (row, column) of the adjacency
+    ({"src": [0, 1], "dst": [2, 2]}, [(2, 0), (2, 1)]),
+    ({"source": [0, 1], "target": [2, 2], "n": [3]}, [(2, 0), (2, 1)]),
+    ({"row": [0, 1], "col": [2, 2]}, [(0, 2), (1, 2)]),
+    ({"u": [0, 1], "v": [2, 2], "x": np.eye(3)}, [(0, 2), (1, 2)])]
+
+
+@pytest.mark.parametrize("arrays, entries", PAIRS)
+def test_an_array_for_each_end(tmp_path, arrays, entries):
+    graph, notes = convert(tmp_path, arrays)
+    assert np.argwhere(graph.adjacency.toarray()).tolist() == sorted(map(list, entries))
+    assert any(note.startswith("edges: ") for note in notes)
+    weighted, _ = convert(tmp_path, {**arrays, "weight": [0.5, 4]})
+    assert sorted(weighted.data.tolist()) == [0.5, 4]
+
+
+def test_the_arrays_of_a_coo_matrix(tmp_path):
+    matrix = sp.coo_array(A)
+    arrays = {"row": matrix.row, "col": matrix.col, "data": matrix.data}
+    for more in ({}, {"shape": (3, 3)}):
+        assert rows(convert(tmp_path, arrays | more)[0]) == A.tolist()
+    np.savez(tmp_path / "g.npz", src=[0, 1], dst=[2])
+    refused(r"dst: shape \(1,\), expected \(2,\) as of src", tmp_path / "g.npz")
+
+
+@pytest.mark.parametrize("name", ["adj", "A", "adjacency", "something"])
+def test_a_dense_matrix(tmp_path, name):
+    graph, notes = convert(tmp_path, {name: A, "x": np.eye(3), "y": [0, 1, 0]})
+    assert rows(graph) == A.tolist() and graph.features.tolist() == np.eye(3).tolist()
+    assert f"adjacency read from {name}" in notes
+
+
+def test_matrices_among_which_a_flag_chooses(tmp_path):
+    arrays = {"PAP": A, "PLP": A.T, "label": [0, 1, 0]}
+    assert rows(convert(tmp_path, arrays, matrix="plp")[0]) == A.T.tolist()
+    refused("2 square matrices, PAP, PLP: name the adjacency, as in --matrix PAP",
+            tmp_path / "g.npz")
+    refused("no matrix is called 'x' .--matrix., expected one of: PAP", tmp_path / "g.npz",
+            matrix="x")
+    graph, _ = convert(tmp_path, {**CSR, **parts("B_", sp.csr_array(A.T))}, matrix="B")
+    assert rows(graph) == A.T.tolist()
+    with pytest.raises(UsageError, match="--matrix: only for edges in npz, pt, mat, not for ka"):
+        read("karate", matrix="A")
+    with pytest.raises(UsageError, match=r"--base: only for lists of edges; .* has a matrix"):
+        convert(tmp_path, CSR, base=1)
+
+
+def test_a_matrix_in_a_pickle_is_not_executed(tmp_path):
+    np.savez(tmp_path / "g.npz", A=np.array(Bomb(), object))
+    refused(r"g\.npz: A: Python objects \(a pickle\), which hpgcn never executes: scipy",
+            tmp_path / "g.npz")

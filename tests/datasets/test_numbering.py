@@ -1,10 +1,12 @@
 """Vertex ids keep the numbers of the input; headers of SNAP and KONECT files are understood."""
 import numpy as np
 import pytest
+import scipy.io
 from inputs import put, refused, rows
 
+import hpgcn
 from hpgcn.datasets.convert import read
-from hpgcn.errors import UsageError
+from hpgcn.errors import DataError, DataWarning, UsageError
 
 GAPS = "0\t1\n1\t5\n5\t7\n"  # four ids
 
@@ -133,6 +135,58 @@ def test_ogb_sets_that_list_each_edge_once_are_told(tmp_path):
     raw.mkdir(parents=True)
     np.savez(raw / "data.npz", edge_index=[[0], [1]], num_nodes_list=[2])
     assert "ogbn_products lists each edge once" in " ".join(read(raw / "data.npz")[1])
+
+
+def written(tmp_path, suffix, edges, **arrays):
+    path = tmp_path / f"g.{suffix}"
+    if suffix == "npz":
+        np.savez(path, edge_index=edges, **arrays)
+    elif suffix == "mat":
+        scipy.io.savemat(path, {"edge_index": edges, **arrays})
+    else:
+        torch = pytest.importorskip("torch")
+        Data = pytest.importorskip("torch_geometric.data").Data
+        tensors = {key: torch.tensor(array) for key, array in arrays.items()}
+        torch.save(Data(edge_index=torch.tensor(edges), **tensors), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["npz", "mat", pytest.param("pt", marks=pytest.mark.long)])
+def test_arrays_of_edges_are_numbered_as_text_is(tmp_path, suffix):
+    edges = np.array([[1, 2], [2, 3]])
+    path = written(tmp_path, suffix, edges)
+    graph, notes = read(path)
+    assert graph.header.num_nodes == 4
+    assert "ids begin at 1, and vertex 0 is in no edge: use --base 1 to drop it" in notes
+    graph, notes = read(path, base=1)
+    assert rows(graph) == [[0, 0, 0], [1, 0, 0], [0, 1, 0]] and "begin" not in " ".join(notes)
+    assert read(path, num_nodes=7)[0].header.num_nodes == 7
+    gaps = written(tmp_path, suffix, np.array([[0, 5], [5, 9]]))
+    assert "use --compact to drop them" in " ".join(read(gaps)[1])
+    assert read(gaps, compact=True)[0].original_ids.tolist() == [0, 5, 9]
+    whole = written(tmp_path, suffix, edges, x=np.eye(3))
+    refused(r"edge_index row 1: entry 1 is 3, expected 0\.\.2; ids begin at 1: use --base 1", whole)
+    assert read(whole, base=1)[0].header.num_nodes == 3
+    with pytest.raises(UsageError, match=r"--num-nodes: other arrays of .* give the number"):
+        read(whole, num_nodes=7)
+
+
+def test_edges_in_python_that_begin_at_1_are_told():
+    with pytest.warns(DataWarning, match="ids begin at 1, and vertex 0 is in no edge: pass"):
+        assert hpgcn.Graph.from_edge_index([[1, 2], [2, 3]]).header.num_nodes == 4
+    with pytest.raises(DataError, match=r"expected 0\.\.2; ids begin at 1: pass edge_index - 1"):
+        hpgcn.Graph.from_edge_index([[1, 2], [2, 3]], np.ones(2), np.eye(3))
+    hpgcn.Graph.from_edge_index([[1, 2], [2, 3]], num_nodes=4)
+
+
+@pytest.mark.long
+def test_edges_of_pyg_that_begin_at_1_are_told():
+    torch = pytest.importorskip("torch")
+    data = pytest.importorskip("torch_geometric.data").Data(edge_index=torch.tensor([[1], [2]]))
+    with pytest.warns(DataWarning, match="ids begin at 1"):
+        assert hpgcn.from_pyg(data).header.num_nodes == 3
+    data.num_nodes = 3
+    hpgcn.from_pyg(data)
 
 
 SIZES = [  # content, options, vertices, edges, what the note says; an empty note: an edge

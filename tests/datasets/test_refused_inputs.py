@@ -97,7 +97,7 @@ ARRAYS = [  # arrays of an archive; part of the message
     ({"edge_index": [[0], [1]], "num_nodes": [2, 2]}, r"num_nodes"),
     ({"edge_index": [[0], [5]], "x": np.ones((3, 1))},
      r"edge_index row 1: entry 0 is 5, expected 0\.\.2"),
-    ({"edge_index": np.empty((2, 0), int)}, r"no vertices")]
+    ({"edge_index": np.empty((2, 0), int)}, r"no edges, expected two ids each")]
 
 
 @pytest.mark.parametrize("arrays, message", ARRAYS)

@@ -1,0 +1,63 @@
+"""Edges in arrays of numbers, read by the rules of edge lists."""
+import numpy as np
+
+from hpgcn.datasets.edges.columns import DIRECTED, EdgeColumns
+from hpgcn.datasets.edges.parse import U, V, W
+from hpgcn.datasets.edges.stream import Stream
+from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST, Raw
+from hpgcn.datasets.source import need
+from hpgcn.errors import DataError, UsageError
+
+
+def refuse_list_flags(layout, where):
+    """Raise UsageError for flags on ids of edges, because `where` has a matrix."""
+    if flags := layout.flags("base", "num_nodes", "compact"):
+        raise UsageError(f"{' and '.join(flags)}: only for lists of edges; {where} has a matrix")
+
+
+def read_edge_arrays(ends, weights, n, layout, memory, where, *, names=DIRECTED):
+    """Return the Raw of edges, as of the same edges in a text list.
+
+    Parameters
+    ----------
+    ends : two (e,) arrays of integers
+        By default the sources and the targets.
+    weights : (e,) numbers, or None
+    n : int, or None
+        Vertices that other arrays count; None: the ids say which there are.
+    layout : Layout
+    memory : int
+    where : list of str
+        Input, and the names of both ends, for errors.
+    names : tuple of str
+        A pair of ENDS of hpgcn.datasets.edges.columns: what the ends are called.
+    """
+    # the range of ids
+    where, *places = where
+    given = layout.flags("num_nodes", "compact")
+    if n is not None and given:
+        raise UsageError(f"{' and '.join(given)}: other arrays of {where} give the number of "
+                         f"vertices, {n}")
+    base = layout.base or 0
+    count = layout.num_nodes if n is None else n
+    stop = 1 << 63 if count is None else base + count
+    low = min((int(end.min()) for end in ends if end.size), default=0)
+    high = max((int(end.max()) for end in ends if end.size), default=-1)
+    from_one = layout.base is None and low == 1 and high == stop
+    for place, end in zip(places, ends):
+        wrong = np.flatnonzero((end < base) | (end >= stop)) if end.size else ()
+        if len(wrong):
+            hint = "; ids begin at 1: use --base 1" if from_one else ""
+            raise DataError(f"{where} {place}: entry {wrong[0]} is {end[wrong[0]]}, expected "
+                            f"{base}..{stop - 1}{hint}")
+
+    # a list of one block
+    reads = TARGET_FIRST if names == DIRECTED else ROW_FIRST
+    u, v = (end.astype(np.int64, copy=False) for end in ends)
+    if n is not None and not u.size:
+        need(64 * n, memory, f"{where}: {n} vertices")
+        return Raw(n, u, v, weights, base=base, reads=reads)
+    columns = EdgeColumns((U, V) if weights is None else (U, V, W), names, reads)
+    stream = Stream(where, iter([(u, v, weights)]), columns, count, base=base,
+                    base_known=layout.base is not None, compact=layout.compact)
+    return stream.collect(memory)

@@ -1,0 +1,67 @@
+"""The adjacency among named matrices in a file."""
+import scipy.sparse as sp
+
+from hpgcn.datasets.raw_graph import Raw
+from hpgcn.datasets.source import need, truncate
+from hpgcn.errors import DataError
+
+NAMES = ("A", "network", "adj", "adjacency", "net", "adj_matrix", "adjacency_matrix", "adj_mat",
+         "Problem")  # what the matrix is called
+
+
+def find_name(found, names, but=None):
+    """Return the first of `names` in `found`, in any case and as spelled there, or None."""
+    for name in names:
+        same = [key for key in found if key.lower() == name.lower() and key != but]
+        if same:
+            return name if name in same else same[0]
+    return None
+
+
+def square(shapes):
+    """Return the names of square matrices of more than one row."""
+    return [name for name, shape in shapes.items()
+            if len(shape) == 2 and shape[0] == shape[1] > 1]
+
+
+def choose_matrix(shapes, asked, where):
+    """Return the name of the adjacency, or None if no matrix is square.
+
+    It is `asked` (--matrix), else a known name, else the only square matrix. `shapes` are those
+    of all arrays.
+    """
+    if asked is not None:
+        name = find_name(shapes, [asked])
+        if name is None:
+            raise DataError(f"{where}: no matrix is called {truncate(asked, 40)!r} (--matrix), "
+                            f"expected one of: {listed_shapes(shapes)}")
+        return name
+    name = find_name(shapes, NAMES)
+    if name is not None:
+        return name
+    matrices = square(shapes)
+    if len(matrices) > 1:
+        raise DataError(f"{where}: {len(matrices)} square matrices, {truncate(', '.join(matrices))}"
+                        f": name the adjacency, as in --matrix {truncate(matrices[0], 40)}")
+    return matrices[0] if matrices else None
+
+
+def listed_shapes(shapes):
+    """Return names of arrays with their shapes, for errors."""
+    return truncate(", ".join(f"{name} {shape}" for name, shape in shapes.items())) or "nothing"
+
+
+def from_matrix(matrix, memory, where):
+    """Return the Raw of a square matrix, dense or sparse; A[u, v]: u aggregates v."""
+    n = matrix.shape[0]
+    if matrix.shape != (n, n):
+        raise DataError(f"{where} has shape {matrix.shape}, expected a square matrix")
+    need(64 * n, memory, f"{where}: {n} vertices")
+    matrix = sp.coo_array(matrix)
+    need(64 * matrix.nnz, memory, f"{where}: {n} vertices and {matrix.nnz} entries")
+    return Raw(n, *matrix.coords, matrix.data)
+
+
+def other_matrices(shapes, name):
+    """Return the names of the other matrices of the size of the matrix called `name`."""
+    return [other for other in square(shapes) if other != name and shapes[other] == shapes[name]]
