@@ -46,6 +46,9 @@ TRUSTED = (
     "NetworkX graph G networkx.write_graphml(G, 'graph.graphml'); for a PyG object data "
     "torch.save(data, 'graph.pt'); then convert the new file")
 
+LGL = Format("LGL", "awk '/^#/ {u = $2; next} NF {print u, $1, (NF > 1 ? $2 : 1)}' FILE > "
+                    "edges.txt, then convert edges.txt (with --columns u,v,w --symmetrize)", b"",
+             ".lgl", True)
 METIS = Format("METIS", "", b"", ".graph .metis .chaco .grf", True, reader="metis")
 TEXTS = (
     Format("GraphML", "", rb"(?s)<.*<graphml\b|<graphml\b", ".graphml", reader="graphml"),
@@ -64,6 +67,12 @@ TEXTS = (
            rb"(?:strict\s++)?(?:di)?graph\b[^\n{\[]*+\s*+\{", ".dot .gv"),
     Format("Pajek", "", rb"(?i)\*(?:vertices|network|arcs|edges|matrix)\b", ".net .paj .clu",
            reader="pajek"),
+    Format("VNA of NetDraw", "awk '/^[*]/ {t = tolower($1 $2) == \"*tiedata\"; next} t' FILE > "
+           "edges.txt, then convert edges.txt",
+           rb"(?i)\*(?:node|tie)\s++(?:data|properties)\b", ".vna"),
+    Format("GDF of GUESS", "sed -n '/^edgedef>/,$p' FILE | sed '1s/^edgedef>//; "
+           "1s/ [A-Za-z()0-9]*//g' > edges.csv, then convert edges.csv",
+           rb"(?i)nodedef\s*+>", ".gdf"),
     Format("UCINET DL", EDGES, rb"(?i)dl\s++\w++\s*+=", ".dl"),
     Format("LEDA", _networkx("read_leda(FILE)"), rb"LEDA\.GRAPH", ".lgr .gw"),
     Format("DIMACS", "awk '$1 ~ /^[ae]$/ {print $2 - 1, $3 - 1, $4}' FILE > edges.txt, then "
@@ -84,6 +93,7 @@ TEXTS = (
     Format("a text pickle", TRUSTED,
            rb"\(dp?\d|\(lp?\d|\(dp0|c(?:__builtin__|copy_reg|numpy|networkx|scipy)\b", ".p .pck"),
     METIS,
+    LGL,
     Format("an adjacency list", "", b"", ".adjlist", True, reader="adjlist"),
     Format("a multi-line adjacency list", _networkx("read_multiline_adjlist(FILE)"), b"",
            ".multiline_adjlist", True),
@@ -168,6 +178,8 @@ def refuse(source, by_name=True, fmt=None):
     If `fmt` is given, raise it for all other formats as well.
     """
     known = identify(source, by_name)
+    if known is None and fmt == "adjlist" and _has_lgl_shape(source.head()):
+        known = LGL
     if known is None or (known.reader and known.reader == fmt):
         return
     if known.reader:
@@ -232,7 +244,23 @@ def _named(source, head, body, suffix, named):
             return known
     if suffix in (".csv", ".mtx") or head[:2] == b"%%":
         return None
+    if _has_lgl_shape(head):
+        return LGL
     return METIS if _has_metis_shape(head, len(head) < source.text_room) else None
+
+
+def _has_lgl_shape(head):
+    """Return whether lines `# vertex` stand above lines of its neighbors, with weights or
+    without.
+    """
+    rows = [line.split() for line in head.split(b"\n") if line.strip()]
+    marked = [row for row in rows if row[0] == b"#"]
+    plain = [row for row in rows if row[0] != b"#"]
+    if len(marked) < 2 or not plain or rows[0][0] != b"#" or any(len(row) != 2 for row in marked):
+        return False
+    names = {row[0] for row in plain}
+    return all(len(row) < 3 for row in plain) and (
+        all(len(row) == 1 for row in plain) or any(row[1] in names for row in marked))
 
 
 def _in_zip(source, suffix):
@@ -279,6 +307,8 @@ def _has_metis_shape(head, cut):
 
     # a line for each vertex, with neighbors in range
     n, m, *weights = map(int, rows[0])
+    if weights and set(rows[0][2].decode()) - {"0", "1"}:
+        return False
     pairs = [(u, int(word)) for u, row in enumerate(rows[1:], 1) for word in row]
     ragged = len({len(row) for row in rows[1:]}) > 1
 

@@ -11,7 +11,7 @@ from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import is_weight, plain
 
-THING = "(node|vertex|vert|id|user|person|author|page|paper|entity|member|tx|protein|gene)?"
+THING = "(node|vertex|vert|id|name|user|person|author|page|paper|entity|member|tx|protein|gene)?"
 NUMBER = "(id|idx|index|no|number)?"
 SOURCE = "(source|src|from|sender|start|origin)"
 TARGET = "(target|tgt|trg|dst|dest|destination|to|receiver|recipient|end)"
@@ -90,21 +90,22 @@ def third_column_error(where, kind, *, text=False):
     return DataError(f"{where}: no header, and the third column {kind}: use {', '.join(ways)}")
 
 
-def from_header(names, where, *, comment=False, textual=(), layout=None):
+def from_header(names, where, *, comment=False, textual=(), fitting=None, layout=None):
     """Return the EdgeColumns for the column names of a header at `where`; raise
     DataError if their meaning is unclear.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes it, are read like a list
     without header. `textual` are the columns without numbers; they are skipped if their
-    names are unknown. The user's `layout` may name the column of weights (`weights`),
-    and allow two kinds of ids (`bipartite`).
+    names are unknown. Only columns in `fitting` have ids (None: all may). The user's
+    `layout` may name the column of weights (`weights`), and allow two kinds of ids
+    (`bipartite`).
     """
     weights = None if layout is None else layout.weights
     try:
         bipartite = layout is not None and layout.bipartite
         if not bipartite:
             _refuse_two_kinds(names)
-        roles, ends = _assign(names, textual, weights, bipartite=bipartite)
+        roles, ends = _assign(names, textual, weights, fitting, bipartite=bipartite)
     except UnclearError as error:
         raise DataError(f"{where}: columns {truncate(', '.join(names))}: {error}") from None
     directed = ends == DIRECTED and not (comment and set(map(_plain, names)) >= SNAP)
@@ -239,7 +240,7 @@ def _are_labels(names):
                for vertex, label in ((first, second), (second, first)))
 
 
-def _assign(names, textual=(), weights=None, *, bipartite=False):
+def _assign(names, textual=(), weights=None, fitting=None, *, bipartite=False):
     """Return the role of each column and the pair of ENDS; raise UnclearError if the
     names are not clear.
     """
@@ -260,9 +261,11 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
     pairs = _pairs(kinds)
     if len(pairs) != 1:
         two = not bipartite and sum(_plain(name).endswith("id") for name in names) > 1
+        words = _ends_of(names, kinds, range(len(names)) if fitting is None else fitting)
         raise UnclearError("which two columns are the ends of an edge? "
                            + "Use --bipartite for ids of two kinds. " * two
-                           + f"Name each column, as in {spelled(_ends_of(names))}")
+                           + (f"Name each column, as in {spelled(words)}" if words else
+                              "No two of them have ids"))
 
     # the other columns have weights or are not read
     [ends] = pairs
@@ -315,15 +318,22 @@ def _find_two_kinds(names, kinds):
         kinds[places[0]], kinds[places[1]] = (("u", "v"), 0), (("u", "v"), 1)
 
 
-def _ends_of(names):
-    """Return a likely --columns word for each column: the ends are head and tail of a
-    triple, or else the first two columns.
+def _ends_of(names, kinds, fitting):
+    """Return a likely --columns word for each column, or None without two columns of ids.
+
+    The ends are head and tail of a triple, or else the first two columns in `fitting`
+    that are no weights.
     """
-    triple = _triple(names)
-    if triple is None:
-        return ["source", "target", *"-" * (len(names) - 2)]
-    words = ["-"] * len(names)
-    words[triple[0]], words[triple[2]] = "source", "target"
+    ends = [k for k in fitting if kinds[k][0] not in ("weight", "ignored")]
+    ends = ends if len(ends) > 1 else [k for k in fitting if kinds[k][0] != "weight"]
+    if (triple := _triple(names)) is not None:
+        ends = [triple[0], triple[2]]
+    if len(ends) < 2:
+        return None
+    words = ["w" if kind[0] == "weight" else "-" for kind in kinds]
+    words[ends[0]], words[ends[1]] = "source", "target"
+    if words.count("w") > 1:
+        words = ["-" if word == "w" else word for word in words]
     return words
 
 

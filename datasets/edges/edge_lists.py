@@ -13,20 +13,22 @@ from hpgcn.datasets.edges import columns
 from hpgcn.datasets.edges.comments import read_comments
 from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.edges.first_line import (
-    ADJACENCY,
     PADDED,
+    adjacency_hint,
     count_like_edges,
     has_names,
     header_beside,
     read_first_line,
+    refuse_neighbors,
     refuse_ragged,
     refuse_text,
 )
+from hpgcn.datasets.edges.neighbor_lists import matrix_way
 from hpgcn.datasets.edges.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.edges.size_line import find_sizes
 from hpgcn.datasets.edges.stream import SIDE, Stream
-from hpgcn.datasets.edges.text import BLANKS, Grammar, Table
-from hpgcn.datasets.edges.vertex_names import VertexNames, named_parts
+from hpgcn.datasets.edges.text import BLANKS, WHOLE, Grammar, Table
+from hpgcn.datasets.edges.vertex_names import VertexNames, is_name, named_parts
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import NUMBER
 from hpgcn.runtime.machine import default_threads, memory_budget
@@ -57,8 +59,9 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         line, following, start, notes = _skip_sizes(
             line, following, source, start, comments, layout)
         where = f"{source}: line {start}"
+        refuse_neighbors([line, *following], where)
         first = read_first_line(line, following, layout, where, header_beside(source, layout))
-        named = _columns(first, comments, layout, where)
+        named = _columns(first, comments, layout, where, [line, *following])
         roles = named.roles + (PASSED,) * first.ended
         table.unread(*following if first.header else (line, *following))
 
@@ -117,7 +120,7 @@ def _skip_sizes(line, following, source, start, comments, layout):
     return following[kept], following[kept + 1:], start + 1 + kept, [sizes.note]
 
 
-def _columns(first, comments, layout, where):
+def _columns(first, comments, layout, where, lines):
     """Return the EdgeColumns by the first of these: --columns, a header, a header in a
     comment, the positions.
     """
@@ -126,8 +129,12 @@ def _columns(first, comments, layout, where):
     if layout.columns is not None:
         names = first.fields if first.header else [""] * count
         return columns.from_flag(layout.columns, names, where)
+    whole = sum(map(len, lines)) < SAMPLE
+    _refuse_named_matrix(first, where, whole=whole)
     if first.names is not None:
-        return columns.from_header(first.names, first.place, layout=layout)
+        fitting = [k for k in range(count) if all(_is_id(row[k]) for row in first.rows
+                                                  if len(row) == count)]
+        return columns.from_header(first.names, first.place, fitting=fitting, layout=layout)
 
     # KONECT fixes the columns; others may name them in a comment
     if comments.konect and layout.weights is None:
@@ -143,34 +150,68 @@ def _columns(first, comments, layout, where):
                          "use --columns u,v,w to name the column of weights")
 
     # without names two or three columns are clear
-    refuse_ragged(first, where)
+    refuse_ragged(first.rows, lines, where)
     if count < 2:
         raise DataError(f"{where}: {count} field(s), expected two ids and optionally a weight")
     if count > 3:
-        _refuse_matrix(first, where)
-        words = columns.spelled(["u", "v", *"-" * (count - 2)])
-        raise DataError(f"{where}: {count} columns without a header: name each, as in {words} (w: "
-                        f"weights, -: skip); {ADJACENCY}")
+        _refuse_matrix(first, where, whole=whole)
+        hint = adjacency_hint(lines)
+        if all(map(_is_id, (field for row in first.rows for field in row[:2]))):
+            hint = (f": name each, as in {_spelled(count)} (w: weights, -: skip)"
+                    f"{hint.replace(':', ';', 1)}")
+        raise DataError(f"{where}: {count} columns without a header{hint}")
     if count == 3:
         refuse_text(first, where)
     return columns.from_position(count)
 
 
-def _refuse_matrix(first, where):
-    """Raise DataError if the first rows look like a square matrix of numbers rather
-    than an edge list.
+def _is_id(field):
+    return is_name(field) or WHOLE.fullmatch(field) is not None
+
+
+def _refuse_named_matrix(first, where, *, whole):
+    """Raise DataError for a matrix with names of its rows and columns."""
+    if not _are_named(first, whole=whole):
+        return
+    separator = first.delimiter.decode()
+    option = {",": "", ";": ", sep=';'"}.get(separator, r", sep=r'\s+'")
+    raise DataError(f"{where}: a matrix with names of rows and columns: M = pandas.read_csv(FILE, "
+                    f"index_col=0{option}); M.rename_axis('u').melt(ignore_index=False, "
+                    "var_name='v', value_name='weight').query('weight != 0').to_csv('edges.csv'), "
+                    "then convert edges.csv")
+
+
+def _refuse_matrix(first, where, *, whole):
+    """Raise DataError if the first rows look like a square matrix of numbers.
+
+    `whole`: they are all rows of the file.
     """
-    rows = len(first.rows)
-    count = len(first.fields)
-    if rows <= count and (rows == count or rows > 16) and all(
-            len(fields) == count and all(map(NUMBER.fullmatch, fields)) for fields in first.rows):
+    rows, count = first.rows, len(first.fields)
+    square = len(rows) == count if whole else 1 < len(rows) <= count
+    ids = all(_is_id(field) for row in rows for field in row[:2])
+    if square and (whole or not ids or len(rows) > 16) and all(
+            len(row) == count and all(map(NUMBER.fullmatch, row)) for row in rows):
         blanks = first.delimiter in (b" ", b"\t")
-        delimiter = "" if blanks else f", delimiter='{first.delimiter.decode()}'"
-        raise DataError(f"{where}: {count} columns of numbers: for a matrix (n, n), A = "
-                        f"scipy.sparse.csr_array(numpy.loadtxt(FILE{delimiter})); "
-                        "scipy.sparse.save_npz('graph.npz', A), then convert graph.npz; for an "
-                        "edge list, name each column, as in "
-                        f"{columns.spelled(['u', 'v', *'-' * (count - 2)])}")
+        listed = f"; for an edge list, name each column, as in {_spelled(count)}" * ids
+        raise DataError(f"{where}: {matrix_way(count, '' if blanks else first.delimiter.decode())}"
+                        f"{listed}")
+
+
+def _spelled(count):
+    return columns.spelled(["u", "v", *"-" * (count - 2)])
+
+
+def _are_named(first, *, whole):
+    """Return whether names stand above the columns of a matrix and before its rows."""
+    body = first.rows if first.header else first.rows[1:]
+    if len(body) < 2:
+        return False
+    corner = len(body[0]) == len(first.fields)
+    above = first.fields[1:] if corner else first.fields
+    before = [row[0] for row in body]
+    named = any(map(is_name, above)) or (corner and not NUMBER.fullmatch(first.fields[0]))
+    return named and before == (above if whole else above[:len(before)]) and all(
+        NUMBER.fullmatch(field) for row in body for field in row[1:])
 
 
 def _comment_notes(comments, first):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from hpgcn.datasets.edges import columns
 from hpgcn.datasets.edges.columns import check_flag, spelled
+from hpgcn.datasets.edges.neighbor_lists import COUNTS_FIRST, HEAD, FormError, split_lists
 from hpgcn.datasets.edges.parse import U, V
 from hpgcn.datasets.edges.text import BLANKS, MARKS, WHOLE, split_line, stripped
 from hpgcn.datasets.edges.vertex_names import is_name
@@ -13,7 +14,6 @@ from hpgcn.datasets.source import Source, truncate
 from hpgcn.errors import DataError
 
 NUMERIC = re.compile("[-+.]?[0-9]")
-ADJACENCY = "use --format adjlist for lines of a vertex and its neighbors"
 COMMA = re.compile(rb",[^ \d]|(?<!\d),\d")  # one that separates: in no decimal, before no blank
 PADDED = re.compile("0[0-9]+")  # a name made of digits, or a label: no writer pads a weight
 
@@ -54,7 +54,8 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
     if header is None and beside is not None and not columns.is_header(fields):
         header = False
     if header is None and wordy:
-        header = _is_header(fields, _rows(following, delimiter, len(fields)), layout, where)
+        rows = _rows(following, delimiter, len(fields))
+        header = _is_header(fields, rows, layout, where, [line, *following])
     if header is False and wordy:
         header = _is_above_integers(fields, _rows(following, delimiter, len(fields)))
 
@@ -109,13 +110,29 @@ def refuse_text(first, where):
         raise columns.third_column_error(where, what, text=True)
 
 
-def refuse_ragged(first, where):
-    """Raise DataError if the lines have various numbers of fields, like those of an
-    adjacency list.
+def refuse_neighbors(lines, where):
+    """Raise DataError if a colon after the first word of all `lines` shows an adjacency list."""
+    texts = [text for line in lines if (text := line.decode("utf-8", "replace").strip())]
+    if all(map(HEAD.match, texts)) and (hint := adjacency_hint(lines)):
+        raise DataError(f"{where}: a colon follows the first word of each line{hint}")
+
+
+def refuse_ragged(rows, lines, where):
+    """Raise DataError if `rows`, the fields of `lines`, have various numbers of fields,
+    like those of an adjacency list.
     """
-    if len({len(fields) for fields in first.rows}) > 2:
-        raise DataError(f"{where}: lines of {len(first.fields)} and of other numbers of fields: "
-                        f"{ADJACENCY}")
+    if len({len(fields) for fields in rows}) > 2:
+        raise DataError(f"{where}: lines of {len(rows[0])} and of other numbers of fields"
+                        f"{adjacency_hint(lines)}")
+
+
+def adjacency_hint(lines):
+    """Return the end of an error for `lines`, bytes: how to read them as adjacency lists."""
+    try:
+        split_lists([line.decode("utf-8", "replace") for line in lines])
+    except FormError as error:
+        return f": {error}" if str(error) == COUNTS_FIRST else ""
+    return ": use --format adjlist for lines of a vertex and its neighbors"
 
 
 def count_like_edges(comments, first):
@@ -215,16 +232,19 @@ def _shape(name):
     return re.sub(r"[0-9]+|(?<=_)[a-z]$", "#", name.lower())
 
 
-def _is_header(fields, rows, layout, where):
+def _is_header(fields, rows, layout, where, lines):
     """Return whether `fields` are column names; raise DataError if they may also be an
     edge between names.
     """
     if len(fields) < 2:
         return True
+    if len(rows) > 1 and [row[0] for row in rows] == fields[:len(rows)] and (
+            {len(row) for row in rows} == {len(fields) + 1}):
+        return True  # names of a matrix's columns and rows
     if _has_numbers(rows, len(fields)):
         return True
 
-    rows = [row for row in rows if len(row) == len(fields)]
+    divided, rows = rows, [row for row in rows if len(row) == len(fields)]
     ends = range(len(fields))
     if layout.columns is not None:
         words = check_flag(layout.columns)
@@ -241,6 +261,7 @@ def _is_header(fields, rows, layout, where):
     if known != again:
         return known
 
+    refuse_ragged([fields, *divided], lines, where)
     words = ["source", "target"] if len(fields) == 2 else ["source", "-", "target"]
     words = "" if layout.columns else " " + spelled([*words, *"-" * (len(fields) - 3)])
     edge = words if len(fields) > 2 else ""

@@ -74,7 +74,9 @@ def _columns(schema, layout, source):
         named = columns.from_flag(layout.columns, schema.names, source)
     else:
         textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
-        named = columns.from_header(schema.names, source, textual=textual, layout=layout)
+        fitting = [k for k, kind in enumerate(kinds) if kind.startswith((*INTEGERS, *TEXT))]
+        named = columns.from_header(schema.names, source, textual=textual, fitting=fitting,
+                                    layout=layout)
 
     chosen = []
     ends = [kinds[named.roles.index(role)] for role in (U, V)]

@@ -100,6 +100,10 @@ def zipped(path):
 
 LEDA = "LEDA.GRAPH\nvoid\nint\n-1\n3\n|{0}|\n|{1}|\n|{2}|\n3\n1 2 0 |{}|\n2 3 0 |{}|\n3 2 0 |{}|\n"
 LINES = "".join(f'{{"source": {u}, "target": {v}, "weight": {w}}}\n' for u, v, w in EDGES)
+VNA = ("*Node data\nID age\n0 3\n1 4\n2 5\n*Tie data\nfrom to strength\n0 1 2\n1 2 .5\n2 1 3\n"
+       "*Tie properties\nfrom to color\n")
+GDF = ("nodedef>name VARCHAR,age INT\n0,3\n1,4\n2,5\nedgedef>node1 VARCHAR,node2 VARCHAR,"
+       "weight DOUBLE\n0,1,2\n1,2,.5\n2,1,3\n")
 PYTHON = [  # a file, what makes it, how the call begins that is advised, and the adjacency
     ("g.lgr", lambda path: path.write_text(LEDA), "networkx.", ONES.T),
     ("g.g6", lambda path: library("networkx").write_graph6(digraph().to_undirected(), path),
@@ -123,6 +127,12 @@ PYTHON = [  # a file, what makes it, how the call begins that is advised, and th
 SHELL = [  # a file, what makes it, how the command begins, options of `read`, and the adjacency
     ("g.col", lambda path: path.write_text("c\np edge 3 2\ne 1 2\ne 2 3\n"), "awk",
      {"symmetrize": True}, BOTH),
+    ("g.vna", lambda path: path.write_text(VNA), "awk", {}, A.T),
+    ("g.gdf", lambda path: path.write_text(GDF), "sed", {}, A),
+    ("g.txt", lambda path: path.write_text("# 0\n1 2\n# 1\n2 .5\n# 2\n1 3\n"), "awk",
+     {"columns": "u,v,w"}, A),
+    ("g.lgl", lambda path: path.write_text("# 0\n1\n# 1\n2\n"), "awk",
+     {"columns": "u,v,w", "symmetrize": True}, BOTH),
     ("g.gr", lambda path: path.write_text("p sp 3 3\na 1 2 2\na 2 3 0.5\na 3 2 3\n"), "awk", {}, A),
     ("g.db", database, "sqlite3", {}, ONES.T),
     ("g.txt", lambda path: path.write_text("0 1\n1 2\n2 1\n", "utf-16"), "iconv", {}, ONES),
@@ -222,3 +232,18 @@ def test_data_of_r_are_named_at_once(tmp_path):
     for pack in (bz2.compress, lzma.compress):
         call, converted = advice(put(tmp_path / "g.rda", pack(b"RDX3\nX\n")), "in R")
         assert "load(" in call and converted == "graph.mtx"
+
+
+@pytest.mark.parametrize("name, lines", [
+    ("g.csv", ",a,b,c\na,0,2,0\nb,0,0,.5\nc,0,3,0\n"),
+    ("g.csv", ";a;b;c\na;0;2;0\nb;0;0;.5\nc;0;3;0\n"),
+    ("g.txt", "a b c\na 0 2 0\nb 0 0 .5\nc 0 3 0\n"),
+    ("g.csv", ",0,1,2\n0,0,2,0\n1,0,0,.5\n2,0,3,0\n")])
+def test_a_matrix_with_names(tmp_path, monkeypatch, name, lines):
+    monkeypatch.chdir(tmp_path)
+    library("pandas")
+    path = put(tmp_path / name, lines)
+    code, converted = advice(path, "M = ", begin="names of rows and columns: ")
+    execute(code)
+    graph, _ = read(tmp_path / converted)
+    assert graph.adjacency.toarray().tolist() == A.tolist()

@@ -8,7 +8,7 @@ from inputs import put, refused, rows
 
 from hpgcn.cli.parser import parser
 from hpgcn.datasets.convert import convert, read
-from hpgcn.errors import UsageError
+from hpgcn.errors import DataError, UsageError
 
 
 def edges_of(graph):
@@ -245,7 +245,14 @@ ADJACENCY_LISTS = [  # content, edges of original ids, a note
     ("3\n0 2 1 2\n1 1 0\n2 1 0\n", [(0, 1), (0, 2)], "is its number of neighbors"),
     ("7 0\n9 1 7\n8 2 7 9\n", [(7, 9), (7, 8), (8, 9)], "is its number of neighbors"),
     ("0 1 5\n", [(0, 1), (0, 5)], "both directions"), ("1 1\n", [(1, 1)], "both directions"),
-    ("a 1 b\nb 1 a\n", [("a", "b")], "is its number of neighbors")]
+    ("a 1 b\nb 1 a\n", [("a", "b")], "is its number of neighbors"),
+    ("0 1 2\n1 0\n2 0\n", [(0, 1), (0, 2)], "both directions$"),
+    ("3\n0 1 2\n1 0\n2 0\n", [(0, 1), (0, 2)], "the first line is the number of vertices"),
+    ("0,1,2\n1,0\n2\n", [(0, 1), (0, 2)], "',' divides the words of a line"),
+    ("0; 1; 2\n1; 0\n", [(0, 1), (0, 2)], "';' divides the words of a line"),
+    ("0: 1 2\n1: 0\n2:\n", [(0, 1), (0, 2)], "a colon follows the vertex of each line"),
+    ("0:1,2\n1:0\n", [(0, 1), (0, 2)], "a colon follows"),
+    ("An : Bo, Cy\nBo : An\n", [("An", "Bo"), ("An", "Cy")], "a colon follows")]
 
 
 @pytest.mark.parametrize("content, edges, said", ADJACENCY_LISTS)
@@ -253,6 +260,44 @@ def test_adjacency_lists(tmp_path, content, edges, said):
     graph, notes = read(put(tmp_path / "g.adjlist", content))
     assert re.search(said, "\n".join(notes))
     assert edges_of(graph) == sorted({*edges, *(edge[::-1] for edge in edges)})
+
+
+OTHER_FORMS = [  # content that is no adjacency list, and the message
+    ("2 1 2\n1 0\n2 0 1\n", r"begins with the number of words after it.*awk '\{for \(k = 2"),
+    ("3 1 2 4\n2 0 5\n1 7\n4 0 1 2 3\n", "begins with the number of words after it"),
+    ("0 1 1 0\n1 0 0 0\n1 0 0 1\n0 0 1 0\n", r"4 columns of numbers: for a matrix \(n, n\)"),
+    ("0 1 0\n1 1 0\n", "3 columns of numbers"), ("0,1,0\n1,1,0\n", "3 columns of numbers"),
+    ("0 .5 2\n.5 0 0\n0 0 1\n", "3 columns of numbers"), ("0 1 .5\n1 2\n", r"\.5 is no id"),
+    ("0 1 -1\n1 -1\n", "-1 is no id of a vertex"), ("0 -> 1\n1 -> 2\n", "'->' is no id of a "),
+    ("0 [1, 2]\n1 [0]\n", r"'\[1,' is no id"), ("Lee, A Bo\nBo, A\n", "',' divides some words"),
+    ("The quick brown fox jumps\nover the lazy dog. It ran\n", "2 of 11 names begin a line: is "),
+    ("*Node data\nID\na\n", "is VNA"), ("# a\nb 1\nc 2\n# b\nc 1\n", "is LGL"),
+    ("nodedef>name VARCHAR\na\n", "is GDF"), ("*Other\na b\n", r"'\*Other' begins a section"),
+    ("3 3\n1 2\n0 2\n0 1\n", "counts vertices and edges.*METIS")]
+
+
+@pytest.mark.parametrize("content, message", OTHER_FORMS)
+def test_other_forms_are_no_adjacency_lists(tmp_path, content, message):
+    path = put(tmp_path / "g.txt", content)
+    refused(message, path, "adjlist")
+    try:
+        read(path)
+    except DataError as error:
+        assert "--format adjlist" not in str(error)
+
+
+def test_flags_are_advised_only_for_files_that_they_read(tmp_path):
+    path = put(tmp_path / "g.csv", "name1,name2,weight\na,b,.5\nb,c,2\n")
+    assert read(path)[0].data.tolist() == [0.5, 2]
+    for text, said in (("who,whom,weight\na,b,.5\nb,c,2\n", "as in --columns source,target,w$"),
+                       ("when,who,whom\n.5,a,b\n", "as in --columns=-,source,target$"),
+                       ("lat,lon,speed\n1.5,2.5,3\n", "ends of an edge. No two of them have ids$"),
+                       ("1.5 2.5 3.5 4\n1 2 3 4\n", "4 columns without a header$"),
+                       ("0: 1 2\n1: 0\n", "colon follows the first word of each line: use --for")):
+        refused(said, put(tmp_path / "g.txt", text))
+    numbers = " ".join(f"{k / 7:.25f}" for k in range(600))
+    refused(r"600 columns of numbers: for a matrix \(n, n\), A = .*graph\.npz$",
+            put(tmp_path / "g.txt", f"{numbers}\n" * 600))
 
 
 def test_adjacency_lists_of_other_names(tmp_path):

@@ -1,0 +1,172 @@
+"""Lines of a vertex and its neighbors, told apart from lines of other forms."""
+import re
+
+from hpgcn.datasets.edges.text import WHOLE
+from hpgcn.datasets.source import truncate
+from hpgcn.graphs.classes import NUMBER
+
+MARKS = ("#", "%")  # first characters of a comment
+FEW = 3  # lines, from which on counts are no accident
+SEPARATORS = ";,"  # besides blanks
+HEAD = re.compile(r"([^\s:]+)\s*:(?:\s+|$)|(\d+):(?=\d[^:]*$)")  # of a line such as `0: 1 2`
+OWN_LINE = 0.25  # share of names that begin a line, below which lines are prose
+SIGNS = re.compile(r"[-=]*>|--+|[|:=]+|[\[\](){}].*|.*[\[\](){}]")  # words that are no ids
+COUNTS_FIRST = (
+    "each line begins with the number of words after it, and nothing names its vertex: awk "
+    "'{for (k = 2; k <= NF; k++) print NR - 1, $k}' FILE > edges.txt, then convert edges.txt "
+    "(with --bipartite if lines are of another kind than the words in them)")
+
+
+class FormError(Exception):
+    """Error for lines that are not a vertex and its neighbors."""
+
+
+def split_lists(lines):
+    """Return the words of each line, and notes; marked lines above the first unmarked
+    one are comments.
+
+    A marked line begins with # or %. Below the first unmarked line it is a comment if
+    all ids are whole numbers, else a vertex. A second number in each line that counts
+    its neighbors is left out. Raise FormError if lines have another form.
+    """
+    lines = [text for line in lines if (text := line.strip())]
+    first = next((k for k, text in enumerate(lines) if text[0] not in MARKS), len(lines))
+    above, lines = lines[:first], lines[first:]
+    if not lines:
+        raise FormError("no vertices, expected lines of a vertex and its neighbors")
+    if lines[0][0] == "*":
+        raise FormError(f"{truncate(lines[0], 40)!r} begins a section")
+    rows, divided = _divide(lines)
+    notes = [*divided]
+
+    # marks below the first edge: comments, unless ids are words
+    plain = [row for row in rows if row[0][0] not in MARKS]
+    count = len(rows) - len(plain)
+    numbers = all(WHOLE.fullmatch(word) for row in plain for word in row)
+    read = "they are skipped as comments" if numbers else "they are read as vertices"
+    notes += [f"{count} lines below the first edge begin with # or %: {read}"] * bool(count)
+    count = 0 if numbers else sum(len(text.split()[0]) > 1 for text in above)
+    notes += [f"{count} lines above the first edge begin with # or %: they are skipped as "
+              "comments"] * bool(count)
+    rows = plain if numbers else rows
+
+    # counts of vertices and of neighbors
+    _refuse_other_forms(rows)
+    if _is_count(rows):
+        rows = rows[1:]
+        notes.append("the first line is the number of vertices")
+    if not divided and (counted := _without_counts(rows)) is not None:
+        return counted, [*notes, "the second number of each line is its number of neighbors"]
+    if _begin_with_counts(rows):
+        raise FormError(COUNTS_FIRST)
+    return rows, notes
+
+
+def _divide(lines):
+    """Return the words of each line, and notes on separators other than blanks."""
+    notes = []
+    heads = [HEAD.match(line) for line in lines]
+    if all(heads):
+        lines = [line[head.end():] for head, line in zip(heads, lines)]
+        notes.append("a colon follows the vertex of each line")
+
+    # commas or semicolons, if blanks alone divide no words
+    several = sum(len(re.split(r"[\s;,]+", line)) > 1 for line in lines)
+    separator = next((each for each in SEPARATORS
+                      if 2 * sum(each in line for line in lines) > several), None)
+    rows = [line.split(separator) for line in map(str.strip, lines)]
+    if separator is not None:
+        rows = [[word.strip() for word in row if word.strip()] for row in rows]
+        if any(len(word.split()) > 1 for row in rows for word in row):
+            raise FormError(f"{separator!r} divides some words, and blanks divide others")
+        notes.append(f"{separator!r} divides the words of a line")
+    if all(heads):
+        rows = [[head[1] or head[2], *row] for head, row in zip(heads, rows)]
+    return [row for row in rows if row], notes
+
+
+def _refuse_other_forms(rows):
+    """Raise FormError for signs that are no ids, matrices and prose."""
+    words = [word for row in rows for word in row]
+    sign = next((word for word in words if SIGNS.fullmatch(word)), None)
+    if sign is not None:
+        raise FormError(f"{truncate(sign, 40)!r} is no id of a vertex")
+    _refuse_matrix(rows)
+    if [len(rows) - 1, sum(map(len, rows[1:]))] in _sizes(rows[0]):
+        raise FormError("the first line counts vertices and edges, and lines have neighbors "
+                        "alone: METIS (--format metis) numbers them from 1")
+    number = next((word for word in words if NUMBER.fullmatch(word) and not word.isdecimal()), None)
+    if number is not None:
+        raise FormError(f"{number} is no id of a vertex, expected whole numbers or names")
+
+    # in lists of names, many names begin a line
+    names = set(words)
+    firsts = {row[0] for row in rows}
+    if not all(map(str.isdecimal, names)) and len(firsts) < OWN_LINE * len(names):
+        raise FormError(f"only {len(firsts)} of {len(names)} names begin a line: is it prose? If "
+                        "not, give more vertices lines of their own")
+
+
+def _sizes(row):
+    """Return the numbers of lines and of words that `vertices edges` may mean."""
+    if len(row) != 2 or not all(map(str.isdecimal, row)):
+        return []
+    n, m = map(int, row)
+    return [[n, m], [n, 2 * m]]
+
+
+def _refuse_matrix(rows):
+    """Raise FormError for a matrix of numbers, (n, n) or of 0 and 1."""
+    width = len(rows[0])
+    words = {word for row in rows for word in row}
+    if width < FEW or any(len(row) != width for row in rows) or not all(map(
+            NUMBER.fullmatch, words)):
+        return
+    square = len(rows) == width and len({row[0] for row in rows}) < width
+    if square or (words <= {"0", "1"} and len(rows) > 1):
+        raise FormError(matrix_way(width))
+
+
+def matrix_way(width, delimiter=""):
+    """Return what to do with a matrix of numbers in a text."""
+    option = f", delimiter='{delimiter}'" if delimiter else ""
+    return (f"{width} columns of numbers: for a matrix (n, n), A = scipy.sparse.csr_array("
+            f"numpy.loadtxt(FILE{option})); scipy.sparse.save_npz('graph.npz', A), then convert "
+            "graph.npz")
+
+
+def _begin_with_counts(rows):
+    """Return whether each line begins with the number of words after it, as in CiteULike."""
+    return (len(rows) >= FEW or len({row[0] for row in rows}) < len(rows)) and all(
+        row[0] == str(len(row) - 1) for row in rows)
+
+
+def _is_count(rows):
+    """Return whether the first line is the number of the lines below, which all begin anew."""
+    n = len(rows) - 1
+    firsts = {row[0] for row in rows[1:]}
+    return rows[0] == [str(n)] and len(firsts) == n > 0 and (
+        rows[0][0] not in firsts or "0" not in firsts)
+
+
+def _without_counts(rows):
+    """Return the rows without the number of neighbors after each vertex; None if they
+    have no such numbers.
+
+    Fewer than FEW lines may fit by accident: then each vertex must have a line of its
+    own. So may lines that list each edge at both ends.
+    """
+    if any(len(row) < 2 or row[1] != str(len(row) - 2) for row in rows):
+        return None
+    counted = [[row[0], *row[2:]] for row in rows]
+    if _list_both_ends(rows) and not _list_both_ends(counted):
+        return None
+    firsts = {row[0] for row in rows}
+    complete = len(firsts) == len(rows) and firsts >= {word for row in counted for word in row}
+    return counted if complete or len(rows) >= FEW else None
+
+
+def _list_both_ends(rows):
+    """Return whether each vertex is a neighbor of its neighbors."""
+    pairs = {(row[0], word) for row in rows for word in row[1:]}
+    return all((v, u) in pairs for u, v in pairs)
