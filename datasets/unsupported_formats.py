@@ -1,6 +1,7 @@
 """Recognition of file formats by first bytes and names: those with a reader, and advice
 to convert others.
 """
+import codecs
 import re
 import zipfile
 from typing import NamedTuple
@@ -284,7 +285,17 @@ def _is_binary(head, body):
     if line[:1].isdigit():
         return False
     high = sum(byte > 127 for byte in line)
-    return bool(CONTROL.search(head[:512])) or 10 * high > 3 * len(line) + 30
+    return bool(CONTROL.search(head[:512])) or (
+        10 * high > 3 * len(line) + 30 and not _is_utf8(head))
+
+
+def _is_utf8(head):
+    """Return whether the first bytes of a file are UTF-8; the last letter may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _has_metis_shape(head, cut):

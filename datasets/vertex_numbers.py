@@ -26,6 +26,7 @@ class Nodes:
     """
 
     def __init__(self, ids, where, base=0):
+        ids = [name.strip() for name in ids]  # as tables do
         n = len(ids)
         self.where = where
         self.order = np.arange(n)

@@ -13,6 +13,7 @@ from hpgcn.datasets.readers.numpy_files import Archive, read_array
 from hpgcn.datasets.source import need, open_all, truncate
 from hpgcn.datasets.tables.data_table import counted
 from hpgcn.errors import DataError
+from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.validation import MAX_WIDTH
 
 ADJACENCY = "adj_full.npz"
@@ -36,21 +37,29 @@ def graph_name(path):
 
 
 def read(source, memory):
-    """Read the four files of a data set; u aggregates v if row u of the adjacency has
-    an entry in column v.
+    """Read the files of a data set that are there; u aggregates v if row u of the adjacency
+    has an entry in column v.
     """
     folder = source.path.parent
-    source.files = open_all(folder / name for name in (ADJACENCY, *BESIDE))
-    adjacency, features, classes, roles = source.files
+    missing = [name for name in BESIDE if not (folder / name).exists()]
+    names = [name for name in (ADJACENCY, *BESIDE) if name not in missing]
+    source.files = open_all(folder / name for name in names)
+    files = dict(zip(names, source.files))
+    adjacency = files[ADJACENCY]
     archive = Archive(adjacency, memory)
     if not archive.is_sparse:
         raise DataError(f"{adjacency}: expected a matrix written by scipy.sparse.save_npz")
     raw = unweighted(from_matrix(archive.read_sparse(), memory, str(adjacency)))
-    raw.features, notes = read_array(features, memory)
-    raw.notes += [*notes, "features read unchanged: GraphSAINT's own loader standardizes them by "
-                          "mean and deviation of the train vertices"]
-    raw.labels = _classes(classes, raw, memory)
-    raw.masks = _roles(roles, raw.num_nodes, memory)
+    for name, file in files.items():
+        if name == "feats.npy":
+            raw.features, notes = read_array(file, memory)
+            raw.notes += [*notes, "features read unchanged: GraphSAINT's own loader standardizes "
+                                  "them by mean and deviation of the train vertices"]
+        elif name == "class_map.json":
+            raw.labels = _classes(file, raw, memory)
+        elif name == "role.json":
+            raw.masks = _roles(file, raw.num_nodes, memory)
+    raw.notes += [f"no {listed(missing)} beside {ADJACENCY}"] * bool(missing)
     return raw
 
 

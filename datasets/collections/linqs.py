@@ -5,12 +5,15 @@ Sen et al., Collective Classification in Network Data, AI Magazine 29(3), 2008. 
 of NAME.cites is `cited citing`: the citing paper is the source, the cited one the
 target.
 """
+from itertools import islice
+
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.edges.text import BLANKS, Table
+from hpgcn.datasets.edges import edge_lists
+from hpgcn.datasets.edges.text import BLANKS, NUMBER, Table
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
-from hpgcn.datasets.source import decoded, need, open_all, truncate
+from hpgcn.datasets.source import Source, decoded, need, open_all, truncate
 from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
@@ -18,6 +21,7 @@ from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.validation import check_finite
 
 SUFFIXES = (".content", ".cites")
+SAMPLE = 1000  # citations that show the ids of papers
 ID_BYTES = 400  # bytes of memory of a paper, without its words
 
 
@@ -35,8 +39,13 @@ def graph_name(path):
 
 def read(source, memory):
     """Read both files; skip a citation if one of its papers has no line in
-    NAME.content.
+    NAME.content. If the content is of another kind, read the citations alone.
     """
+    if source.path.suffix == ".cites" and _is_foreign(source):
+        raw = edge_lists.read(source, memory)
+        raw.notes.append(f"{source.path.with_suffix('.content').name} is not read: it has no lines "
+                         "of an id, words and a class")
+        return raw
     source.files = open_all(source.path.with_suffix(suffix) for suffix in SUFFIXES)
     content, cites = source.files
     ids, features, labels, lines = _content(content, memory)
@@ -48,6 +57,16 @@ def read(source, memory):
     return Raw(len(ids), targets, sources, features=None if features is None else features[order],
                labels=classes.numbers[order], class_names=classes.names,
                original_ids=nodes.original_ids, reads=TARGET_FIRST, notes=[*notes, *classes.notes])
+
+
+def _is_foreign(cites):
+    """Return whether NAME.content begins with neither numbers between two fields nor an id
+    of a citation.
+    """
+    _, fields = next(rows_of(Source(cites.path.with_suffix(".content"))), (0, [b"", b""]))
+    ids = {field for _, row in islice(rows_of(cites), SAMPLE) for field in row}
+    numbers = len(fields) > 2 and all(map(NUMBER.fullmatch, fields[1:-1]))
+    return bool(ids) and fields[0] not in ids and not numbers
 
 
 def _content(file, memory):
@@ -109,6 +128,9 @@ def _cites(file, nodes, memory):
 
     # name the lines that were left out
     notes = []
+    if left_out and not edges:
+        raise DataError(f"{file}: no line has two papers of {nodes.where.path.name}: use --format "
+                        "snap to read the edges alone")
     if left_out:
         names = truncate(", ".join(sorted(unknown)[:3])) + ", ..." * (len(unknown) > 3)
         notes.append(f"{counted(left_out, 'line')} of {file.path.name} left out: "
@@ -128,4 +150,5 @@ def rows_of(file):
                 table.line += 1
                 text = line.strip(BLANKS)
                 if text:
-                    yield table.line, text.split(b"\t") if b"\t" in text else text.split()
+                    fields = text.split(b"\t") if b"\t" in text else text.split()
+                    yield table.line, [field.strip() for field in fields]

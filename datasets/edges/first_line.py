@@ -9,7 +9,7 @@ from hpgcn.datasets.edges.columns import check_flag, spelled
 from hpgcn.datasets.edges.neighbor_lists import COUNTS_FIRST, HEAD, FormError, split_lists
 from hpgcn.datasets.edges.parse import U, V
 from hpgcn.datasets.edges.text import BLANKS, MARKS, WHOLE, split_line, stripped
-from hpgcn.datasets.edges.vertex_names import is_name
+from hpgcn.datasets.edges.vertex_names import is_long, is_name
 from hpgcn.datasets.source import Source, truncate
 from hpgcn.errors import DataError
 
@@ -93,10 +93,14 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
 
 
 def has_names(first, roles):
-    """Return whether most of the first edges have an id that is not a number."""
-    named = [any(is_name(field) for field, role in zip(fields, roles) if role in (U, V))
-             for fields in first.rows if len(fields) == len(roles)]
-    return 2 * sum(named) > len(first.rows)
+    """Return whether most of the first edges have an id that is not a number, or a tenth a
+    number too long for integers.
+    """
+    rows = [[field for field, role in zip(fields, roles) if role in (U, V)]
+            for fields in first.rows if len(fields) == len(roles)]
+    named = sum(any(map(is_name, ends)) for ends in rows)
+    long = sum(any(map(is_long, ends)) for ends in rows)
+    return 2 * named > len(first.rows) or 10 * long >= max(1, len(first.rows))
 
 
 def refuse_text(first, where):

@@ -7,7 +7,7 @@ edges.
 """
 import numpy as np
 
-from hpgcn.datasets.edges.parse import U, V, W
+from hpgcn.datasets.edges.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.edges.text import BLANKS, MARKS, finite, split_line, stripped
 from hpgcn.datasets.source import need, not_utf8, truncate
 from hpgcn.errors import DataError
@@ -42,6 +42,9 @@ class VertexNames:
         numbers = self.sides[side]
         found = numbers.get(name)
         if found is None:
+            name = name.strip()  # as tables do
+            found = numbers.get(name)
+        if found is None:
             if not name or "\0" in name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
                 raise DataError(f"{place} is {truncate(name, 40)!r}, expected a number, or a name "
                                 f"of 1 to {MAX_NAME} bytes without NUL")
@@ -67,12 +70,17 @@ class VertexNames:
 
 
 def is_name(field):
-    """Return whether a field (str) is a name: neither empty nor a number."""
+    """Return whether a field (str) is a name: neither empty nor a number that fits an id."""
     try:
         float(field)
     except ValueError:
         return bool(field)
-    return False
+    return is_long(field)
+
+
+def is_long(field):
+    """Return whether a field (str) is a whole number beyond 64 bits."""
+    return len(field) > 18 and field.isdecimal() and int(field) > INT64_MAX
 
 
 def named_parts(table, roles, delimiter, names, header=None):

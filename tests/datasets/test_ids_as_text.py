@@ -124,3 +124,37 @@ def test_parquet(tmp_path, kind):
     graph, _ = read(tmp_path / "g.parquet")
     assert graph.original_ids.tolist() == ["b", "a", "ç"]
     assert graph.adjacency.toarray().tolist() == [[0, 0, 0], [1, 0, 0], [3, 2, 0]]
+
+
+SPELLED = [  # the ids of three vertices in a text, and how they are stored
+    (["Анна", "Борис", "Вера"], None), (["太郎", "花子", "次郎"], None),
+    (["محمد", "علي", "فاطمة"], None), ([f"1234567890123456789{k:02}" for k in range(3)], None),
+    (['"An "', '" Bo"', "Cy"], ["An", "Bo", "Cy"])]
+
+
+@pytest.mark.parametrize("ids, stored", SPELLED)
+@pytest.mark.parametrize("name, line", [
+    ("g.txt", "{} {}\n"), ("g.csv", "{},{}\n"), ("g.tsv", "{}\t{}\n"), ("g.adjlist", "{} {}\n"),
+    ("g.csv", "source,target\n{},{}\n")])
+def test_names_of_any_alphabet_and_length(tmp_path, ids, stored, name, line):
+    if '"' in ids[0] and name == "g.adjlist":
+        pytest.skip("no quotes there")
+    header, _, line = line.rpartition("\n{")
+    line = "{" * bool(header) + line
+    a, b, c = ids
+    text = header + "\n" * bool(header) + line.format(a, b) + line.format(b, c) + line.format(c, a)
+    table = put(tmp_path / "y.csv", f"id,label\n{c},2\n{a},0\n{b},1\n")
+    graph, _ = read(put(tmp_path / name, text), labels=table)
+    assert graph.original_ids.tolist() == (stored or ids) and graph.labels.tolist() == [0, 1, 2]
+
+
+def test_blanks_at_the_ends_of_names_are_left_out_everywhere(tmp_path):
+    table = put(tmp_path / "y.csv", "id,label\nBo,1\n An,0\n")
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"source": ["An "], "target": [" Bo"]}), tmp_path / "g.parquet")
+    put(tmp_path / "g.json", '{"nodes": [{"id": "An "}, {"id": " Bo"}], "links": []}')
+    put(tmp_path / "g.gml", 'graph [ node [ id 0 label "An " ] node [ id 1 label " Bo" ] ]')
+    for name in ("g.parquet", "g.json", "g.gml"):
+        graph, _ = read(tmp_path / name, labels=table)
+        assert graph.original_ids.tolist() == ["An", "Bo"] and graph.labels.tolist() == [0, 1]

@@ -55,6 +55,22 @@ def test_a_content_needs_its_cites_and_a_list_may_be_called_cites(tmp_path):
     assert read(put(tmp_path / "other.cites", "0 1\n"))[0].header.num_edges == 1
 
 
+def test_a_list_beside_the_content_of_something_else(tmp_path):
+    path = put(tmp_path / "web.cites", "0 1\n1 2\n")
+    put(tmp_path / "web.content", "<html>two words here</html>\nand more\n")
+    graph, notes = read(path)
+    assert graph.header.num_edges == 2 and "row u aggregates v" in notes
+    assert "web.content is not read: it has no lines of an id, words and a class" in notes
+    put(tmp_path / "web.content", "a\t1\t0\tx\nb\t0\t1\ty\n")
+    refused("web.cites: no line has two papers of web.content: use --format snap", path)
+    assert read(path, "snap")[0].header.num_edges == 2
+
+
+def test_blanks_at_the_ends_of_papers_are_left_out(tmp_path):
+    write_set(tmp_path, "p 1\t1\ta\np2 \t0\tb\n", "p 1 \tp2\n")
+    assert read(tmp_path)[0].original_ids.tolist() == ["p 1", "p2"]
+
+
 @pytest.mark.parametrize("content, cites, message", [
     ("1\t0\ta\n2\t0\t1\ta\n", "", r"content: line 2: 4 field\(s\), expected 3"),
     ("1\n", "", r"content: line 1: 1 field\(s\), expected an id"),
