@@ -151,7 +151,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         if labels is None and raw.labels is not None and raw.class_names is None:
             raw.labels, raw.class_names = read_text_labels(raw.labels, where, classes)
         join(raw, entries, paths, options, where)
-    notes += raw.gap_notes
+    notes += raw.gap_notes + raw.unread_attributes()
     if labels is None:
         close_gaps(raw, where)
 
@@ -275,7 +275,7 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
 
     # flags on the layout are those of some formats
     formats.refuse_layout(layout, fmt)
-    options = {"layout": layout} if fmt in (*formats.STREAMED, *formats.ARRAYS) else {}
+    options = {"layout": layout} if fmt in formats.LISTS else {}
     if fmt in formats.WEIGHTED:
         options["weights"] = False if asked["unweighted"] else layout.weights
 

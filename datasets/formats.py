@@ -14,7 +14,7 @@ has `stream(source, digest, threads, **options)`, a context manager that gives a
 
 `threads` threads parse. The bytes of the file go through `digest`, a hash object or
 None. Both take a `layout`, a hpgcn.datasets.edges.edge_options.Layout: what the user
-says of the edges. So do readers of ARRAYS.
+says of the edges. So do readers of LISTS.
 """
 import re
 from importlib import import_module
@@ -39,17 +39,18 @@ READERS = {  # format: its module, imported when it is needed
     "pt": "hpgcn.datasets.readers.torch_file",
     "mat": "hpgcn.datasets.readers.matlab",
     "metis": "hpgcn.datasets.readers.metis",
-    "graphml": "hpgcn.datasets.readers.networks",
-    "gexf": "hpgcn.datasets.readers.networks",
+    "graphml": "hpgcn.datasets.readers.xml_networks",
+    "gexf": "hpgcn.datasets.readers.xml_networks",
     "gml": "hpgcn.datasets.readers.networks",
     "pajek": "hpgcn.datasets.readers.networks",
     "adjlist": "hpgcn.datasets.readers.adjacency_list",
-    "json": "hpgcn.datasets.readers.node_link",
+    "json": "hpgcn.datasets.readers.json_graphs",
 }
 WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
             "dglcsv")  # readers that take `weights`
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 ARRAYS = ("npz", "pt", "mat")  # formats of named arrays
+LISTS = (*STREAMED, *ARRAYS, "json")  # formats that may have edges alone
 FORMATS = ("auto", *READERS)
 FOLDERS = tuple(folders.SETS)  # formats of several files, recognised by their names
 PARQUET = b"PAR1"  # its first bytes
@@ -98,8 +99,8 @@ def refuse_layout(layout, fmt):
     if layout.weights is not None and fmt not in (*STREAMED, *WEIGHTED):
         raise UsageError(f"--weights {layout.weights}: only for formats whose edges have several "
                          f"attributes ({', '.join((*STREAMED, *WEIGHTED))}), not for {fmt}")
-    for names, formats in ((("matrix",), ARRAYS), (("base", "num_nodes", "compact"),
-                           (*STREAMED, *ARRAYS)), (("columns", "bipartite"), STREAMED)):
+    for names, formats in ((("matrix",), ARRAYS), (("base", "num_nodes", "compact"), LISTS),
+                           (("columns", "bipartite"), STREAMED)):
         if fmt not in formats and (flags := layout.flags(*names)):
             raise UsageError(f"{' and '.join(flags)}: only for edges in {', '.join(formats)}, not "
                              f"for {fmt}")

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.graphs.edge_weights import attribute_names, listed
+
 ROW_FIRST = ("u", "v")  # which end of an edge is the row of the adjacency, and which its column
 TARGET_FIRST = ("target", "source")  # as PyG aggregates
 
@@ -38,5 +40,16 @@ class Raw:
     row_normalize: bool = False
     notes: list[str] = field(default_factory=list)  # notes for the user on the reading
     gap_notes: list[str] = field(default_factory=list)  # and of ids in no edge, if they are kept
+    attributes: list[dict] | None = None  # those of each vertex, in a file of networks
+    attributes_read: set[str] = field(default_factory=set)  # those that are labels or features
     class_names: tuple[str, ...] | None = None  # (c,) or (t,): what the input calls its classes
     feature_names: tuple[str, ...] | None = None  # (f,): and the columns of the features
+
+    def unread_attributes(self):
+        """Return a note on the attributes of vertices that are not read, in a list."""
+        names = [name for name in attribute_names((None, node) for node in self.attributes or ())
+                 if name not in self.attributes_read]
+        if not names:
+            return []
+        return [f"attributes of nodes are not read: {listed(names)} (--labels :NAME or --features "
+                ":NAME,NAME reads some)"]

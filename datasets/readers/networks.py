@@ -1,10 +1,8 @@
-"""Readers of GraphML, GEXF and GML by NetworkX, and of Pajek's networks by a parser of
-this module.
+"""Readers of GML by NetworkX, and of Pajek's networks by a parser of this module.
 
 NetworkX's Pajek reader mistakes arcs before edges for edges, merges vertices with equal
-labels, and ignores weights that are not numbers. XML that declares entities is refused.
+labels, and ignores weights that are not numbers.
 """
-import io
 import re
 import shlex
 import warnings
@@ -12,107 +10,43 @@ import warnings
 import numpy as np
 
 from hpgcn.datasets.edges.text import whole_text
-from hpgcn.datasets.raw_graph import Raw
+from hpgcn.datasets.readers.network_graph import Network, find_ends
 from hpgcn.datasets.source import need, refused, truncate
-from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError, require
-from hpgcn.graphs.edge_weights import attribute_names, listed
-from hpgcn.graphs.validation import check_finite
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX
-ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
-GEXF = re.compile(rb"""(\sxmlns\s*=\s*["'])http://(?:www\.)?gexf\.net/[^"'/]*(["'])""")
-ENCODINGS = (b"utf-8", b"utf8", b"us-ascii", b"ascii")
-
-
-def read_graphml(source, memory, weights=None):
-    text = _xml(source, memory)
-    return _read(source, lambda nx: nx.read_graphml(io.BytesIO(text)), "GraphML", weights)
-
-
-def read_gexf(source, memory, weights=None):
-    """Read GEXF of any version; its namespace is replaced by one that NetworkX
-    supports.
-    """
-    text = GEXF.sub(rb"\1http://www.gexf.net/1.2draft\2", _xml(source, memory))
-    return _read(source, lambda nx: nx.read_gexf(io.BytesIO(text)), "GEXF", weights)
+SHAPE = re.compile(r"[A-Za-z]\w*")  # a word that begins the drawing of a Pajek vertex
 
 
 def read_gml(source, memory, weights=None):
     """Read GML; vertices are named by their labels if these are distinct, else by their
     ids.
     """
-    text = _text(source, memory).decode("utf-8")
+    networkx = require("networkx", "io", "reading GML")
+    text = whole_text(source, memory, TEXT_FACTOR).decode("utf-8")
     if not re.search(r"\bmultigraph\b", text):  # or NetworkX refuses an edge that is there twice
         text = re.sub(r"^(\s*graph\s*\[)", r"\1 multigraph 1 ", text, count=1, flags=re.MULTILINE)
-    lines = text.splitlines()
-    return _read(source, lambda nx: nx.parse_gml(lines, label=None), "GML", weights, labels=True)
-
-
-def _text(source, memory):
-    return whole_text(source, memory, TEXT_FACTOR)
-
-
-def _xml(source, memory):
-    """Return the text of an XML file; raise DataError if it could expand entities, or
-    hide them by its encoding.
-    """
-    text = _text(source, memory)
-    declared = ENCODING.match(text)
-    if declared and declared[1].lower() not in ENCODINGS:
-        raise DataError(f"{source}: encoding {truncate(declared[1].decode('latin1'), 40)}, "
-                        "expected UTF-8")
-    for word in (b"<!DOCTYPE", b"<!ENTITY"):
-        if (at := text.find(word)) >= 0:
-            line = text.count(b"\n", 0, at) + 1
-            raise DataError(f"{source}: line {line}: {word.decode()}, which is not allowed: "
-                            "entities may expand without end")
-    return text
-
-
-def _read(source, parse, kind, weights=None, *, labels=False):
-    """Return the Raw of a graph that NetworkX parses."""
-    # parse
-    networkx = require("networkx", "io", f"reading {kind}")
-    with refused(source, f"broken {kind}"), warnings.catch_warnings(action="ignore"):
+    with refused(source, "broken GML"), warnings.catch_warnings(action="ignore"):
         try:
-            G = parse(networkx)
+            G = networkx.parse_gml(text.splitlines(), label=None)
         except RecursionError as error:
-            raise DataError(f"{source}: broken {kind} (nested too deep)") from error
-    from hpgcn.interop.networkx import edge_arrays
+            raise DataError(f"{source}: broken GML (nested too deep)") from error
 
     # labels are names if they are distinct, else ids are
-    nodes = list(G)
-    names = [str(node) for node in nodes]
-    given = [G.nodes[node].get("label") for node in nodes]
-    known = [name if label is None else str(label) for name, label in zip(names, given)]
-    typed = all(isinstance(label, str | int) for label in given)
-    if labels and typed and len(set(known)) == len(known):
+    ids = list(G)
+    nodes = [dict(G.nodes[node]) for node in ids]
+    names = [str(node) for node in ids]
+    known = [str(attributes.get("label", name)) for name, attributes in zip(names, nodes)]
+    typed = all(isinstance(attributes.get("label", ""), str | int) for attributes in nodes)
+    if typed and len(set(known)) == len(known):
         names = known
-
-    # edges, and what is left out
-    (u, v, w), notes = edge_arrays(G, weights, source, "--weights {}".format)
-    check_finite(w, f"{source}: weight")
-    if not G.is_directed():
-        notes.append("edges read in both directions")
-    unread = set(attribute_names(G.nodes(data=True)))
-    if names == known:
-        unread -= {"label"}
-    if unread := sorted(unread, key=str):
-        notes.append(f"attributes of nodes are not read: {listed(unread)}")
-    return _raw(source, names, v, u, w, notes, directed=G.is_directed())
-
-
-def _raw(source, names, rows, columns, values, notes, *, directed, base=0):
-    """Return a Raw; vertices with whole numbers as ids are sorted, those with names
-    keep the file's order.
-    """
-    nodes = Nodes(names, source, base)
-    place = np.empty(len(names), np.int64)
-    place[nodes.order] = np.arange(len(names))
-    reads = ("target", "source") if directed else ("u", "v")
-    return Raw(len(names), place[rows], place[columns], values, original_ids=nodes.original_ids,
-               reads=reads, notes=notes, base=nodes.base)
+        for attributes in nodes:
+            attributes.pop("label", None)
+    links = list(G.edges(data=True))
+    ends = find_ends(links, {node: k for k, node in enumerate(ids)}, source)
+    notes = [] if G.is_directed() else ["edges read in both directions"]
+    return Network(names, nodes, links, ends, np.full(len(links), G.is_directed()),
+                   notes=notes).raw(source, weights)
 
 
 def read_pajek(source, memory):
@@ -120,9 +54,9 @@ def read_pajek(source, memory):
     (both directions).
     """
     # sections follow each other: vertices first
-    lines = _text(source, memory).decode("utf-8").splitlines()
-    labels, arcs, edges = {}, [], []
-    longest = {"v": 0, "a": 0, "e": 0}  # words of a line
+    lines = whole_text(source, memory, TEXT_FACTOR).decode("utf-8").splitlines()
+    labels, drawn, arcs, edges = {}, {}, [], []
+    longest = 0  # words of an edge
     n = section = None
     for number, line in enumerate(lines, 1):
         text = line.strip()
@@ -152,7 +86,6 @@ def read_pajek(source, memory):
             words = shlex.split(text) if section == "v" else text.split()
         except ValueError as error:
             raise DataError(f"{where}: {error}") from error
-        longest[section] = max(longest[section], len(words))
 
         # a vertex
         if section == "v":
@@ -160,33 +93,44 @@ def read_pajek(source, memory):
             if k in labels:
                 raise DataError(f"{where}: vertex {k + 1} occurs twice")
             labels[k] = words[1] if len(words) > 1 else words[0]
+            drawn[k] = _drawing(words[2:])
             continue
 
         # an arc or an edge
         if len(words) < 2:
             raise DataError(f"{where}: 1 field(s), expected two vertices and optionally a weight")
-        weight = _weight(words[2], where) if len(words) > 2 else 1.0
-        (arcs if section == "a" else edges).append(
-            (_vertex(words[0], n, where), _vertex(words[1], n, where), weight))
+        longest = max(longest, len(words))
+        attributes = {"weight": _weight(words[2], where)} if len(words) > 2 else {}
+        ends = _vertex(words[0], n, where), _vertex(words[1], n, where)
+        (arcs if section == "a" else edges).append((*ends, attributes))
     if n is None:
         raise DataError(f"{source}: no *Vertices in {len(lines)} lines")
 
-    # an edge has both directions
-    images = [(v, u, w) for u, v, w in edges if u != v]
-    u, v, w = np.array(arcs + edges + images, np.float64).reshape(-1, 3).T
-
     # say what is left out; labels name vertices if they are distinct
     notes = [f"{len(arcs)} arcs, and {len(edges)} edges read in both directions"]
-    if longest["v"] > 2:
-        notes.append("coordinates and shapes of vertices are not read")
-    if max(longest["a"], longest["e"]) > 3:
+    if longest > 3:
         notes.append("attributes of edges after their weight are not read")
+    nodes = [drawn.get(k, {}) for k in range(n)]
     names = [labels.get(k, str(k + 1)) for k in range(n)]
     if len(set(names)) < n:
+        nodes = [{"label": name} | node for name, node in zip(names, nodes)]
         names = [str(k + 1) for k in range(n)]
-        notes.append("vertex labels are not read, because some are equal")
-    return _raw(source, names, v.astype(np.int64), u.astype(np.int64), w, notes,
-                directed=bool(arcs), base=1)
+    ends = np.array([link[:2] for link in arcs + edges], np.int64).reshape(-1, 2).T
+    directed = np.arange(len(arcs) + len(edges)) < len(arcs)
+    return Network(names, nodes, arcs + edges, ends, directed, base=1,
+                   notes=notes).raw(source, None)
+
+
+def _drawing(words):
+    """Return the attributes after a vertex's label: coordinates, a shape, and pairs of a
+    parameter and its value.
+    """
+    count = next((k for k, word in enumerate(words) if SHAPE.fullmatch(word)), len(words))
+    found = dict(zip("xyz", words[:min(count, 3)]))
+    rest = words[count:]
+    if len(rest) % 2:
+        found["shape"] = rest.pop(0)
+    return found | dict(zip(rest[::2], rest[1::2]))
 
 
 def _vertex(word, n, where):

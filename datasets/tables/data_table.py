@@ -152,6 +152,7 @@ class DataTable:
     notes: list[str] = field(default_factory=list)
     first_line: int = 1
     declared_rows: int | None = None  # by the first row, if it may be a line of sizes
+    in_order: bool = False  # row i is of vertex i, whatever its id
 
     def place(self, row):
         """Return the name of a row for errors, such as "row 3" or "line 5"."""

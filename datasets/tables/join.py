@@ -8,6 +8,7 @@ from hpgcn.datasets.tables import table_files
 from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.tables.label_files import read_labels
 from hpgcn.datasets.tables.split_files import read_split
+from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
 from hpgcn.errors import DataError, UsageError
@@ -30,7 +31,8 @@ class TablePaths:
     def files(self):
         """Return the paths of all given files, without :COLUMN."""
         given = (self.features, self.labels, self.split, self.ids)
-        return [table_files.file_and_column(path)[0] for path in given if path is not None]
+        paths = [table_files.file_and_column(path)[0] for path in given if path is not None]
+        return [path for path in paths if path != table_files.GRAPH]
 
 
 def join(raw, entries, paths, options, where):
@@ -65,8 +67,9 @@ def join(raw, entries, paths, options, where):
     if paths.labels is not None:
         path, column = table_files.file_and_column(paths.labels)
         options.label_column = column or options.label_column
-        sources.append(Source(path, cached=options.cached))
-        files.append(read_labels(sources[-1], vertices, options))
+        source = _open(path, raw, where, (column or "").split(","), options)
+        sources.append(source)
+        files.append(read_labels(source, vertices, options))
     if paths.split is not None:
         sources.append(Source(split, cached=options.cached))
         counts = [options.count]
@@ -74,8 +77,14 @@ def join(raw, entries, paths, options, where):
             counts.append(vertices.last - raw.base + 1)
         files.append(read_split(sources[-1], column_of_split, vertices, options, counts))
     if paths.features is not None:  # last: columns of the labels and the split are no features
-        sources.append(Source(paths.features, cached=options.cached))
-        files.append(table_files.read_features(sources[-1], vertices, options))
+        path, column = table_files.file_and_column(paths.features)
+        if path != table_files.GRAPH:
+            path = paths.features
+        elif column:
+            options.feature_columns = tuple(column.split(","))
+        source = _open(path, raw, where, options.feature_columns or ("*",), options)
+        sources.append(source)
+        files.append(table_files.read_features(source, vertices, options))
 
     # refuse an order that nothing uses
     if order is not None and all(rows.keys is not None for rows in files):
@@ -95,7 +104,17 @@ def join(raw, entries, paths, options, where):
         raw.notes += rows.notes
         _take(raw, rows, at, options)
     for source in sources:
-        source.refuse_changed()
+        if isinstance(source, VertexAttributes):
+            raw.attributes_read |= source.names
+        else:
+            source.refuse_changed()
+
+
+def _open(path, raw, where, names, options):
+    """Return a Source, or the attributes called `names` in the file `where` of the graph."""
+    if path == table_files.GRAPH:
+        return VertexAttributes(raw, where, names)
+    return Source(path, cached=options.cached)
 
 
 def close_gaps(raw, where):

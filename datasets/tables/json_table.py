@@ -52,7 +52,7 @@ def json_table(found, where, is_known):
     if not isinstance(found, list) or not found:
         raise DataError(f"{where}: expected an object or a list of objects")
     if all(isinstance(record, JsonObject) for record in found):
-        return _of_records([dict(record) for record in found], where)
+        return records_table([dict(record) for record in found], where)
     if all(isinstance(value, SCALARS) for value in found):
         return DataTable(where, [_column("value", found, where)], len(found))
     return None
@@ -72,7 +72,7 @@ def _of_object(pairs, where, is_known):
         inner = [name for name, _ in values[0]]
         by_id = all(map(WHOLE.fullmatch, names)) and not all(map(WHOLE.fullmatch, inner))
         if by_id or (any(map(is_known, inner)) and not any(map(is_known, names))):
-            return _of_records([{"id": name, **dict(value)} for name, value in pairs], where)
+            return records_table([{"id": name, **dict(value)} for name, value in pairs], where)
         columns = {name: [cell for _, cell in value] for name, value in pairs}
         return _of_columns({"": inner, **columns}, where)
 
@@ -93,7 +93,8 @@ def _of_split(parts, where):
     return _of_columns(({} if index is None else {"": index}) | columns, where)
 
 
-def _of_records(records, where):
+def records_table(records, where):
+    """Return the DataTable of dicts, one for each row; a missing value is an empty cell."""
     names = dict.fromkeys(name for record in records for name in record)
     return _of_columns({name: [record.get(name) for record in records] for name in names}, where)
 

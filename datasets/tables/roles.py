@@ -183,7 +183,7 @@ def find_ids(table, vertices, flag, taken=()):
     columns = table.columns
     if flag is not None:
         return None if flag == NONE else table.column(flag, "--id-column")
-    if len(columns) < 2:
+    if len(columns) < 2 or table.in_order:
         return None
 
     # candidates: usual names, then all columns without another role

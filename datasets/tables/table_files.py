@@ -20,12 +20,14 @@ from hpgcn.datasets.tables.json_table import (
 )
 from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.parquet_table import read_parquet
+from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.errors import DataError
 from hpgcn.graphs.contents import check_names
 from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.validation import MAX_NAME
 
+GRAPH = ""  # in place of a path: the file of the graph
 PARQUET = b"PAR1"  # first bytes
 NPY = b"\x93NUMPY"
 ZIP = b"PK\x03\x04"  # first bytes of .npz
@@ -66,7 +68,12 @@ class TableOptions:
 
 
 def file_and_column(text):
-    """Return (FILE, COLUMN) of a text FILE:COLUMN, or (FILE, None) of a text FILE."""
+    """Return (FILE, COLUMN) of a text FILE:COLUMN, or (FILE, None) of a text FILE.
+
+    FILE is GRAPH in `:COLUMN`, which names attributes in the graph's own file.
+    """
+    if str(text)[:1] == ":":
+        return GRAPH, str(text)[1:]
     head, colon, column = str(text).rpartition(":")
     if colon and not os.path.exists(text) and os.path.exists(head):
         return head, column
@@ -197,6 +204,8 @@ def read_ids(source, column, vertices, options):
 
 
 def with_ids(rows, table, ids, vertices):
+    if table.in_order:
+        rows.in_order, rows.order = True, "the vertices of the file"
     if ids is not None:
         rows.keys = keys_of(table.columns[ids], vertices, table.where, table.place)
         rows.order = f"column {table.title(ids)}"
@@ -207,6 +216,8 @@ def is_array(source):
     """Return whether a file is .npy, .npz or MatrixMarket; raise DataError if it is not
     a table either.
     """
+    if isinstance(source, VertexAttributes):
+        return False
     if source.suffix in (".npy", ".npz") or source.magic.startswith(NPY) \
             or matrix_market.is_matrix_market(source):
         return True
@@ -247,6 +258,8 @@ def read_table(source, vertices, options, of_ids=False):
     DataError: a table without rows.
     """
     document = None
+    if isinstance(source, VertexAttributes):
+        return source.table, None
     if source.magic[:4] == PARQUET:
         table = read_parquet(source, options.memory)
     elif is_json(source):

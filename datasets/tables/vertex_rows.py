@@ -33,6 +33,8 @@ class VertexRows:
     is_partial : bool
         Whether vertices without a row of features have none, rather than a row that is
         missing.
+    in_order : bool
+        Whether row i is of vertex i, whatever its id.
     """
 
     kind: str
@@ -44,6 +46,7 @@ class VertexRows:
     class_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     is_partial: bool = False
+    in_order: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -97,6 +100,8 @@ def take_positional(rows, vertices, order):
     """
     n = vertices.num_nodes
     raw = vertices.raw
+    if rows.in_order:
+        return np.arange(n)
 
     # --ids gives each row its vertex
     if order is not None:

@@ -8,6 +8,7 @@ import numpy as np
 from hpgcn.errors import DataError, printable
 
 WEIGHT = "(edge|link)?(weights?|wt?|values?|val|capacity|strength|multiplicity|count|similarity)"
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
 PUNCTUATION = str.maketrans("", "", string.punctuation + string.whitespace)
 EXACT = 1 << 24  # float32 holds all whole numbers up to this one
 MOST_NAMED = 16  # attributes in a message
@@ -115,7 +116,7 @@ def choose_array(shapes, num_edges, num_nodes, asked, where, option):
 
 def weights_of(edges, asked, where, option):
     """Read the weight of each edge from its attributes; return weights, (e,) float64,
-    and notes.
+    the name of their attribute or None, and notes.
 
     Parameters
     ----------
@@ -129,8 +130,12 @@ def weights_of(edges, asked, where, option):
     weight = choose_weight(names, asked, where, option)
     missing = object()
     values = []
+    texts = 0
     for start, end, attributes in edges:
         value = missing if weight is None else attributes.get(weight, missing)
+        if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+            value = float(value)
+            texts += 1
         values.append(1 if value is missing else value)
         if not isinstance(values[-1], (numbers.Real, np.bool_)):
             raise DataError(f"{where}: edge {str(start)[:40]!r} - {str(end)[:40]!r}: {weight} is "
@@ -141,8 +146,8 @@ def weights_of(edges, asked, where, option):
     except OverflowError:
         raise DataError(f"{where}: {weight} of an edge does not fit in float64") from None
 
-    # note missing weights, and attributes that were not read
-    notes = []
+    # note missing weights, text, and attributes that were not read
+    notes = [f"{weight} is text in {texts} edges: read as numbers"] * bool(texts)
     lacking = sum(weight not in attributes for _, _, attributes in edges)
     if weight is not None and lacking:
         notes.append(f"{lacking} of {len(edges)} edges have no {listed([weight])}: their weight "
@@ -150,7 +155,7 @@ def weights_of(edges, asked, where, option):
     if unread := [other for other in names if other not in (weight, "id")]:
         hint = f" ({option(unread[0])} reads it as weights)" if weight is asked is None else ""
         notes.append(f"attributes of edges are not read: {listed(unread)}{hint}")
-    return values, notes
+    return values, weight, notes
 
 
 def attribute_names(items):

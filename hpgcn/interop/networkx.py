@@ -177,7 +177,7 @@ def edge_arrays(G, asked, name, option):
     # number the nodes
     number = {node: k for k, node in enumerate(G)}
     edges = list(G.edges(data=True))
-    w, notes = weights_of(edges, asked, name, option)
+    w, _, notes = weights_of(edges, asked, name, option)
     u, v = (np.array([number[edge[end]] for edge in edges], np.int64) for end in range(2))
 
     # give each edge without direction a second one

@@ -1,5 +1,6 @@
 """METIS, Pajek, GraphML, GEXF, GML and adjacency lists are read as by NetworkX, or refused."""
 import gzip
+import json
 import sys
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_gml_without_labels_and_with(tmp_path):
     put(tmp_path / "g.gml", text.format("", "color 5"))
     graph, notes = read(tmp_path / "g.gml")
     assert graph.original_ids.tolist() == [3, 7]
-    assert "attributes of nodes are not read: color" in notes
+    assert any("nodes are not read: color (--labels :NAME" in note for note in notes)
     put(tmp_path / "g.gml", text.format('label "b"', 'label "a"'))
     assert read(tmp_path / "g.gml")[0].original_ids.tolist() == ["b", "a"]
 
@@ -97,7 +98,7 @@ def test_labels_of_nodes_that_are_not_their_names_are_said_to_be_left_out(tmp_pa
     else:
         WRITERS[suffix](G, path)
     _, notes = read(path)
-    assert "attributes of nodes are not read: label" in notes
+    assert any("nodes are not read: label (--labels :NAME" in note for note in notes)
 
 
 def test_pajek_by_hand(tmp_path):
@@ -107,7 +108,7 @@ def test_pajek_by_hand(tmp_path):
     assert graph.original_ids.tolist() == ["a b", "c", "3", "d"]
     assert rows(graph) == [[0, 0, 0, 0], [2.5, 0, 0, 1], [0, 0, 4, 0], [0, 1, 0, 0]]
     assert "1 arcs, and 2 edges read in both directions" in notes
-    assert "coordinates and shapes of vertices are not read" in notes
+    assert any("nodes are not read: x, y, shape (--labels" in note for note in notes)
     assert not any("after their weight" in note for note in notes)
     graph, notes = read(put(tmp_path / "g.net", "*vertices 2\n*edges\n1 2 3 c Blue"))
     assert "attributes of edges after their weight are not read" in notes
@@ -115,7 +116,7 @@ def test_pajek_by_hand(tmp_path):
     assert graph.original_ids is None and rows(graph) == [[0, 1], [1, 0]]
     graph, notes = read(put(tmp_path / "g.net", '*vertices 2\n1 "x"\n2 "x"\n*arcs\n1 2'))
     assert graph.original_ids is None and rows(graph) == [[0, 0], [1, 0]]
-    assert "vertex labels are not read, because some are equal" in notes
+    assert any("nodes are not read: label (--labels" in note for note in notes)
 
 
 GRAPHML = ('<?xml version="1.0" encoding="UTF-8"?>{}<graphml '
@@ -141,7 +142,14 @@ REFUSED = [
     ("g.gml", "graph [ node [ id 0 ] edge [ source 0 target 1 ] ]", "broken GML .*target"),
     ("g.gml", "graph [ node [ id 0 ] node [ id 0 ] ]", "broken GML .*duplicated"),
     ("g.gml", "graph [ " + "a [ " * 100000, "broken GML"),
-    ("g.gml", 'graph [ node [ id 0 ] edge [ source 0 target 0 weight "1" ] ]', "weight is '1'"),
+    ("g.gml", 'graph [ node [ id 0 ] edge [ source 0 target 0 weight "1x" ] ]', "weight is '1x'"),
+    ("g.graphml", "<graphml><graph/><graph/></graphml>", "2 elements <graph>, expected one"),
+    ("g.graphml", '<graphml><graph><node id="a"/><edge source="a" target="b"/></graph></graphml>',
+     "an edge ends at 'b', expected the id of a node"),
+    ("g.graphml", "<graphml><graph><hyperedge/></graph></graphml>", "a hyperedge, expected edges"),
+    ("g.graphml", "<graphml><graph><node/></graph></graphml>", "broken GraphML .<node> without id"),
+    ("g.gexf", '<gexf><graph><nodes><node id="0"><attvalues><attvalue for="7" value="1"/>'
+               "</attvalues></node></nodes></graph></gexf>", "broken GEXF .no attribute 7"),
     ("g.adjlist", "", "no vertices|no edges"), ("g.adjlist", b"a \xff\n", "not UTF-8"),
     ("g.net", "*Vertices 2\n*Arcs\n1 3\n", r"line 3: vertex '3', expected 1\.\.2"),
     ("g.net", "*Vertices 2\n*Arcs\n0 1\n", "line 3: vertex '0'"),
@@ -224,12 +232,10 @@ def test_a_metis_of_another_name_is_told_by_its_shape(tmp_path):
             put(tmp_path / "h.txt", METIS[0][0]), "mtx")
 
 
-@pytest.mark.parametrize("name, content", [
-    ("g.graphml", "<graphml/>"), ("g.gml", "graph [ ]"), ("g.gexf", "<gexf/>")])
-def test_without_networkx(tmp_path, monkeypatch, name, content):
+def test_without_networkx(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "networkx", None)
     with pytest.raises(MissingError, match=r"needs networkx \(extra io\): pip .*>=.* 'networkx"):
-        read(put(tmp_path / name, content))
+        read(put(tmp_path / "g.gml", "graph [ ]"))
 
 
 def test_a_larger_metis(tmp_path):
@@ -266,7 +272,7 @@ def test_attributes_by_name(tmp_path, suffix, text):
                                   ("value", {"unweighted": True}, 1)):
         graph, notes = read(put(path, text.format(name)), **options)
         assert rows(graph) == [[0, 0], [weight, 0]]
-        assert "attributes of nodes are not read: age" in notes
+        assert any("nodes are not read: age (--labels :NAME" in note for note in notes)
         unread = next(note for note in notes if note.startswith("attributes of edges are not"))
         assert "color" in unread and ("length" in unread) == (name == "length" and weight == 1)
     refused("edges have no attribute x, expected one of: value, color", path, weights="x")
@@ -275,3 +281,97 @@ def test_attributes_by_name(tmp_path, suffix, text):
     put(tmp_path / "g.mtx", "%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n")
     with pytest.raises(UsageError, match=r"--weights w: only for formats whose .*, not for mtx"):
         read(tmp_path / "g.mtx", weights="w")
+
+
+NESTED = (
+    '<graphml><key id="w" for="all" attr.name="weight" attr.type="double"><default>2</default>'
+    '</key><graph edgedefault="undirected"><node id="a"/><node id="b"><graph edgedefault="directed">'
+    '<node id="c"/><edge source="c" target="a"><data key="w">3</data></edge></graph></node>'
+    '<edge source="a" target="b"/></graph></graphml>')
+
+
+def test_graphml_with_a_graph_in_a_node_and_with_defaults(tmp_path):
+    graph, notes = read(put(tmp_path / "g.graphml", NESTED))
+    assert graph.original_ids.tolist() == ["a", "b", "c"]
+    assert rows(graph) == [[0, 2, 3], [2, 0, 0], [0, 0, 0]]
+    assert {"1 graphs within nodes are read as parts of the whole graph",
+            "1 edges have a direction, and 1 are read in both directions",
+            "weights read from weight (--unweighted sets them to 1)"} <= {*notes}
+
+
+TIMED = ('<gexf><graph mode="dynamic" defaultedgetype="directed"><attributes class="edge" mode='
+         '"{mode}"><attribute id="0" title="weight" type="double"/></attributes><attributes class='
+         '"node"><attribute id="1" title="age" type="integer"><default>7</default></attribute>'
+         '</attributes><nodes><node id="0" start="2000"/><node id="1"><attvalues><attvalue for="1" '
+         'value="3" start="1"/><attvalue for="1" value="4" start="2"/></attvalues></node></nodes>'
+         '<edges><edge source="0" target="1"><attvalues>{values}</attvalues>{spells}</edge></edges>'
+         '</graph></gexf>')
+ONE, TWO = (f'<attvalue for="0" value="{k}" start="{k}" end="{k + 1}"/>' for k in (5, 6))
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_gexf_over_time(tmp_path, mode):
+    path = put(tmp_path / "g.gexf", TIMED.format(mode=mode, values=ONE + TWO, spells=""))
+    refused("edge '0' - '1': weight has 2 values over time: keep one of them, or give --unwe", path)
+    graph, notes = read(path, unweighted=True)
+    assert rows(graph) == [[0, 0], [1, 0]]
+    assert "times of 1 nodes are not read: these are in the graph at all times" in notes
+    spells = '<spells><spell start="1"/></spells>'
+    graph, notes = read(put(path, TIMED.format(mode=mode, values=TWO, spells=spells)))
+    assert rows(graph) == [[0, 0], [6, 0]]
+    assert "times of 1 edges are not read: these are in the graph at all times" in notes
+    refused("attribute age of a vertex has 2 values over time, expected one", path, labels=":age")
+
+
+def attributed(suffix):
+    """Return a network whose nodes have a party, a place (x, y), and a size that one lacks."""
+    nodes = [("p", "red", 0.5, 1, 3), ("q", "blue", 2.5, 0, 4), ("r", "red", 1.5, 2, None)]
+    if suffix == "net":
+        lines = [f'{k} "{name}" {x} {y} party {party}' + (f" size {size}" if size else "")
+                 for k, (name, party, x, y, size) in enumerate(nodes, 1)]
+        return "*Vertices 3\n" + "\n".join(lines) + "\n*Edges\n1 2\n2 3\n"
+    G = networkx.Graph([("p", "q"), ("q", "r")])
+    for name, party, x, y, size in nodes:
+        G.nodes[name].update({"party": party, "x": x, "y": y} | ({"size": size} if size else {}))
+    if suffix == "gml":
+        return "\n".join(networkx.generate_gml(G))
+    if suffix == "graphml":
+        return "\n".join(networkx.generate_graphml(G))
+    if suffix == "gexf":
+        return "\n".join(networkx.generate_gexf(G))
+    if suffix == "cyjs":
+        return json.dumps(networkx.cytoscape_data(G))
+    if suffix == "graphology":
+        return json.dumps({"options": {"type": "undirected"}, "nodes": [
+            {"key": name, "attributes": dict(G.nodes[name])} for name in G], "edges": [
+            {"source": u, "target": v} for u, v in G.edges]})
+    if suffix == "jgf":
+        return json.dumps({"graph": {"directed": False, "nodes": {
+            name: {"metadata": dict(G.nodes[name])} for name in G}, "edges": [
+            {"source": u, "target": v} for u, v in G.edges]}})
+    return json.dumps(networkx.node_link_data(G, edges="links"))
+
+
+@pytest.mark.parametrize("suffix", ["graphml", "gexf", "gml", "net", "json", "cyjs", "graphology",
+                                    "jgf"])
+def test_labels_and_features_that_lie_in_the_graph_file(tmp_path, suffix):
+    path = put(tmp_path / f"g.{suffix if suffix in WRITERS else 'json'}", attributed(suffix))
+    graph, notes = read(path, labels=":party", features=":x,y")
+    assert graph.labels.tolist() == [1, 0, 1] and graph.class_names == ("blue", "red")
+    assert graph.features.tolist() == [[0.5, 1], [2.5, 0], [1.5, 2]]
+    assert graph.original_ids.tolist() == ["p", "q", "r"]
+    assert rows(graph) == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    unread, = [note for note in notes if "nodes are not read" in note]
+    assert "size" in unread and "party" not in unread and ":NAME" in unread
+    refused(r"g\.\w+: row 2: column size is empty, expected a finite number", path,
+            features=":size")
+    assert read(path, labels=":size")[0].labels[2] == -1
+    refused("no column is called none|no vertex|none .--feature-columns.", path, features=":none")
+    turned = read(path, features=":y,x")[0].features
+    assert turned[:, ::-1].tolist() == graph.features.tolist()
+
+
+def test_files_without_attributes_have_no_labels_in_them(tmp_path):
+    path = put(tmp_path / "g.txt", "0 1\n")
+    refused("g.txt: vertices have no attributes, of which party should be one", path,
+            labels=":party")

@@ -1,0 +1,135 @@
+"""Reader of graphs in JSON: nodes and links of NetworkX, d3 and graphology, Cytoscape's
+elements, JGF, and lists of edges.
+
+    {"directed": .., "nodes": [{"id": ..}], "links": [{"source": .., "target": .., ..}]}
+    {"directed": .., "nodes": [{"id": ..}], "adjacency": [[{"id": ..}, ..], ..]}
+
+hpgcn.datasets.readers.json_forms has all forms.
+"""
+import numpy as np
+
+from hpgcn.datasets.edges.columns import DIRECTED, EdgeColumns
+from hpgcn.datasets.edges.edge_arrays import read_edge_arrays
+from hpgcn.datasets.edges.edge_options import Layout
+from hpgcn.datasets.edges.parse import U, V, W
+from hpgcn.datasets.edges.stream import Stream
+from hpgcn.datasets.edges.vertex_names import VertexNames
+from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
+from hpgcn.datasets.readers.json_forms import find_form
+from hpgcn.datasets.readers.json_text import parse_json
+from hpgcn.datasets.readers.network_graph import Network
+from hpgcn.datasets.source import truncate
+from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.edge_weights import weights_of
+from hpgcn.graphs.validation import check_finite
+
+NAMES = ("id", "key", "name", "label")  # what a node is called by, the first that all links use
+
+
+def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is frozen)
+    """Read the links between nodes, which they call by id, else by name, else by
+    position in `nodes`.
+
+    A directed link u -> v is A[v, u]. A link is read in both directions unless the file
+    says that it is directed. Parallel links are duplicates. Edges without nodes are read
+    like an edge list: objects with source and target like one with these columns, others
+    like one without a header.
+    """
+    form = find_form(parse_json(source, memory, dict | list, "an object or a list"), source)
+    if form.nodes is None:
+        return _edge_list(form, source, memory, weights, layout)
+    if flags := layout.flags("base", "num_nodes", "compact"):
+        raise UsageError(f"{' and '.join(flags)}: {source} has a list of nodes, which are the "
+                         "vertices")
+
+    # number the nodes
+    notes = [*form.notes]
+    links = [link[:3] for link in form.links]
+    key, number = _numbering(form.nodes, links, source, notes)
+    ends = np.array([[number[link[end]] for link in links] for end in range(2)], np.int64)
+    names = [str(node.pop(key, k)) for k, node in enumerate(form.nodes)]
+
+    # a link without direction is read both ways
+    default = form.directed or False
+    directed = np.array([default if link[3] is None else link[3] for link in form.links], bool)
+    if not directed.any():
+        said = "" if form.directed is not None else ", because the file gives no direction"
+        notes.append(f"edges read in both directions{said}")
+    network = Network(names, form.nodes, links, ends, directed, both_listed=form.both_listed,
+                      notes=notes)
+    raw = network.raw(source, weights)
+    if form.pairs:
+        raw.rows, raw.columns, raw.reads = raw.columns, raw.rows, ROW_FIRST
+    return raw
+
+
+def _edge_list(form, source, memory, weights, layout):
+    """Return the Raw of links alone, read like an edge list as text."""
+    links = [link[:3] for link in form.links]
+    w, name, notes = weights_of(links, weights, source, "--weights {}".format)
+    check_finite(w, f"{source}: weight")
+    w = None if name is None else w
+    notes = [*form.notes, *notes]
+    notes += [f"weights read from {name} (--unweighted sets them to 1)"] * (name is not None)
+    ends = [[link[end] for link in links] for end in range(2)]
+    names = ("u", "v") if form.pairs else DIRECTED
+    if all(type(end) is int and 0 <= end < 2**63 for end in ends[0] + ends[1]):
+        ends = [np.array(end, np.int64) for end in ends]
+        raw = read_edge_arrays(ends, w, None, layout, memory, [f"{source}:", *names], names=names)
+    else:
+        layout.refuse_for_names(source)
+        known = VertexNames(source, memory)
+        pairs = [[known.number(str(end), f"{source}: {word}") for word, end in zip(names, link)]
+                 for link in links]
+        ends = np.array(pairs, np.int64).T
+        reads = TARGET_FIRST if names == DIRECTED else ROW_FIRST
+        columns = EdgeColumns((U, V) if w is None else (U, V, W), names, reads)
+        raw = Stream(str(source), iter([(*ends, w)]), columns, base_known=True, names=known,
+                     compact=layout.compact).collect(memory)
+    raw.notes = notes + raw.notes
+    return raw
+
+
+def _numbering(nodes, links, where, notes):
+    """Return the member that names the nodes, or None, and a dict from each end of a link
+    to its position in `nodes`.
+    """
+    # ids and names may call the nodes, if each is there once
+    n = len(nodes)
+    ends = {end for start, stop, _ in links for end in (start, stop)}
+    names = {}  # ids of all nodes, by what they are called
+    for key in NAMES:
+        values = [node.get(key) for node in nodes]
+        if not any(value is None or isinstance(value, list | dict) for value in values):
+            if key == "id" and len(set(values)) < n:
+                seen = set()
+                again = next(name for name in values if name in seen or seen.add(name))
+                raise DataError(f"{where}: node {truncate(repr(again), 40)} occurs twice")
+            if len(set(values)) == n:
+                names[key] = values
+
+    # take the first that all links use; JGF and others write numbers in links as text
+    for key, values in names.items():
+        for spelled in (values, [str(value) for value in values]):
+            number = {value: k for k, value in enumerate(spelled)}
+            if ends <= number.keys():
+                return key, number
+
+    # else links use positions; refuse an invalid end
+    key = next(iter(names), None)
+    first = names.get(key)
+    common = ends.intersection(first or ())
+
+    def is_place(end):
+        return type(end) is int and 0 <= end < n
+
+    if common or not all(map(is_place, ends)):
+        wrong = next(end for link in links for end in link[:2]
+                     if (end not in first if common else not is_place(end)))
+        called = next(iter(names), "place")
+        raise DataError(f"{where}: a link ends at {truncate(repr(wrong), 40)}, expected the "
+                        f"{called} of a node")
+
+    # places are the numbers
+    notes.append("links give the positions of nodes in their list, from 0")
+    return key, {k: k for k in range(n)}

@@ -1,0 +1,230 @@
+"""Readers of GraphML and GEXF.
+
+NetworkX's readers leave out nested graphs, defaults of edges, all but the last of the
+values over time, and edges of one id. XML that declares entities is refused.
+"""
+import re
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+
+from hpgcn.datasets.edges.text import whole_text
+from hpgcn.datasets.readers.network_graph import Network, OverTime, find_ends
+from hpgcn.datasets.source import truncate
+from hpgcn.errors import DataError
+
+TEXT_FACTOR = 50  # bytes of memory that a byte of text may become
+ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
+ENCODINGS = (b"utf-8", b"utf8", b"us-ascii", b"ascii")
+NUMBERS = {"int": int, "integer": int, "long": int, "float": float, "double": float}
+BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+TIMES = {"start", "end", "startopen", "endopen", "timestamp"}  # attributes of lives in GEXF
+
+
+class _Key(NamedTuple):
+    """The declaration of an attribute."""
+
+    name: str
+    type: str
+    default: str | None
+    owner: str  # node, edge or all
+
+    def value(self, text, where):
+        """Return the value that `text` spells; None for an empty number."""
+        if self.type not in NUMBERS and self.type != "boolean":
+            return text
+        text = text.strip()
+        if not text:
+            return None
+        try:
+            return BOOLEANS[text.lower()] if self.type == "boolean" else NUMBERS[self.type](text)
+        except (KeyError, ValueError):
+            raise DataError(f"{where} ({self.name} is {truncate(text, 40)!r}, expected "
+                            f"{self.type})") from None
+
+
+def read_graphml(source, memory, weights=None):
+    """Read the one graph of a GraphML file, with the nodes and edges of graphs in its nodes."""
+    where = f"{source}: broken GraphML"
+    root = _root(source, memory, where)
+    graphs = _children(root, "graph")
+    if len(graphs) > 1:
+        raise DataError(f"{source}: {len(graphs)} elements <graph>, expected one: keep the graph "
+                        "to read in a file of its own")
+    keys = {key.get("id"): _Key(key.get("attr.name") or key.get("id"), key.get("attr.type"),
+                                _text(key, "default"), key.get("for", "all"))
+            for key in _children(root, "key")}
+
+    # graphs in nodes belong to the same graph
+    network = _Lists()
+    inner = [graph for graph in (graphs[0].iter() if graphs else ()) if _is(graph, "graph")]
+    for graph in inner:
+        if _children(graph, "hyperedge"):
+            raise DataError(f"{source}: a hyperedge, expected edges with two ends")
+        for node in _children(graph, "node"):
+            network.add_node(_attribute(node, "id", where), _graphml_data(node, keys, where))
+        default = graph.get("edgedefault") == "directed"
+        for edge in _children(graph, "edge"):
+            ends = _attribute(edge, "source", where), _attribute(edge, "target", where)
+            network.add_link(*ends, _graphml_data(edge, keys, where),
+                             BOOLEANS.get(edge.get("directed"), default))
+    if len(inner) > 1:
+        network.notes.append(f"{len(inner) - 1} graphs within nodes are read as parts of the whole "
+                             "graph")
+    return network.raw(source, weights)
+
+
+def read_gexf(source, memory, weights=None):
+    """Read GEXF of any version, with the nodes and edges within nodes."""
+    where = f"{source}: broken GEXF"
+    root = _root(source, memory, where)
+    graphs = _children(root, "graph")
+    if len(graphs) > 1:
+        raise DataError(f"{source}: {len(graphs)} elements <graph>, expected one")
+    keys = {"node": {}, "edge": {}}
+    for table in (_children(graphs[0], "attributes") if graphs else ()):
+        owner = table.get("class")
+        keys[owner] = keys.get(owner, {}) | {
+            key.get("id"): _Key(key.get("title") or key.get("id"), key.get("type"),
+                                _text(key, "default"), owner)
+            for key in _children(table, "attribute")}
+
+    # nodes and edges, also those within nodes
+    network = _Lists()
+    lives = {"nodes": 0, "edges": 0}
+    default = graphs[0].get("defaultedgetype") if graphs else None
+    for element in (graphs[0].iter() if graphs else ()):
+        if _is(element, "node"):
+            attributes = {key: element.get(key) for key in ("label",) if key in element.attrib}
+            network.add_node(_attribute(element, "id", where),
+                             attributes | _gexf_data(element, keys["node"], where))
+            lives["nodes"] += _has_life(element)
+        elif _is(element, "edge"):
+            attributes = _gexf_data(element, keys["edge"], where)
+            weight = _Key("weight", "double", None, "edge")
+            if "weight" in element.attrib:
+                attributes["weight"] = weight.value(element.get("weight"), where)
+            attributes |= {key: element.get(key) for key in ("id", "label")
+                           if key in element.attrib}
+            ends = _attribute(element, "source", where), _attribute(element, "target", where)
+            kind = element.get("type", default)
+            network.add_link(*ends, attributes, kind in ("directed", "mutual"))
+            if kind == "mutual":
+                network.add_link(*ends[::-1], attributes, True)
+            lives["edges"] += _has_life(element)
+    network.notes += [f"times of {count} {what} are not read: these are in the graph at all times"
+                      for what, count in lives.items() if count]
+    return network.raw(source, weights)
+
+
+class _Lists:
+    """The nodes and links of a file, as they are read."""
+
+    def __init__(self):
+        self.number, self.names, self.nodes = {}, [], []
+        self.links, self.directed, self.notes = [], [], []
+
+    def add_node(self, name, attributes):
+        self.number[name] = len(self.names)
+        self.names.append(name)
+        self.nodes.append(attributes)
+
+    def add_link(self, start, end, attributes, directed):
+        self.links.append((start, end, attributes))
+        self.directed.append(directed)
+
+    def raw(self, source, weights):
+        if not self.names:
+            raise DataError(f"{source}: no vertices")
+        if not any(self.directed):
+            self.notes.append("edges read in both directions")
+        ends = find_ends(self.links, self.number, source)
+        return Network(self.names, self.nodes, self.links, ends, np.array(self.directed, bool),
+                       notes=self.notes).raw(source, weights)
+
+
+def _root(source, memory, where):
+    """Return the root of an XML file; raise DataError if it could expand entities, or
+    hide them by its encoding.
+    """
+    text = whole_text(source, memory, TEXT_FACTOR)
+    declared = ENCODING.match(text)
+    if declared and declared[1].lower() not in ENCODINGS:
+        raise DataError(f"{source}: encoding {truncate(declared[1].decode('latin1'), 40)}, "
+                        "expected UTF-8")
+    for word in (b"<!DOCTYPE", b"<!ENTITY"):
+        if (at := text.find(word)) >= 0:
+            line = text.count(b"\n", 0, at) + 1
+            raise DataError(f"{source}: line {line}: {word.decode()}, which is not allowed: "
+                            "entities may expand without end")
+    try:
+        return ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise DataError(f"{where} ({truncate(error)})") from error
+
+
+def _is(element, tag):
+    return element.tag.rpartition("}")[2] == tag
+
+
+def _children(element, tag):
+    return [child for child in element if _is(child, tag)]
+
+
+def _text(element, tag):
+    """Return the text of the first child with this tag, or None."""
+    found = _children(element, tag)
+    return (found[0].text or "") if found else None
+
+
+def _attribute(element, name, where):
+    """Return an attribute that must be there."""
+    if name not in element.attrib:
+        raise DataError(f"{where} (<{element.tag.rpartition('}')[2]}> without {name})")
+    return element.get(name)
+
+
+def _graphml_data(element, keys, where):
+    """Return the attributes of a node or an edge, by name, with the defaults of their keys."""
+    owner = element.tag.rpartition("}")[2]
+    found = {key.name: key.value(key.default, where) for key in keys.values()
+             if key.default is not None and key.owner in (owner, "all")}
+    for data in _children(element, "data"):
+        key = keys.get(data.get("key"))
+        if key is None:
+            raise DataError(f"{where} (no key {truncate(data.get('key'), 40)})")
+        if len(data):  # yEd draws the node, and writes its label there
+            labels = [part.text for part in data.iter() if _is(part, f"{owner.title()}Label")]
+            if labels and labels[0]:
+                found["label"] = labels[0].strip()
+        else:
+            found[key.name] = key.value(data.text or "", where)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _gexf_data(element, keys, where):
+    """Return the attributes of a node or an edge, by name; several values become OverTime."""
+    found = {}
+    for values in _children(element, "attvalues"):
+        for each in _children(values, "attvalue"):
+            key = keys.get(each.get("for", each.get("id")))
+            if key is None:
+                raise DataError(f"{where} (no attribute {truncate(each.get('for'), 40)})")
+            found.setdefault(key.name, []).append(key.value(each.get("value", ""), where))
+    found = {name: values[0] if len(values) == 1 else OverTime(values)
+             for name, values in found.items()}
+    for part in element:  # as Gephi draws the node
+        if _is(part, "position"):
+            found |= {axis: float(part.get(axis)) for axis in "xyz" if axis in part.attrib}
+        elif _is(part, "size"):
+            found["size"] = part.get("value")
+    defaults = {key.name: key.value(key.default, where) for key in keys.values()
+                if key.default is not None}
+    return {name: value for name, value in (defaults | found).items() if value is not None}
+
+
+def _has_life(element):
+    """Return whether a node or an edge is in the graph at some times only."""
+    return bool(element.attrib.keys() & TIMES) or any(
+        _is(part, tag) for part in element for tag in ("spells", "slices"))
