@@ -22,6 +22,7 @@ from hpgcn.datasets.tables.table_files import TableOptions
 from hpgcn.errors import DataError, DataWarning, InputNotFoundError, UsageError
 from hpgcn.graphs.adjacency import (
     LOST,
+    UNEQUAL,
     check_duplicates,
     duplicates_notes,
     row_and_column_sums,
@@ -181,6 +182,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         graph.header, name=name, base=raw.base if raw.original_ids is None else 0,
         parallel_edges=adjacency.counts.ones and not graph.header.all_ones)
     graph = dataclasses.replace(graph, header=header)
+    notes += [raw.if_directed] * bool(raw.if_directed and graph.header.directed)
     notes += duplicates_notes(adjacency.counts, duplicates, "--duplicates {}".format)
     if strict and raw.undirected:
         _refuse_half_listed(graph.header, adjacency.counts, where)
@@ -329,6 +331,8 @@ def _report(header, raw, counts, isolated, reads):
         notes.append(f"{counts.zeros} edges dropped because their weights sum to 0")
     if counts.lost:
         notes.append(f"{counts.lost} {LOST}")
+    if counts.unequal:
+        notes.append(f"{counts.unequal} {UNEQUAL}")
 
     # what the vertices are called
     if raw.bipartite:

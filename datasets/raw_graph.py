@@ -35,6 +35,7 @@ class Raw:
     reads: tuple[str, str] = ROW_FIRST  # what the input calls row and column: or TARGET_FIRST
     bipartite: bool = False  # ids are text of two kinds, those of rows and those of columns
     undirected: bool = False
+    if_directed: str = ""  # a note for the user, if the graph becomes directed
     symmetrize: bool = False
     # divide rows of the features by their sums, unless an option says otherwise
     row_normalize: bool = False

@@ -64,8 +64,11 @@ def read(source, memory):
     graph.masks = _split(raw, source, graph.num_nodes, memory)
     name = graph_name(source.path)
     if re.sub("^ogbn[_-]", "", name) in LISTED_ONCE:
-        graph.notes.append(f"{name} lists each edge once: use --symmetrize to read both "
-                           "directions, like OGB's own loader")
+        graph.if_directed = (f"{name} lists each edge once: use --symmetrize to read both "
+                             "directions, like OGB's own loader")
+    else:
+        graph.if_directed = (f"{name} is directed, as OGB's own loader reads it, but published "
+                             "models make it undirected: use --symmetrize for their graph")
     if graph.masks is not None and graph.labels is not None and graph.labels.ndim == 1:
         for mask in graph.masks.values():
             mask &= graph.labels >= 0

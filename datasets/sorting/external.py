@@ -332,7 +332,7 @@ class _FinishedRows:
     def __init__(self, entries, scratch):
         n = entries.numbering.num_nodes
         self.entries = entries
-        self.tally = np.zeros(8, np.int64)
+        self.tally = np.zeros(9, np.int64)
         self.tally[[sort_kernels.INFINITE, sort_kernels.OVERFLOW]] = -1
         self.refused = np.zeros(2)
 
@@ -390,7 +390,8 @@ class _FinishedRows:
         mirror = self.entries.mirror
         lost = int(tally[sort_kernels.LOST])
         added = stored - (merged - zeros - lost) if mirror else 0
-        counts = Counts(duplicates, zeros, loops, added, lost=lost)
+        counts = Counts(duplicates, zeros, loops, added, lost=lost,
+                        unequal=int(tally[sort_kernels.UNEQUAL]) // 2)
 
         return DiskAdjacency(
             self.indptr, self.indices, self.values if valued else None, self.degree_row,

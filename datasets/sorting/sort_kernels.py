@@ -13,8 +13,8 @@ from hpgcn.kernels.orders import sort_row
 
 KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # positions in append's tally
 # positions in emit's tally; LOST: negative weights without an image, of which max(A,
-# A^T) leaves 0
-MERGED, CANCELLED, STORED, VALUED, DIAGONAL, INFINITE, OVERFLOW, LOST = range(8)
+# A^T) leaves 0; UNEQUAL: entries whose image has another weight
+MERGED, CANCELLED, STORED, VALUED, DIAGONAL, INFINITE, OVERFLOW, LOST, UNEQUAL = range(9)
 ONE = np.uint64(1)
 
 
@@ -175,7 +175,9 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
             k += 1
         value = forward
         if mirror and k < keys.size and keys[k] >> ONE == pair:
-            value = max(forward, weights[k] if weights.size else 1.0)
+            image = weights[k] if weights.size else 1.0
+            value = max(forward, image)
+            tally[UNEQUAL] += own and forward != image and min(abs(forward), abs(image)) > 0
             k += 1
         elif mirror and first + row != column:
             value = max(forward, 0.0)

@@ -13,6 +13,7 @@ from hpgcn.graphs.edge_weights import count_rounded, rounded_note, stored_as_zer
 from hpgcn.graphs.partition import positions_of, run_offsets
 
 LOST = "edges of negative weight dropped: max(A, A^T), which symmetrizes, is 0 for them"
+UNEQUAL = "edges have different weights in their two directions: max(A, A^T) keeps the larger"
 LARGE = 1 << 20  # number of entries from which compiled code is worth its start
 DUPLICATES = ("merge", "sum", "sum-edges")  # treatment of an edge that is listed several times
 
@@ -31,6 +32,7 @@ class Counts:
     ones: bool = True  # all weights of the input are 1
     symmetric: bool = False  # the adjacency was made symmetric
     lost: int = 0  # negative weights of edges in one direction: max(A, A^T) leaves 0
+    unequal: int = 0  # edges whose directions have different weights: max(A, A^T) keeps one
 
 
 def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, name="graph"):
@@ -69,8 +71,11 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
     # keep the larger weight of both directions
     counts.symmetric = symmetrize
     if symmetrize:
-        given = matrix
-        matrix = sp.csr_array(matrix.maximum(matrix.T.tocsr()))
+        given, transposed = matrix, matrix.T.tocsr()
+        matrix = sp.csr_array(given.maximum(transposed))
+        if values is not None:
+            both = given.astype(bool).multiply(transposed.astype(bool))
+            counts.unequal = (given.multiply(both) != transposed.multiply(both)).nnz // 2
         matrix.eliminate_zeros()  # max(0, negative) leaves no entry; remove zeros to be safe
         matrix.sort_indices()
         if values is not None and values.min(initial=0) < 0:
@@ -141,6 +146,8 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
         warn(f"{name}: {counts.zeros} edges removed whose weights sum to 0")
     if counts.lost:
         warn(f"{name}: {counts.lost} {LOST}")
+    if counts.unequal:
+        warn(f"{name}: {counts.unequal} {UNEQUAL}")
     return *csr, counts.ones and csr[2] is not None
 
 

@@ -8,9 +8,11 @@ import pytest
 import scipy.sparse as sp
 from inputs import put
 
-from hpgcn.datasets.convert import read
+from hpgcn import Graph
+from hpgcn.datasets.convert import convert, read
 from hpgcn.datasets.edges.parse import U, V, W
 from hpgcn.datasets.edges.text import Grammar, Table
+from hpgcn.errors import DataWarning
 
 
 def dense(tmp_path, content, name="g.txt", **options):
@@ -131,3 +133,15 @@ def test_integers_of_all_lengths_are_exact(delimiter):
 def parsed(text, delimiter):
     table = Table(io.BytesIO(text), "text")
     return table.columns(Grammar((U, V), delimiter.encode(), comments=False))
+
+
+def test_unequal_weights_of_two_directions_are_counted(tmp_path):
+    path = put(tmp_path / "g.csv", "u,v,w\n0,1,2\n1,0,3\n1,2,5\n2,1,5\n2,3,1\n3,3,7\n0,4,-1\n4,0,1")
+    said = ("2 edges have different weights in their two directions: max(A, A^T) keeps the larger")
+    graph, notes = read(path, symmetrize=True)
+    assert said in notes and graph.adjacency[0, 1] == graph.adjacency[1, 0] == 3
+    assert said in convert(path, tmp_path / "g.h5", symmetrize=True, memory=1 << 20)
+    for options in ({}, {"symmetrize": True, "unweighted": True}):
+        assert "different weights" not in " ".join(read(path, **options)[1])
+    with pytest.warns(DataWarning, match="2 edges have different weights in their two"):
+        Graph.from_scipy(read(path)[0].adjacency, symmetrize=True)

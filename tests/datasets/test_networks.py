@@ -285,7 +285,8 @@ def test_attributes_by_name(tmp_path, suffix, text):
 
 NESTED = (
     '<graphml><key id="w" for="all" attr.name="weight" attr.type="double"><default>2</default>'
-    '</key><graph edgedefault="undirected"><node id="a"/><node id="b"><graph edgedefault="directed">'
+    '</key><graph edgedefault="undirected"><node id="a"/><node id="b">'
+    '<graph edgedefault="directed">'
     '<node id="c"/><edge source="c" target="a"><data key="w">3</data></edge></graph></node>'
     '<edge source="a" target="b"/></graph></graphml>')
 

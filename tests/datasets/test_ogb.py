@@ -49,6 +49,9 @@ def test_tables(tmp_path, given):
     assert header.source_sha256 == hashlib.sha256(content).hexdigest()
     assert "4 vertices, 3 edges, directed" in notes[0]
     assert "not read: node_year.csv.gz" in notes
+    said = [note for note in notes if note.startswith("tiny is directed, as OGB's own loader")]
+    assert "use --symmetrize" in said[0]
+    assert "is directed" not in " ".join(read(raw / f"{given}.csv.gz", symmetrize=True)[1])
 
 
 def test_options_and_what_may_be_absent(tmp_path):
