@@ -12,6 +12,7 @@ from hpgcn.datasets.edges.stream import SIDE, Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError, require
+from hpgcn.graphs.edge_weights import numbers_of_texts
 from hpgcn.runtime.machine import memory_budget
 
 BATCH = 1 << 18  # rows
@@ -52,7 +53,9 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
             size = file.metadata.row_group(group).total_byte_size
             need(size, memory, f"{source}: row group {group}")
 
-        # the range of ids that is allowed
+        # text that may spell weights, and the range of ids that is allowed
+        notes = [f"{truncate(name)} is text: read as numbers" for name in chosen[2:]
+                 if str(file.schema_arrow.field(name).type).startswith(TEXT)]
         names = VertexNames(source, memory, apart=layout.bipartite) if textual else None
         base = layout.base or 0
         high = SIDE - 1 if layout.bipartite else INT64_MAX
@@ -60,8 +63,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
             high = base + layout.num_nodes - 1
         with closing(_parts(file, chosen, (base, high), source, names)) as parts:
             yield Stream(str(source), parts, named, layout.num_nodes, base=base,
-                         base_known=textual or layout.base is not None, notes=list(named.notes),
-                         names=names, compact=layout.compact,
+                         base_known=textual or layout.base is not None,
+                         notes=[*named.notes, *notes], names=names, compact=layout.compact,
                          sides=named.sides if layout.bipartite else None)
 
 
@@ -84,7 +87,8 @@ def _columns(schema, layout, source):
     ids = ("text", TEXT) if textual else ("integers", NUMBERS)
 
     # ends and weights must have the right types, in one column each
-    for role, (wanted, allowed) in ((U, ids), (V, ids), (W, ("numbers", (*NUMBERS, "bool")))):
+    weights = "numbers", (*NUMBERS, "bool", *TEXT)
+    for role, (wanted, allowed) in ((U, ids), (V, ids), (W, weights)):
         if role not in named.roles:
             continue
         k = named.roles.index(role)
@@ -150,6 +154,9 @@ def _values(column, name, row, limits, source):
     `row` is the number of its first row, for errors.
     """
     _refuse_empty(column, name, row, source)
+    if limits is None and str(column.type).startswith(TEXT):
+        return numbers_of_texts(column.to_pylist(),
+                                lambda k: f"{source}: row {row + k}: {truncate(name)}")
     values = column.to_numpy(zero_copy_only=False)
 
     # find the first value that is not a weight, or not an id

@@ -13,7 +13,7 @@ from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.unsupported_formats import SAVE
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.edge_weights import choose_array
+from hpgcn.graphs.edge_weights import choose_array, numbers_of_texts
 from hpgcn.graphs.validation import SPLIT, check_finite, check_range
 
 FEATURES = ("attr_matrix", "x", "X", "node_feat", "node_features", "features", "feature", "feats",
@@ -207,7 +207,10 @@ def _edge_weights(archive, num_edges, num_nodes, asked):
     archive.unread = [other for other in archive.unread if other not in left]
     if key is None:
         return None
-    values = archive.read(key).ravel()
+    values = archive.read(key, "fiubU").ravel()
+    if values.dtype.kind == "U":
+        values = numbers_of_texts(values.tolist(), f"{archive.source} {key} at {{}}".format)
+        archive.notes.append(f"{key} is text: read as numbers")
     check_finite(values, f"{archive.source} {key}")
     archive.notes.append(f"weights read from {key} (--unweighted sets them to 1)")
     return values

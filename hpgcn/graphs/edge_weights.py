@@ -158,6 +158,14 @@ def weights_of(edges, asked, where, option):
     return values, weight, notes
 
 
+def numbers_of_texts(texts, place):
+    """Return texts that spell numbers as (e,) float64; `place(k)` names text k for errors."""
+    for k, text in enumerate(texts):
+        if not NUMBER.fullmatch(text.strip()):
+            raise DataError(f"{place(k)} is {printable(text[:40])!r}, expected a number")
+    return np.array([float(text) for text in texts], np.float64)
+
+
 def attribute_names(items):
     """Return the distinct names of attributes of all items, in the order of their first
     use.

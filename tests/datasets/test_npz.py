@@ -238,6 +238,12 @@ def test_attributes_are_weights_if_asked(tmp_path, key, attribute):
         assert f"weights read from {key} (--unweighted sets them to 1)" in notes
 
 
+def test_edge_weights_that_are_text(tmp_path):
+    graph, notes = convert(tmp_path, {**EDGES, "edge_weight": np.array(["1e1", "2", "3"])})
+    assert graph.data.tolist() == [3, 10, 2]
+    assert "edge_weight is text: read as numbers" in notes
+
+
 def test_edge_weights_are_taken_before_attributes(tmp_path):
     graph, notes = convert(tmp_path,
                            {**EDGES, "edge_attr": [5.0, 5, 5], "edge_weight": [1.0, 2, 3]})
@@ -257,7 +263,7 @@ def test_wide_edge_attributes_are_not_used_and_cost_no_memory(tmp_path):
     ({"edge_weight": np.ones((3, 2))}, r"edge_weight: shape \(3, 2\), expected \(3,\)"),
     ({"edge_weight": [1.0, 2, 3], "w": [3, 2, 1]},
      "edge_weight, w all look like edge weights, expected one: --weights edge_weight selects"),
-    ({"edge_weight": np.array(["a", "b", "c"])}, r"edge_weight: dtype <U1, expected numbers"),
+    ({"edge_weight": np.array(["1", "b", "c"])}, r"edge_weight at 1 is 'b', expected a number"),
     ({"edge_weight": np.ones(3, complex)}, r"edge_weight: dtype complex128, expected numbers"),
     ({"edge_weight": [1, np.nan, 1]}, r"edge_weight at 1 is nan, expected a finite number")])
 def test_edge_weights_that_are_refused(tmp_path, arrays, message):

@@ -77,7 +77,7 @@ def test_same_bits_on_disk(tmp_path, monkeypatch, options, weighted):
      r"size is not a known name: use --columns u,v,- to skip the column, --columns u,v,w"),
     ({"u": [0, 1], "v": [1, 2], "weight": [1.0, float("nan")]}, r"row 1: weight is nan"),
     ({"u": [0, 1], "v": [1, 2], "weight": [1.0, None]}, r"row 1: weight is empty"),
-    ({"u": [0, 1], "v": [1, 2], "weight": ["a", "b"]}, r"column weight is string"),
+    ({"u": [0, 1], "v": [1, 2], "weight": ["1", "b"]}, r"row 1: weight is 'b', expected a number"),
     ({"u": np.empty(0, int), "v": np.empty(0, int)}, r"no edges")])
 @pytest.mark.parametrize("memory", [None, 200])
 def test_refused(tmp_path, columns, message, memory):
@@ -86,6 +86,12 @@ def test_refused(tmp_path, columns, message, memory):
         convert.convert(path, tmp_path / "g.h5", memory=memory)
     assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
     assert [entry.name for entry in tmp_path.iterdir()] == ["g.parquet"]
+
+
+def test_weights_that_are_text(tmp_path):
+    path = table(tmp_path / "g.parquet", {"u": [0, 1], "v": [1, 2], "weight": ["0.5", "2"]})
+    graph, notes = convert.read(path)
+    assert graph.data.tolist() == [0.5, 2] and "weight is text: read as numbers" in notes
 
 
 def test_without_the_library(tmp_path, monkeypatch):
