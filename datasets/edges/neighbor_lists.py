@@ -1,4 +1,4 @@
-"""Lines of a vertex and its neighbors, told apart from lines of other forms."""
+"""Lines of a vertex and its neighbors, and refusals of lines of other forms."""
 import re
 
 from hpgcn.datasets.edges.text import WHOLE
@@ -8,7 +8,7 @@ from hpgcn.graphs.classes import NUMBER
 MARKS = ("#", "%")  # first characters of a comment
 FEW = 3  # lines, from which on counts are no accident
 SEPARATORS = ";,"  # besides blanks
-HEAD = re.compile(r"([^\s:]+)\s*:(?:\s+|$)|(\d+):(?=\d[^:]*$)")  # of a line such as `0: 1 2`
+HEAD = re.compile(r"([^\s:]+)\s*:(?:\s+|$)|(\d+):(?=\d[^:]*$)")  # the vertex in `0: 1 2`
 OWN_LINE = 0.25  # share of names that begin a line, below which lines are prose
 SIGNS = re.compile(r"[-=]*>|--+|[|:=]+|[\[\](){}].*|.*[\[\](){}]")  # words that are no ids
 COUNTS_FIRST = (
@@ -128,7 +128,7 @@ def _refuse_matrix(rows):
 
 
 def matrix_way(width, delimiter=""):
-    """Return what to do with a matrix of numbers in a text."""
+    """Return advice on a matrix of numbers in a text."""
     option = f", delimiter='{delimiter}'" if delimiter else ""
     return (f"{width} columns of numbers: for a matrix (n, n), A = scipy.sparse.csr_array("
             f"numpy.loadtxt(FILE{option})); scipy.sparse.save_npz('graph.npz', A), then convert "

@@ -60,7 +60,7 @@ def _fields(line):
 
 
 def _shape(counts, rows, num_rows):
-    """Return the number of vertices (or None) and what `counts` mean; None if they do not fit.
+    """Return the number of vertices (or None) and the meaning of `counts`; None if they do not fit.
 
     `num_rows` is the number of edges; None if there are more than `rows`.
     """
