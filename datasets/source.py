@@ -36,7 +36,8 @@ def not_utf8(where, error):
     old Excel.
     """
     return DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): if it is "
-                     "Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > utf8.csv")
+                     "Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > utf8.csv (other "
+                     "encodings: iconv -l)")
 
 
 def truncate(text, limit=200):

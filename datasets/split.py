@@ -16,7 +16,7 @@ NUM_VAL = 500
 NUM_TEST = 1000
 SHARE = r"(\d+(?:\.\d+)?)"
 RANDOM = re.compile(rf"random:{SHARE}/{SHARE}/{SHARE}(?::(\d{{1,19}}))?")
-FILE = re.compile(r"\.(npz|npy|json|jsonl|csv|tsv|txt|parquet)(\.gz)?(:[^/]*)?$")
+FILE = re.compile(r"^:|\.(npz|npy|json|jsonl|csv|tsv|txt|parquet)(\.gz)?(:[^/]*)?$")
 EACH = re.compile(r"per-class:(\d{1,9})/(\d{1,9})(?::(\d{1,19}))?")
 
 
@@ -24,8 +24,8 @@ def parse_split(text):
     """Return the parts of a --split text as a tuple; raise UsageError for other text.
 
     ("file",), ("planetoid",), ("all",), ("random", percentages, seed), ("per-class",
-    numbers of training and validation vertices, seed), or ("table", FILE or
-    FILE:COLUMN).
+    numbers of training and validation vertices, seed), or ("table", FILE, FILE:COLUMN or
+    :ATTRIBUTE).
     """
     if text in ("file", "planetoid", ALL):
         return (text,)

@@ -285,8 +285,8 @@ def _is_binary(head, body):
     if line[:1].isdigit():
         return False
     high = sum(byte > 127 for byte in line)
-    return bool(CONTROL.search(head[:512])) or (
-        10 * high > 3 * len(line) + 30 and not _is_utf8(head))
+    words = _is_utf8(head) or re.search(rb"[ \t,;\n]", head)  # the reader says if it is not UTF-8
+    return bool(CONTROL.search(head[:512])) or (10 * high > 3 * len(line) + 30 and not words)
 
 
 def _is_utf8(head):

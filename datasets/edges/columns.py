@@ -79,33 +79,35 @@ def from_position(count):
     return EdgeColumns((U, V, W), notes=(note,), guessed=True)
 
 
-def third_column_error(where, kind, *, text=False):
+def third_column_error(where, kind, *, text=False, whole=True):
     """Return the DataError for an unnamed third column that holds text (with `text`) or
-    numbers unlike weights.
+    numbers unlike weights, maybe `whole` ones.
     """
     ways = ["--columns u,v,- to skip it"]
-    ways.insert(0 if text else 1, "--columns source,-,target to read triples")
+    if whole:
+        ways.insert(0 if text else 1, "--columns source,-,target to read triples")
     if not text:
         ways.insert(1, "--columns u,v,w to read it as weights")
     return DataError(f"{where}: no header, and the third column {kind}: use {', '.join(ways)}")
 
 
-def from_header(names, where, *, comment=False, textual=(), fitting=None, layout=None):
+def from_header(names, where, *, comment=False, textual=(), fitting=None, numeric=None,
+                layout=None):
     """Return the EdgeColumns for the column names of a header at `where`; raise
     DataError if their meaning is unclear.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes it, are read like a list
     without header. `textual` are the columns without numbers; they are skipped if their
-    names are unknown. Only columns in `fitting` have ids (None: all may). The user's
-    `layout` may name the column of weights (`weights`), and allow two kinds of ids
-    (`bipartite`).
+    names are unknown. Only columns in `fitting` have ids, and only those in `numeric`
+    numbers (None: all may). The user's `layout` may name the column of weights
+    (`weights`), and allow two kinds of ids (`bipartite`).
     """
     weights = None if layout is None else layout.weights
     try:
         bipartite = layout is not None and layout.bipartite
         if not bipartite:
             _refuse_two_kinds(names)
-        roles, ends = _assign(names, textual, weights, fitting, bipartite=bipartite)
+        roles, ends = _assign(names, textual, weights, fitting, numeric, bipartite=bipartite)
     except UnclearError as error:
         raise DataError(f"{where}: columns {truncate(', '.join(names))}: {error}") from None
     directed = ends == DIRECTED and not (comment and set(map(_plain, names)) >= SNAP)
@@ -240,7 +242,7 @@ def _are_labels(names):
                for vertex, label in ((first, second), (second, first)))
 
 
-def _assign(names, textual=(), weights=None, fitting=None, *, bipartite=False):
+def _assign(names, textual=(), weights=None, fitting=None, numeric=None, *, bipartite=False):
     """Return the role of each column and the pair of ENDS; raise UnclearError if the
     names are not clear.
     """
@@ -284,7 +286,8 @@ def _assign(names, textual=(), weights=None, fitting=None, *, bipartite=False):
                                f"{spelled(words)}")
     if None in roles:
         k = roles.index(None)
-        raise UnclearError(_unknown(truncate(names[k]), kinds[k], k, words, W in roles))
+        weighted = W in roles or (numeric is not None and k not in numeric)
+        raise UnclearError(_unknown(truncate(names[k]), kinds[k], k, words, weighted))
     return tuple(roles), ends
 
 

@@ -132,9 +132,11 @@ def _columns(first, comments, layout, where, lines):
     whole = sum(map(len, lines)) < SAMPLE
     _refuse_named_matrix(first, where, whole=whole)
     if first.names is not None:
-        fitting = [k for k in range(count) if all(_is_id(row[k]) for row in first.rows
-                                                  if len(row) == count)]
-        return columns.from_header(first.names, first.place, fitting=fitting, layout=layout)
+        body = list(zip(*(row for row in first.rows if len(row) == count)))
+        fitting, numeric = ([k for k, cells in enumerate(body) if all(map(check, cells))]
+                            for check in (_is_id, NUMBER.fullmatch))
+        return columns.from_header(first.names, first.place, fitting=fitting, numeric=numeric,
+                                   layout=layout)
 
     # KONECT fixes the columns; others may name them in a comment
     if comments.konect and layout.weights is None:

@@ -215,7 +215,8 @@ class _ThirdColumn:
         if self.low == self.high == 1 or self.low > self.high:
             return
         if self.low >= LATE:
-            raise third_column_error(where, f"looks like times ({self.low:.16g}..{self.high:.16g})")
+            raise third_column_error(where, f"looks like times ({self.low:.16g}..{self.high:.16g})",
+                                     whole=self.whole)
         if self.whole:
             raise third_column_error(where, f"holds whole numbers ({self.low:.16g}.."
                                      f"{self.high:.16g}), which may be weights, types or times")

@@ -108,12 +108,15 @@ def _numbering(nodes, links, where, notes):
             if len(set(values)) == n:
                 names[key] = values
 
-    # take the first that all links use; JGF and others write numbers in links as text
+    # take the first that all links use; some write numbers as text in one of both
     for key, values in names.items():
-        for spelled in (values, [str(value) for value in values]):
-            number = {value: k for k, value in enumerate(spelled)}
-            if ends <= number.keys():
-                return key, number
+        number = {value: k for k, value in enumerate(values)}
+        if ends <= number.keys():
+            return key, number
+    for key, values in names.items():
+        number = {str(value): k for k, value in enumerate(values)}
+        if key in ("id", "key") and {str(end) for end in ends} <= number.keys():
+            return key, {end: number[str(end)] for end in ends}
 
     # else links use positions; refuse an invalid end
     key = next(iter(names), None)

@@ -62,8 +62,8 @@ def join(raw, entries, paths, options, where):
     files = []
     if paths.split is not None:
         split, column_of_split = table_files.file_and_column(paths.split)
-        if column_of_split is not None:
-            options.use(split, column_of_split)
+        if column_of_split:
+            options.use(split if split != table_files.GRAPH else where, column_of_split)
     if paths.labels is not None:
         path, column = table_files.file_and_column(paths.labels)
         options.label_column = column or options.label_column
@@ -71,11 +71,11 @@ def join(raw, entries, paths, options, where):
         sources.append(source)
         files.append(read_labels(source, vertices, options))
     if paths.split is not None:
-        sources.append(Source(split, cached=options.cached))
+        sources.append(_open(split, raw, where, [column_of_split or "*"], options))
         counts = [options.count]
         if order is None and vertices.last is not None:
             counts.append(vertices.last - raw.base + 1)
-        files.append(read_split(sources[-1], column_of_split, vertices, options, counts))
+        files.append(read_split(sources[-1], column_of_split or None, vertices, options, counts))
     if paths.features is not None:  # last: columns of the labels and the split are no features
         path, column = table_files.file_and_column(paths.features)
         if path != table_files.GRAPH:

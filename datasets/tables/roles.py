@@ -181,9 +181,11 @@ def find_ids(table, vertices, flag, taken=()):
     """
     # the flag, or a table of one column, leaves no choice
     columns = table.columns
+    if table.in_order:
+        return None
     if flag is not None:
         return None if flag == NONE else table.column(flag, "--id-column")
-    if len(columns) < 2 or table.in_order:
+    if len(columns) < 2:
         return None
 
     # candidates: usual names, then all columns without another role

@@ -158,3 +158,10 @@ def test_blanks_at_the_ends_of_names_are_left_out_everywhere(tmp_path):
     for name in ("g.parquet", "g.json", "g.gml"):
         graph, _ = read(tmp_path / name, labels=table)
         assert graph.original_ids.tolist() == ["An", "Bo"] and graph.labels.tolist() == [0, 1]
+
+
+def test_text_in_another_encoding_is_named(tmp_path):
+    for encoding, ids in (("cp1251", "Анна,Борис\nБорис,Вера\n"),
+                          ("shift-jis", "太郎,花子\n花子,次郎\n" * 20)):
+        path = put(tmp_path / "g.csv", ids.encode(encoding))
+        refused("line 1: not UTF-8 .* iconv -f LATIN1 -t UTF-8 FILE", path)

@@ -368,6 +368,11 @@ def test_labels_and_features_that_lie_in_the_graph_file(tmp_path, suffix):
             features=":size")
     assert read(path, labels=":size")[0].labels[2] == -1
     refused("no column is called none|no vertex|none .--feature-columns.", path, features=":none")
+    put(path, attributed(suffix).replace("red", "train").replace("blue", "test"))
+    masks = read(path, labels=":y", split=":party", classes=True)[0].masks
+    assert masks["train"].tolist() == [True, False, True] and masks["test"].tolist() == [
+        False, True, False]
+    put(path, attributed(suffix))
     turned = read(path, features=":y,x")[0].features
     assert turned[:, ::-1].tolist() == graph.features.tolist()
 
