@@ -6,6 +6,7 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
 
 LINKS = ("links", "edges")  # keys of NetworkX up to 3.3 and d3, and of NetworkX from 3.4 on
+INDEX = "edge_index"
 ENDS = (("source", "target"), ("from", "to"))
 INNER = ("attributes", "metadata")  # objects with the attributes of a node or a link
 KINDS = ("directed", "undirected", "mixed")  # types of graphology
@@ -39,9 +40,10 @@ def find_form(document, where):
         if isinstance(graphs, list) and graphs and isinstance(graphs[0], dict) and (
                 "nodes" in graphs[0] or "edges" in graphs[0]):
             return _jgf(graphs[0], where)
-        keys = [key for key in LINKS if isinstance(document.get(key), list)]
+        keys = [key for key in (*LINKS, INDEX) if isinstance(document.get(key), list)]
         if len(keys) == 1:
-            form = _list_of_edges(document[keys[0]], keys[0], where)
+            read = _edge_index if keys[0] == INDEX else _list_of_edges
+            form = read(document[keys[0]], keys[0], where)
             others = listed(key for key in document if key != keys[0])
             return form._replace(notes=(f"not read: {others}",) * bool(others))
         if document and all(isinstance(each, list | dict) for each in document.values()):
@@ -137,6 +139,16 @@ def _list_of_edges(entries, key, where):
     if not links:
         raise DataError(f"{where}: no edges, expected {FORM}")
     return Form(None, links, True, pairs=pairs)
+
+
+def _edge_index(ends, key, where):
+    """Return the Form of sources and targets in two lists, as in PyG."""
+    if len(ends) != 2 or not all(isinstance(end, list) for end in ends) \
+            or len(ends[0]) != len(ends[1]):
+        raise DataError(f"{where}: {key}: expected two lists of one length, sources and targets")
+    links = [(_hashable(start, f"{where}: {key}"), _hashable(end, f"{where}: {key}"), {}, None)
+             for start, end in zip(*ends)]
+    return Form(None, links, True)
 
 
 def _neighbors(document, where):

@@ -53,7 +53,8 @@ def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is froze
     default = form.directed or False
     directed = np.array([default if link[3] is None else link[3] for link in form.links], bool)
     if not directed.any():
-        said = "" if form.directed is not None else ", because the file gives no direction"
+        said = ("" if form.directed is not None else ", because the file gives no direction (with "
+                "\"directed\": true in it they have one)")
         notes.append(f"edges read in both directions{said}")
     network = Network(names, form.nodes, links, ends, directed, both_listed=form.both_listed,
                       notes=notes)

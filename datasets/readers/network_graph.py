@@ -80,12 +80,23 @@ class Network:
         if all(node.get("label", name) == name for node, name in zip(self.nodes, self.names)):
             for node in self.nodes:
                 node.pop("label", None)
-        nodes = [self.nodes[k] for k in vertices.order.tolist()]
+        nodes = [_flat(self.nodes[k]) for k in vertices.order.tolist()]
         return Raw(len(self.names), v, u, w, original_ids=vertices.original_ids,
                    base=vertices.base, notes=self.notes + notes,
                    symmetrize=self.both_listed and not count,
                    reads=TARGET_FIRST if count else ROW_FIRST,
                    attributes=nodes if any(nodes) else None)
+
+
+def _flat(attributes):
+    """Return attributes in which those of an object are called OBJECT.NAME."""
+    found = {}
+    for name, value in attributes.items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{inner}": each for inner, each in value.items()}
+        else:
+            found[name] = value
+    return found
 
 
 def find_ends(links, number, where):

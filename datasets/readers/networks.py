@@ -107,7 +107,7 @@ def read_pajek(source, memory):
         raise DataError(f"{source}: no *Vertices in {len(lines)} lines")
 
     # say what is left out; labels name vertices if they are distinct
-    notes = [f"{len(arcs)} arcs, and {len(edges)} edges read in both directions"]
+    notes = [] if arcs else ["edges read in both directions"]
     if longest > 3:
         notes.append("attributes of edges after their weight are not read")
     nodes = [drawn.get(k, {}) for k in range(n)]

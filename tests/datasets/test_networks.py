@@ -107,7 +107,7 @@ def test_pajek_by_hand(tmp_path):
     graph, notes = read(put(tmp_path / "g.net", text))
     assert graph.original_ids.tolist() == ["a b", "c", "3", "d"]
     assert rows(graph) == [[0, 0, 0, 0], [2.5, 0, 0, 1], [0, 0, 4, 0], [0, 1, 0, 0]]
-    assert "1 arcs, and 2 edges read in both directions" in notes
+    assert "1 edges have a direction, and 2 are read in both directions" in notes
     assert any("nodes are not read: x, y, shape (--labels" in note for note in notes)
     assert not any("after their weight" in note for note in notes)
     graph, notes = read(put(tmp_path / "g.net", "*vertices 2\n*edges\n1 2 3 c Blue"))
@@ -375,6 +375,13 @@ def test_labels_and_features_that_lie_in_the_graph_file(tmp_path, suffix):
     put(path, attributed(suffix))
     turned = read(path, features=":y,x")[0].features
     assert turned[:, ::-1].tolist() == graph.features.tolist()
+
+
+def test_attributes_in_objects(tmp_path):
+    text = ("graph [ node [ id 0 graphics [ x 1.5 y 2 ] ] node [ id 1 graphics [ x 3 y 4 ] ] "
+            "edge [ source 0 target 1 ] ]")
+    graph, _ = read(put(tmp_path / "g.gml", text), features=":graphics.*")
+    assert graph.features.tolist() == [[1.5, 2], [3, 4]]
 
 
 def test_files_without_attributes_have_no_labels_in_them(tmp_path):
