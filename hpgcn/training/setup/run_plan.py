@@ -164,7 +164,7 @@ def check_sets(shard, config, header):
               else chosen.sum(0, np.float64))
     absent = np.flatnonzero(columns.comm.sum(own * counts) == 0)
     if absent.size and shard.comm.rank == 0:
-        names = shard.class_names or [*map(str, range(counts.size))]
+        names = shard.names["class_names"] or [*map(str, range(counts.size))]
         log.warning("%s: %s no training vertex, so that the model cannot learn %s: %s",
                     header.name,
                     f"{absent.size} classes have" if absent.size > 1 else "1 class has",
