@@ -238,6 +238,7 @@ def test_an_output_that_is_an_input_is_refused():
     Path("linked.h5").symlink_to("k.h5")
     Path("same.h5").hardlink_to("k.h5")
     Path("twin.h5").hardlink_to("edges.txt")
+    Path("linked.toml").symlink_to("run/config.toml")
     Path("run.toml").hardlink_to("run/config.toml")
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
@@ -246,6 +247,7 @@ def test_an_output_that_is_an_input_is_refused():
             "predict run linked.h5 -o ./k.h5", "predict run -o run/model.h5",
             "predict run/model.h5 -o run/../run/model.h5", "partition k.h5 -k 2 -o same.h5",
             "partition same.h5 -k 2 -o linked.h5", "export run run/model.h5 --to pyg",
+            "export run run/metrics.jsonl --to pyg", "export run/model.h5 linked.toml --to pyg",
             "convert edges.txt twin.h5",
             "convert edges.txt y.h5 --labels y.h5:label", "generate bter same.h5 --like k.h5",
             "train k.h5 --config run/config.toml --out run",

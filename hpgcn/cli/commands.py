@@ -313,8 +313,10 @@ def export(args):
     """Write a trained model as a state_dict for PyG."""
     from hpgcn.interop.torch import export_pyg, save_state_dict
     from hpgcn.runtime.atomic import refuse_existing
+    from hpgcn.training.runs import run_directory
 
     refuse_existing(args.out, args.overwrite)
+    run_directory.check_files(args.model)  # --overwrite replaces none of them
     state, code = export_pyg(Path(args.model), file=args.out)
     save_state_dict(args.out, state, overwrite=args.overwrite)
     print_unless_quiet(args, code.rstrip())
@@ -325,6 +327,8 @@ def report(args):
     """Compare runs in a table; with --html or --breakdown also in pictures."""
     from hpgcn import report
 
+    if args.html and args.breakdown and files.is_same(args.html, args.breakdown):
+        raise UsageError(f"--html and --breakdown {args.html}: give two names")
     if args.html:
         report.check_output(args.html)
     if args.breakdown:

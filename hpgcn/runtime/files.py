@@ -120,6 +120,11 @@ def refuse_output(path, status):
                          "would replace it; choose another output")
 
 
+def is_same(path, other):
+    """Return whether two paths lead to one place, where a file may not be yet."""
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
 def _identity(status):
     return status.st_dev, status.st_ino
 

@@ -85,6 +85,14 @@ def refuse_inputs(path, *inputs):
                     pass
 
 
+def check_files(run):
+    """Open each file of a run directory, given as it or its model.h5; errors as `reading`."""
+    folder = run if os.path.isdir(run) else os.path.dirname(run)
+    for path in filter(os.path.isfile, (os.path.join(folder, name) for name in FILES)):
+        with reading(path):
+            pass
+
+
 def _exists(path):
     """Return the same as Path.exists, but raise if the path is too long or not
     permitted.
