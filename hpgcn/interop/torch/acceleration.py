@@ -12,6 +12,7 @@ from hpgcn.interop.torch.extremes import extreme
 from hpgcn.interop.torch.ops import product
 from hpgcn.interop.torch.torch_adjacency import LAYOUTS, adjacency_of
 from hpgcn.interop.torch.views import WIDE
+from hpgcn.runtime.launcher import launched_rank
 from hpgcn.runtime.text_table import table
 
 TAKEN = "taken"
@@ -72,7 +73,8 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
 
     def __exit__(self, kind, error, trace):
         super().__exit__(kind, error, trace)
-        if kind is None and all(outcome != TAKEN for *_, outcome in self.calls):
+        took = any(outcome == TAKEN for *_, outcome in self.calls)
+        if kind is None and not took and not launched_rank():
             why = ", ".join(dict.fromkeys(outcome for *_, outcome in self.calls))
             warnings.warn(f"accelerate() replaced no product ({why or 'no sparse products'}): "
                           f"{self._advice()}", stacklevel=2)
