@@ -27,7 +27,7 @@ from hpgcn.datasets.edges.neighbor_lists import matrix_way
 from hpgcn.datasets.edges.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.edges.size_line import find_sizes
 from hpgcn.datasets.edges.stream import SIDE, Stream
-from hpgcn.datasets.edges.text import BLANKS, WHOLE, Grammar, Table
+from hpgcn.datasets.edges.text import BLANKS, MARKS, WHOLE, Grammar, Table
 from hpgcn.datasets.edges.vertex_names import VertexNames, is_name, named_parts
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import NUMBER
@@ -116,7 +116,8 @@ def _skip_sizes(line, following, source, start, comments, layout):
         return line, following, start, []
     if comments.counted is None:
         comments.counted = sizes.num_nodes
-    kept = [k for k, text in enumerate(following) if text.strip(BLANKS)][sizes.lines - 1]
+    edges = [k for k, text in enumerate(following) if text.strip(BLANKS)[:1] not in (b"", *MARKS)]
+    kept = edges[sizes.lines - 1]
     return following[kept], following[kept + 1:], start + 1 + kept, [sizes.note]
 
 

@@ -109,7 +109,7 @@ def refuse_text(first, where):
     """
     third = [fields[2] for fields in first.rows if len(fields) == 3]
     texts = [field for field in third if is_name(field) or PADDED.fullmatch(field)]
-    if 2 * len(texts) > len(third):
+    if 2 * len(texts) > len(third) and 2 * len(third) > len(first.rows):
         what = f"holds text ({truncate(texts[0], 40)!r})"
         raise columns.third_column_error(where, what, text=True)
 

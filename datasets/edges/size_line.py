@@ -23,7 +23,8 @@ def find_sizes(line, following, source, start, *, complete):
 
     `line` has the number `start` in the file, and `following` are the lines below it,
     all of them if `complete`. One number of two, or the last of three, must be the
-    number of edges, and the others must exceed all ids. A lone number may be either.
+    number of edges, and the others must exceed all ids. A lone number may be either. A
+    third number 0 or 1 is a flag.
     """
     # one line of up to three numbers, or two lines of one
     counts = _fields(line)
@@ -56,7 +57,7 @@ def find_sizes(line, following, source, start, *, complete):
 
 
 def _fields(line):
-    return FIELDS.split(line.strip(BLANKS))
+    return FIELDS.split(line.replace(b'"', b"").strip(BLANKS))
 
 
 def _shape(counts, rows, num_rows):
@@ -77,6 +78,9 @@ def _shape(counts, rows, num_rows):
         if is_rows(counts[0]):
             return None, "the number of edges"
         return (counts[0], "the number of vertices") if both and fits(counts[0], both) else None
+    if len(counts) == 3 and counts[2] in (0, 1):
+        found = _shape(counts[:2], rows, num_rows)
+        return found and (found[0], f"{found[1]}, and a flag")
     if len(counts) == 3:
         if not (is_rows(counts[2]) and fits(counts[0], ids[0]) and fits(counts[1], ids[1])):
             return None

@@ -142,6 +142,7 @@ def raised(*columns, factor=1, by=1):
     ("g.txt", b"% sym positive\n" + raised(U, V, W, range(len(U))), {}),
     ("g.txt", b"% asym unweighted\n% 600 40 40\n" + raised(FAR, V), {}),
     ("g.txt", raised(U, V), {}), ("g.txt", raised(U, V), {"base": 1}),
+    ("g.txt.gz", gzip.compress(b"40 %d\n" % len(U) + raised(U, V)), {}),
     ("g.txt", b"# Nodes: 40 Edges: 600\n" + raised(U, V, factor=3, by=0), {}),
     ("g.txt", b"# Nodes: 41 Edges: 600\n" + raised(U, V, factor=3, by=0), {}),
     ("g.txt", b"# Nodes: 50 Edges: 600\n" + lines(U, V), {}),

@@ -201,6 +201,9 @@ SIZES = [  # content, options, vertices, edges, what the note says; an empty not
     ("3\n0 1 0\n1 2 1\n2 0 1\n", {"columns": "u,v,-"}, 3, 3, "line 1 (3) is read as the number of"),
     ("4\n0 1\n1 2\n", {}, 4, 2, "line 1 (4) is read as the number of vertices"),
     ("3 2\nann bob\nbob cem\n", {}, 3, 2, "line 1 (3 2)"),
+    ('"4","3"\n"0","1"\n"1","2"\n"2","3"\n', {}, 4, 3, "line 1 (4 3)"),
+    ("% c\n4 3\n% d\n0 1\n1 2\n2 3\n", {}, 4, 3, "line 2 (4 3)"),
+    ("4 3 1\n0 1 5\n1 2 7\n2 3 9\n", {"columns": "u,v,w"}, 4, 3, "and edges, and a flag"),
     ("4 3\n0 1\n1 2\n2 3\n", {"header": False}, 5, 4, ""),
     ("4 2\n0 1\n1 2\n2 3\n", {}, 5, 4, ""), ("3 3\n0 1\n1 2\n2 3\n", {}, 4, 4, ""),
     ("1 2\n2 1\n", {}, 3, 2, ""), ("0 1\n1 2\n", {}, 3, 2, "")]
