@@ -1,4 +1,6 @@
 """The adjacency among named matrices in a file."""
+import re
+
 import scipy.sparse as sp
 
 from hpgcn.datasets.raw_graph import Raw
@@ -7,6 +9,7 @@ from hpgcn.errors import DataError
 
 NAMES = ("A", "network", "adj", "adjacency", "net", "adj_matrix", "adjacency_matrix", "adj_mat",
          "Problem")  # what the matrix is called
+EDGES = re.compile("edges?_?(list|index)?", re.IGNORECASE)  # what lists of edges are called
 
 
 def find_name(found, names, but=None):
@@ -19,9 +22,9 @@ def find_name(found, names, but=None):
 
 
 def square(shapes):
-    """Return the names of square matrices of more than one row."""
+    """Return the names of square matrices of more than one row that are no lists of edges."""
     return [name for name, shape in shapes.items()
-            if len(shape) == 2 and shape[0] == shape[1] > 1]
+            if len(shape) == 2 and shape[0] == shape[1] > 1 and not EDGES.fullmatch(name)]
 
 
 def choose_matrix(shapes, asked, where):

@@ -102,7 +102,10 @@ def _choose(shapes, asked, where):
         edges = find_name(shapes, [EDGES])
         if edges is not None:
             return edges
-    name = choose_matrix(shapes, asked, where)
+    others = {name: shape for name, shape in shapes.items()
+              if find_name([name], (*FEATURES, *LABELS, GROUPS, FACTS)) is None}
+    name = (asked is None and choose_matrix(others, None, where)) or choose_matrix(
+        shapes, asked, where)
     if name is None:
         raise DataError(f"{where}: holds {listed_shapes(shapes)}, expected a square matrix, or "
                         f"{EDGES}")

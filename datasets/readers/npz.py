@@ -94,7 +94,7 @@ def _lists_of_edges(archive):
     if archive.is_sparse:
         return None
     whole = [key for key, shape in archive.unread_shapes().items()
-             if len(shape) == 1 and archive.dtype(key).kind in "iu"]
+             if len(shape) == 1 and archive.dtype(key).kind in "fiu"]
     return find_ends(whole)
 
 
@@ -107,7 +107,7 @@ def _from_lists(archive, keys, n, layout):
         places = [f"{keys[0]} {word} {end}" for end in range(2)]
     else:
         names = end_names(keys)
-        ends = [archive.read(key) for key in keys]
+        ends = [_whole(archive.read(key), f"{archive.source} {key}") for key in keys]
         places = list(keys)
         if ends[0].shape != ends[1].shape:
             raise DataError(f"{archive.source} {keys[1]}: shape {ends[1].shape}, expected "
@@ -121,6 +121,16 @@ def _from_lists(archive, keys, n, layout):
         raw.notes.append("edges read in both directions" if raw.symmetrize else
                          "edges read as directed, because of the file's name")
     return raw
+
+
+def _whole(numbers, where):
+    """Return ids as integers; raise DataError for fractions."""
+    if numbers.dtype.kind == "f":
+        check_finite(numbers, where)
+        if (wrong := np.flatnonzero(numbers != np.floor(numbers))).size:
+            raise DataError(f"{where}: entry {wrong[0]} is {numbers[wrong[0]]}, expected ids")
+        return numbers.astype(np.int64)
+    return numbers
 
 
 def _from_matrix(archive, layout):

@@ -89,9 +89,13 @@ def test_edges_of_lim_et_al(tmp_path):
 
 def test_a_flag_names_one_of_several_matrices(tmp_path):
     arrays = {"PAP": np.eye(3), "PLP": A.toarray(), "feature": np.eye(3), "label": [[0, 1, 0]]}
-    graph, notes = read(put(tmp_path / "g.mat", written(**arrays)), matrix="PLP")
+    path = put(tmp_path / "g.mat", written(**arrays))
+    graph, notes = read(path, matrix="PLP")
     assert graph.adjacency.toarray().tolist() == A.toarray().tolist()
     assert "not read: PAP (--matrix PAP reads it as the adjacency)" in notes
+    refused("2 square matrices, PAP, PLP: name the adjacency, as in --matrix PAP", path)
+    put(path, written(edges=np.eye(2)))
+    refused("holds edges .2, 2., expected a square", path)
 
 
 WHOLE = written(A=sp.csc_matrix(A))

@@ -328,7 +328,8 @@ PAIRS = [  # arrays, entries (row, column) of the adjacency
     ({"src": [0, 1], "dst": [2, 2]}, [(2, 0), (2, 1)]),
     ({"source": [0, 1], "target": [2, 2], "n": [3]}, [(2, 0), (2, 1)]),
     ({"row": [0, 1], "col": [2, 2]}, [(0, 2), (1, 2)]),
-    ({"u": [0, 1], "v": [2, 2], "x": np.eye(3)}, [(0, 2), (1, 2)])]
+    ({"u": [0, 1], "v": [2, 2], "x": np.eye(3)}, [(0, 2), (1, 2)]),
+    ({"edge_src": [0.0, 1], "edge_dst": [2, 2]}, [(2, 0), (2, 1)])]
 
 
 @pytest.mark.parametrize("arrays, entries", PAIRS)
@@ -345,6 +346,8 @@ def test_the_arrays_of_a_coo_matrix(tmp_path):
     arrays = {"row": matrix.row, "col": matrix.col, "data": matrix.data}
     for more in ({}, {"shape": (3, 3)}):
         assert rows(convert(tmp_path, arrays | more)[0]) == A.tolist()
+    np.savez(tmp_path / "g.npz", src=[0, 1.5], dst=[2, 0])
+    refused("src: entry 1 is 1.5, expected ids", tmp_path / "g.npz")
     np.savez(tmp_path / "g.npz", src=[0, 1], dst=[2])
     refused(r"dst: shape \(1,\), expected \(2,\) as of src", tmp_path / "g.npz")
 
