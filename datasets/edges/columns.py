@@ -11,8 +11,8 @@ from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import is_weight, plain
 
-THING = ("(edge|link|node|vertex|vert|id|name|user|person|author|page|paper|entity|member|tx|protein|"
-         "gene)?")
+THING = ("(edge|link|node|vertex|vert|id|name|user|person|author|page|paper|entity|member|tx|"
+         "protein|gene)?")
 NUMBER = "(id|idx|index|no|number)?"
 SOURCE = "(source|src|from|sender|start|origin)"
 TARGET = "(target|tgt|trg|dst|dest|destination|to|receiver|recipient|end)"
