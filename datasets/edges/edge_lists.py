@@ -159,7 +159,7 @@ def _columns(first, comments, layout, where, lines):
     if count > 3:
         _refuse_matrix(first, where, whole=whole)
         hint = adjacency_hint(lines)
-        if all(map(_is_id, (field for row in first.rows for field in row[:2]))):
+        if all(len(row) == count and all(map(_is_id, row[:2])) for row in first.rows):
             hint = (f": name each, as in {_spelled(count)} (w: weights, -: skip)"
                     f"{hint.replace(':', ';', 1)}")
         raise DataError(f"{where}: {count} columns without a header{hint}")

@@ -32,6 +32,8 @@ def split_lists(lines):
     lines = [text for line in lines if (text := line.strip())]
     first = next((k for k, text in enumerate(lines) if text[0] not in MARKS), len(lines))
     above, lines = lines[:first], lines[first:]
+    if above and above[0].lower().startswith("%%matrixmarket"):
+        raise FormError("a MatrixMarket file: use --format mtx")
     if not lines:
         raise FormError("no vertices, expected lines of a vertex and its neighbors")
     if lines[0][0] == "*":
@@ -74,6 +76,8 @@ def _divide(lines):
     several = sum(len(re.split(r"[\s;,]+", line)) > 1 for line in lines)
     separator = next((each for each in SEPARATORS
                       if 2 * sum(each in line for line in lines) > several), None)
+    if separator is None and not all(heads) and (found := _divide_neighbors(lines)) is not None:
+        return found
     rows = [line.split(separator) for line in map(str.strip, lines)]
     if separator is not None:
         rows = [[word.strip() for word in row if word.strip()] for row in rows]
@@ -83,6 +87,20 @@ def _divide(lines):
     if all(heads):
         rows = [[head[1] or head[2], *row] for head, row in zip(heads, rows)]
     return [row for row in rows if row], notes
+
+
+def _divide_neighbors(lines):
+    """Return the words of lines such as `0 1,2`, and a note; None for other lines."""
+    pairs = [line.split(None, 1) for line in lines]
+    tails = [pair[1] for pair in pairs if len(pair) > 1]
+    for separator in SEPARATORS:
+        parts = [[word.strip() for word in tail.split(separator)] for tail in tails]
+        if any(len(part) > 1 for part in parts) and not any(
+                len(word.split()) != 1 for part in parts for word in part):
+            rows = [[pair[0], *(map(str.strip, pair[1].split(separator)) if pair[1:] else ())]
+                    for pair in pairs]
+            return rows, [f"{separator!r} divides the neighbors of a line"]
+    return None
 
 
 def _refuse_other_forms(rows):
@@ -95,6 +113,10 @@ def _refuse_other_forms(rows):
     if [len(rows) - 1, sum(map(len, rows[1:]))] in _sizes(rows[0]):
         raise FormError("the first line counts vertices and edges, and lines have neighbors "
                         "alone: METIS (--format metis) numbers them from 1")
+    if not any(map(str.isdecimal, rows[0])) and len(rows) > 1 and all(
+            word.isdecimal() for row in rows[1:] for word in row):
+        raise FormError(f"the first line, {truncate(' '.join(rows[0]), 40)!r}, looks like a "
+                        "header: remove it, or read a list of edges with --format csv")
     number = next((word for word in words if NUMBER.fullmatch(word) and not word.isdecimal()), None)
     if number is not None:
         raise FormError(f"{number} is no id of a vertex, expected whole numbers or names")

@@ -252,6 +252,7 @@ ADJACENCY_LISTS = [  # content, edges of original ids, a note
     ("0; 1; 2\n1; 0\n", [(0, 1), (0, 2)], "';' divides the words of a line"),
     ("0: 1 2\n1: 0\n2:\n", [(0, 1), (0, 2)], "a colon follows the vertex of each line"),
     ("0:1,2\n1:0\n", [(0, 1), (0, 2)], "a colon follows"),
+    ("0 1,2\n1 0\n2\n", [(0, 1), (0, 2)], "',' divides the neighbors of a line"),
     ("An : Bo, Cy\nBo : An\n", [("An", "Bo"), ("An", "Cy")], "a colon follows")]
 
 
@@ -269,10 +270,12 @@ OTHER_FORMS = [  # content that is no adjacency list, and the message
     ("0 1 0\n1 1 0\n", "3 columns of numbers"), ("0,1,0\n1,1,0\n", "3 columns of numbers"),
     ("0 .5 2\n.5 0 0\n0 0 1\n", "3 columns of numbers"), ("0 1 .5\n1 2\n", r"\.5 is no id"),
     ("0 1 -1\n1 -1\n", "-1 is no id of a vertex"), ("0 -> 1\n1 -> 2\n", "'->' is no id of a "),
-    ("0 [1, 2]\n1 [0]\n", r"'\[1,' is no id"), ("Lee, A Bo\nBo, A\n", "',' divides some words"),
+    ("0 [1, 2]\n1 [0]\n", r"'\[1' is no id"), ("Lee, A Bo\nBo, A\n", "',' divides some words"),
     ("The quick brown fox jumps\nover the lazy dog. It ran\n", "2 of 11 names begin a line: is "),
     ("*Node data\nID\na\n", "is VNA"), ("# a\nb 1\nc 2\n# b\nc 1\n", "is LGL"),
     ("nodedef>name VARCHAR\na\n", "is GDF"), ("*Other\na b\n", r"'\*Other' begins a section"),
+    ("source,target\n0,1\n1,2\n", "'source target', looks like a header"),
+    ("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n", "a MatrixMarket file"),
     ("3 3\n1 2\n0 2\n0 1\n", "counts vertices and edges.*METIS")]
 
 
