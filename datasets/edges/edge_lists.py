@@ -192,7 +192,7 @@ def _refuse_matrix(first, where, *, whole):
     rows, count = first.rows, len(first.fields)
     square = len(rows) == count if whole else 1 < len(rows) <= count
     ids = all(_is_id(field) for row in rows for field in row[:2])
-    if square and (whole or not ids or len(rows) > 16) and all(
+    if square and (whole or not ids or len(rows) > 16 or count > 100) and all(
             len(row) == count and all(map(NUMBER.fullmatch, row)) for row in rows):
         blanks = first.delimiter in (b" ", b"\t")
         listed = f"; for an edge list, name each column, as in {_spelled(count)}" * ids

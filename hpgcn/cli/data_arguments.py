@@ -56,7 +56,8 @@ def edge_flags(add):
 
     # vertices
     add("--base", type=int, choices=[0, 1],
-        help="id of the first vertex in an edge list (default: 0; 1 below a header of KONECT)")
+        help="id of the first vertex in a list or an array of edges (default: 0; 1 below a header "
+             "of KONECT)")
     add("--num-nodes", type=int, metavar="N",
         help="number of vertices of an edge list, with or without edges. Ids are 0..N-1, or 1..N "
              "with --base 1 (default: by the ids in the list)")
@@ -75,11 +76,12 @@ def table_flags(add):
         help="features: a table (text, Parquet, JSON) joined by its id column, or .npy, .npz, "
              ".json (lists of numbers), LibSVM. Or a word: identity (one column per vertex), "
              "degree (log(1 + d) of row sum and column sum) or random:N[:SEED] (N columns drawn "
-             "for each vertex id, to measure time)")
+             "for each vertex id, to measure time). Or :NAME,..., attributes of the nodes in the "
+             "source")
     add("--labels", metavar="FILE[:COLUMN]",
         help="labels: a table joined by its id column, or .npy with classes (n,), -1 for "
-             "unlabeled, or with 0/1 (n, t) for multi-label. Or a word: random:N[:SEED] (N classes "
-             "drawn for each vertex id)")
+             "unlabeled, or with 0/1 (n, t) for multi-label. Or :NAME, an attribute of the nodes "
+             "in the source. Or a word: random:N[:SEED] (N classes drawn for each vertex id)")
     add("--classes", action="store_true",
         help="the numbers among the labels are classes, although they look like values to "
              "predict: most occur once or twice, or they have a decimal point")
