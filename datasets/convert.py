@@ -96,21 +96,21 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     """Read a graph from a file, or a built-in graph (digits or karate); return the
     Graph and notes for the user.
 
-    Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`,
-    (n,) or (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. They
-    are tables, joined by a column of ids, or arrays; `ids` is a file of the id of each
-    row of those without ids. With `add_vertices` files may have rows of more vertices.
-    `id_column`, `label_column`, `feature_columns` (names or patterns) and `header` say
-    what the columns of tables are, `classes` that numbers are. Features of a name in
-    MADE are made of the adjacency. Features "random:N:SEED" are N columns of noise,
-    labels "random:N:SEED" N random classes (hpgcn.datasets.random_contents).
+    Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`, (n,) or
+    (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. Attributes of nodes
+    in the source are called ":NAME,...". Files are tables, joined by a column of ids, or
+    arrays; `ids` is a file of the id of each row of those without ids. With `add_vertices`
+    files may have rows of more vertices. `id_column`, `label_column`, `feature_columns` (names
+    or patterns) and `header` say what the columns of tables are, `classes` that numbers are.
+    Features of a name in MADE are made of the adjacency. Features "random:N:SEED" are N columns
+    of noise, labels "random:N:SEED" N random classes (hpgcn.datasets.random_contents).
 
     Defaults: `row_normalize` is for Planetoid only, and the split is the input's own.
     `memory`, the bytes that the input may take, is 80% of those available. The Layout
     of an edge list (hpgcn.datasets.edges.edge_options) has `columns`, `base`, `header`,
     `weights`, `num_nodes`, `bipartite` and `compact`. `weights` names the column or
     attribute of edges that has their weights, by default the one that is called a
-    weight; `matrix` names the adjacency in a file of several matrices. `duplicates` says what
+    weight. `matrix` names the adjacency in a file of several matrices. `duplicates` says what
     becomes of edges that are listed several times, as for `hpgcn.Graph.from_scipy`.
     `largest_component` leaves out all other vertices, in memory; ids name the vertices that are
     left. A random or per-class split is drawn `num_splits` times, each with the next seed. In a

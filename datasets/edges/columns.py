@@ -267,8 +267,7 @@ def _assign(names, textual=(), weights=None, fitting=None, numeric=None, *, bipa
         words = _ends_of(names, kinds, range(len(names)) if fitting is None else fitting)
         raise UnclearError("which two columns are the ends of an edge? "
                            + "Use --bipartite for ids of two kinds. " * two
-                           + (f"Name each column, as in {spelled(words)}" if words else
-                              "No two of them have ids"))
+                           + _naming(words, numeric or ()))
 
     # the other columns have weights or are not read
     [ends] = pairs
@@ -320,6 +319,14 @@ def _find_two_kinds(names, kinds):
     places = _two_kinds(names, kinds)
     if not _pairs(kinds) and len(places) == 2:
         kinds[places[0]], kinds[places[1]] = (("u", "v"), 0), (("u", "v"), 1)
+
+
+def _naming(words, numeric):
+    """Return advice to name each column by `words`, from `_ends_of`; `numeric` may be weights."""
+    if words is None:
+        return "No two of them have ids"
+    key = " (w: weights, -: skip)" if any(words[k] == "-" for k in numeric) else ""
+    return f"Name each column, as in {spelled(words)}{key}"
 
 
 def _ends_of(names, kinds, fitting):
