@@ -21,7 +21,7 @@ from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.validation import check_finite
 
 SUFFIXES = (".content", ".cites")
-SAMPLE = 1000  # citations that show the ids of papers
+SAMPLE = 1000  # lines that show the ids of papers
 ID_BYTES = 400  # bytes of memory of a paper, without its words
 
 
@@ -60,13 +60,14 @@ def read(source, memory):
 
 
 def _is_foreign(cites):
-    """Return whether NAME.content begins with neither numbers between two fields nor an id
-    of a citation.
+    """Return whether NAME.content begins with neither numbers between two fields nor ids
+    of citations.
     """
-    _, fields = next(rows_of(Source(cites.path.with_suffix(".content"))), (0, [b"", b""]))
-    ids = {field for _, row in islice(rows_of(cites), SAMPLE) for field in row}
-    numbers = len(fields) > 2 and all(map(NUMBER.fullmatch, fields[1:-1]))
-    return bool(ids) and fields[0] not in ids and not numbers
+    content = Source(cites.path.with_suffix(".content"))
+    rows = [fields for _, fields in islice(rows_of(content), SAMPLE)]
+    cited = {field for _, fields in islice(rows_of(cites), SAMPLE) for field in fields}
+    numbers = bool(rows) and len(rows[0]) > 2 and all(map(NUMBER.fullmatch, rows[0][1:-1]))
+    return bool(cited) and not numbers and cited.isdisjoint(fields[0] for fields in rows)
 
 
 def _content(file, memory):

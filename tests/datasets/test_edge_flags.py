@@ -293,7 +293,7 @@ def test_flags_are_advised_only_for_files_that_they_read(tmp_path):
     path = put(tmp_path / "g.csv", "name1,name2,weight\na,b,.5\nb,c,2\n")
     assert read(path)[0].data.tolist() == [0.5, 2]
     for text, said in (("who,whom,weight\na,b,.5\nb,c,2\n", "as in --columns source,target,w$"),
-                       ("when,who,whom\n.5,a,b\n", "--columns=-,source,target .w: weights, -: skip"),
+                       ("when,who,whom\n.5,a,b\n", "--columns=-,source,target .w: weights, -: s"),
                        ("lat,lon,speed\n1.5,2.5,3\n", "ends of an edge. No two of them have ids$"),
                        ("1.5 2.5 3.5 4\n1 2 3 4\n", "4 columns without a header$"),
                        ("0: 1 2\n1: 0\n", "colon follows the first word of each line: use --for")):
