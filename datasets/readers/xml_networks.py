@@ -93,6 +93,7 @@ def read_gexf(source, memory, weights=None):
     # nodes and edges, also those within nodes
     network = _Lists()
     lives = {"nodes": 0, "edges": 0}
+    groups = 0  # nodes with nodes in them
     default = graphs[0].get("defaultedgetype") if graphs else None
     for element in (graphs[0].iter() if graphs else ()):
         if _is(element, "node"):
@@ -100,6 +101,7 @@ def read_gexf(source, memory, weights=None):
             network.add_node(_attribute(element, "id", where),
                              attributes | _gexf_data(element, keys["node"], where))
             lives["nodes"] += _has_life(element)
+            groups += bool(_children(element, "nodes"))
         elif _is(element, "edge"):
             attributes = _gexf_data(element, keys["edge"], where)
             weight = _Key("weight", "double", None, "edge")
@@ -113,6 +115,8 @@ def read_gexf(source, memory, weights=None):
             if kind == "mutual":
                 network.add_link(*ends[::-1], attributes, True)
             lives["edges"] += _has_life(element)
+    if groups:
+        network.notes.append(f"{groups} nodes with nodes in them are read as nodes of one graph")
     network.notes += [f"times of {count} {what} are not read: these are in the graph at all times"
                       for what, count in lives.items() if count]
     return network.raw(source, weights)

@@ -324,6 +324,19 @@ def test_gexf_over_time(tmp_path, mode):
     refused("attribute age of a vertex has 2 values over time, expected one", path, labels=":age")
 
 
+def test_gexf_with_nodes_in_nodes_and_edges_of_their_own_type(tmp_path):
+    text = ('<gexf><graph defaultedgetype="directed"><nodes><node id="a"><nodes><node id="b"/>'
+            '</nodes></node><node id="c"/></nodes><edges><edge source="a" target="b"/><edge source="b" '
+            'target="c" type="undirected" weight="2"/><edge source="a" target="c" type="mutual"/>'
+            '</edges></graph></gexf>')
+    graph, notes = read(put(tmp_path / "g.gexf", text))
+    assert graph.original_ids.tolist() == ["a", "b", "c"]
+    assert rows(graph) == [[0, 0, 1], [1, 0, 2], [1, 2, 0]]
+    assert {"1 nodes with nodes in them are read as nodes of one graph",
+            "3 of 4 edges have no weight: their weight is 1",
+            "3 edges have a direction, and 1 are read in both directions"} <= {*notes}
+
+
 def attributed(suffix):
     """Return a network whose nodes have a party, a place (x, y), and a size that one lacks."""
     nodes = [("p", "red", 0.5, 1, 3), ("q", "blue", 2.5, 0, 4), ("r", "red", 1.5, 2, None)]
