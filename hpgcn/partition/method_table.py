@@ -23,6 +23,7 @@ from hpgcn.partition.partition_request import PartitionRequest
 from hpgcn.partition.rows.row_methods import (
     GRAPH_ENGINES,
     HYPERGRAPH_ENGINES,
+    STREAMED,
     best,
     block,
     graph,
@@ -51,6 +52,8 @@ METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fr
 # their own
 CUTS = dict.fromkeys(("best", "hypergraph"), lambda rows, own: rows[own]) | {
     "graph": lambda rows, own: rows[own][:, own]}
+# vertices without entries are dealt out last; others balance rows, or keep their order
+DEALING = (*STREAMED, STOCHASTIC)
 WITHOUT_EFFORT = ("block", "random", "stream", "distgnn")  # they do the same work at any effort
 EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 

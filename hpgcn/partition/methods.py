@@ -14,6 +14,7 @@ from hpgcn.partition.effort import announced
 from hpgcn.partition.engines.engine_process import engine_version
 from hpgcn.partition.method_table import (
     CUTS,
+    DEALING,
     METHODS,
     NONZERO_METHODS,
     WITHOUT_EFFORT,
@@ -22,7 +23,14 @@ from hpgcn.partition.method_table import (
     integer,
 )
 from hpgcn.partition.partition_request import ROWS, Parts
-from hpgcn.partition.quality import COMPARED, count, node_volumes, touched, train_mask
+from hpgcn.partition.quality import (
+    COMPARED,
+    count,
+    explain_imbalance,
+    node_volumes,
+    touched,
+    train_mask,
+)
 from hpgcn.partition.rows.nested import nested_numbers, nested_parts
 from hpgcn.partition.rows.node_parts import (
     METHODS_BY_NODE,
@@ -30,7 +38,13 @@ from hpgcn.partition.rows.node_parts import (
     node_sizes,
     parts_by_node,
 )
-from hpgcn.partition.rows.partition_model import entry_rows, pattern, stored_holders
+from hpgcn.partition.rows.partition_model import (
+    deal_isolated,
+    entry_rows,
+    isolated,
+    pattern,
+    stored_holders,
+)
 from hpgcn.partition.rows.pipeline import dealt_parts
 from hpgcn.partition.rows.row_methods import random_parts
 
@@ -203,6 +217,19 @@ def _find_parts(rows, weights, method, request, nested, sizes):
     """Return the Parts that a method finds, and the number of groups that are already
     nested.
     """
+    alone = isolated(rows) if method in DEALING else np.zeros(1, bool)
+    if not alone.any() or alone.all():
+        return _parts_by_method(rows, weights, method, request, nested, sizes)
+
+    # as if isolated vertices were missing; these are dealt out last
+    light = np.where(alone, 0, weights)
+    wider = request._replace(epsilon=request.epsilon * (weights.sum() / light.sum()))
+    parts, groups = _parts_by_method(rows, light, method, wider, nested, sizes)
+    part = deal_isolated(parts.part, alone, weights, request.k, request.epsilon)
+    return replace(parts, part=part, epsilon=parts.epsilon and request.epsilon), groups
+
+
+def _parts_by_method(rows, weights, method, request, nested, sizes):
     if nested and method in CUTS:
         part, groups = nested_parts(METHODS[method], CUTS[method], rows, weights, request)
         winner = "hypergraph" if method == "best" else ""  # nested parts are not refined
@@ -216,9 +243,11 @@ def _find_parts(rows, weights, method, request, nested, sizes):
 
 
 def _warn_of_rows(partition, graph, refined):
-    """Log a warning if a part of a method of nonzeros owns more rows than refinement would
-    allow.
+    """Log a line about each large imbalance, and a warning if a part of a method of nonzeros
+    owns more rows than refinement would allow.
     """
+    for line in explain_imbalance(partition.statistics):
+        log.info("%s: %s", graph.header.name, line)
     share = 1 + partition.statistics["imbalance_rows"]
     mean = graph.num_rows / partition.k
     if partition.edge_part is None or share * mean <= max((1 + ROWS) * mean, math.ceil(mean)):

@@ -1,6 +1,6 @@
 """Request, result and engine run of a partitioning method."""
 from collections import namedtuple
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -45,6 +45,8 @@ def is_quick(request, pins):
 def run(arrays, weights, request, start=None, *, sparse=False):
     """Run the engine of a request; return its Parts. Trivial cases need no engine.
 
+    Vertices without weight, which are isolated, are not passed to the engine.
+
     `start`: a function without arguments that returns parts to begin with, for an effort
     below BEST. `sparse`: nets are small, so that a first partition is cheap, and worth
     more tries.
@@ -53,10 +55,15 @@ def run(arrays, weights, request, start=None, *, sparse=False):
     n = weights.size
     if k == 1:
         return Parts(np.zeros(n, np.int32))
-    if k == n:
-        return Parts(np.arange(n, dtype=np.int32))
+    heavy = np.flatnonzero(weights)
+    if k >= heavy.size:
+        part = np.zeros(n, np.int32)
+        part[heavy] = np.arange(heavy.size)
+        return Parts(part)
     if arrays["offsets"][-1] == 0:
         return Parts(cut_evenly(weights, k))  # nothing to cut: only balance
+    if heavy.size < n:
+        return _without_weightless(arrays, weights, heavy, request, start, sparse)
 
     # the engine that can be quick takes parts to begin with
     quick = is_quick(request, len(arrays.get("pins", ())))
@@ -73,3 +80,19 @@ def run(arrays, weights, request, start=None, *, sparse=False):
                               memory=request.memory)
     counted = {} if volume is None else {"engine_volume": volume}
     return Parts(part, request.engine, epsilon, counted)
+
+
+def _without_weightless(arrays, weights, heavy, request, start, sparse):
+    """Run the engine on the vertices `heavy`; return Parts in which part 0 has the others."""
+    number = np.zeros(weights.size, np.int32)
+    number[heavy] = np.arange(heavy.size)
+    if "pins" in arrays:
+        arrays = {**arrays, "pins": number[arrays["pins"]]}
+    else:
+        offsets = arrays["offsets"]
+        arrays = {**arrays, "offsets": np.append(offsets[heavy], offsets[-1]),
+                  "adjacent": number[arrays["adjacent"]]}
+    found = run(arrays, weights[heavy], request, start and (lambda: start()[heavy]), sparse=sparse)
+    part = np.zeros(weights.size, np.int32)
+    part[heavy] = found.part
+    return replace(found, part=part)

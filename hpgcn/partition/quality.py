@@ -41,6 +41,13 @@ LABELS = {
 }
 # those that matter most; the last three are known only if they are asked for
 BRIEF = ("volume", "messages", "imbalance_nnz", "volume_between", "nets", "first_batches")
+# what an imbalance above UNEVEN means
+UNEVEN = 0.1
+MEANINGS = {
+    "imbalance_nnz": "nonzeros: ranks wait for it in products with A",
+    "imbalance_rows": "rows, and its rank needs as much more memory and time for dense work "
+                      "(`--w0` adds to the weight of each row)",
+    "imbalance_train": "training vertices: ranks wait for it in the loss (`--balance-train`)"}
 # compared with random partitions: volumes, messages, replication
 COMPARED = ("volume", "volume_max", "volume_avg", "ghosts_max", "messages", "messages_max",
             "messages_avg", "replication_factor")
@@ -238,6 +245,12 @@ def imbalance(loads):
     """Return maximum / mean - 1; 0 for empty input."""
     total = loads.sum()
     return float(loads.max() * loads.size / total - 1) if total else 0.0
+
+
+def explain_imbalance(numbers):
+    """Return sentences about each imbalance above UNEVEN in the statistics of a partition."""
+    return [f"the largest part has {1 + numbers[key]:.2f} times the mean number of {meaning}"
+            for key, meaning in MEANINGS.items() if numbers.get(key, 0) > UNEVEN]
 
 
 def format_statistics(columns, *, brief=False):

@@ -7,8 +7,9 @@ from hpgcn.graphs.partition import Partition
 from hpgcn.partition.effort import FAST
 from hpgcn.partition.method_table import check_request
 from hpgcn.partition.partition_memory import level_room, refining_bytes
-from hpgcn.partition.quality import COMPARED
+from hpgcn.partition.quality import COMPARED, explain_imbalance
 from hpgcn.partition.rows.net_bits import count_blocks, lower_volume
+from hpgcn.partition.rows.partition_model import deal_isolated
 from hpgcn.partition.rows.row_methods import QUICK, STREAMED, quick_parts, random_parts
 from hpgcn.partition.rows.streaming import stored_level, stream_parts
 from hpgcn.runtime.machine import map_large_arrays
@@ -58,7 +59,7 @@ def partition_stored(source, k, *, method="stream", epsilon=None, w0=0, seed=0, 
     map_large_arrays()
     source.check_structure()
     n = source.header.num_nodes
-    level = stored_level(source, request.w0)
+    level, alone = stored_level(source, request.w0)
     vertices = source.vertices(0, n) if source.ordered else None
 
     # the part of each row
@@ -67,10 +68,16 @@ def partition_stored(source, k, *, method="stream", epsilon=None, w0=0, seed=0, 
     elif k in (1, n) or not level.entries:
         part = quick_parts("block", level.weights, k)
     else:
-        part = stream_parts(level, k, request.epsilon, request.seed,
+        total = level.weights.sum()
+        level.weights[alone] = 0  # these are dealt out last
+        epsilon = request.epsilon * (total / level.weights.sum())
+        part = stream_parts(level, k, epsilon, request.seed,
                             room=level_room(source.header, memory), classes=CLASSES)
         if refine and (memory is None or refining_bytes(source.header, k) <= memory):
-            part = lower_volume(level, part, k, request.epsilon, CLASSES)
+            part = lower_volume(level, part, k, epsilon, CLASSES)
+        level.weights[alone] = 1 + request.w0
+        if alone.any():
+            part = deal_isolated(part, alone, level.weights, k, request.epsilon)
 
     # the statistics, and those of random parts
     train = source.split_masks(split)["train"].astype(bool) if source.header.num_splits else None
@@ -78,6 +85,8 @@ def partition_stored(source, k, *, method="stream", epsilon=None, w0=0, seed=0, 
     if baseline:
         random = count_blocks(level, random_parts(n, k, 0), k, request.w0)
         statistics |= {f"random_{key}": float(random[key]) for key in COMPARED}
+    for line in explain_imbalance(statistics):
+        log.info("%s: %s", source.header.name, line)
     del level
 
     # vertices in the order of the file

@@ -16,6 +16,7 @@ from hpgcn.partition import (
     NONZERO_METHODS,
     given_partition,
     make_partition,
+    statistics,
 )
 from hpgcn.partition.engines.engine_registry import ENGINES, kahypar_ini
 from hpgcn.partition.rows.partition_model import column_nets, neighbours, pattern
@@ -44,6 +45,58 @@ def check(partition, n, k):
     sizes = np.bincount(partition.part, minlength=k)
     np.testing.assert_array_equal(np.diff(partition.offsets), sizes)
     np.testing.assert_array_equal(partition.part[partition.perm], np.repeat(np.arange(k), sizes))
+
+
+def with_isolated(directed):
+    """Return a graph of 1200 vertices, 500 of them isolated, and which are not, (n,) bool."""
+    rng = np.random.default_rng(1)
+    tails, heads = rng.choice(700, (2, 6000))
+    tails[tails < 50] += 50  # in a directed graph these are only read
+    pairs = rng.permutation(1200)[np.stack([tails, heads], 1)]
+    linked = np.zeros(1200, bool)
+    linked[pairs] = True
+    return edges(1200, pairs, symmetrize=not directed), linked
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("w0", [0, 3])
+@pytest.mark.parametrize("method, options", [
+    ("best", {}), ("best", {"effort": "fast"}), ("hypergraph", {"effort": "best"}), ("graph", {}),
+    ("graph", {"engine": "kaminpar"}), ("hypergraph", {"engine": "kahypar"}), ("stream", {}),
+    ("stochastic", {}), ("best", {"nested": True}), ("hypergraph", {"nodes": 2})], ids=str)
+def test_isolated_vertices_go_to_the_parts_with_the_fewest_rows(method, options, directed, w0):
+    for module in ("mtkahypar", "pymetis", options.get("engine", "numpy")):
+        pytest.importorskip(module)
+    graph, linked = with_isolated(directed)
+    found = make_partition(graph, 4, method=method, w0=w0, **options)
+    sizes = np.bincount(found.part, minlength=4)
+    assert sizes.max() <= 1.06 * 300
+    load = np.bincount(found.part, np.diff(pattern(graph).indptr) + w0)
+    assert load.max() <= 1.011 * load.mean()
+    # no message depends on them
+    rest = Graph.from_scipy(graph.adjacency[linked][:, linked])
+    counted = statistics(rest, found.part[linked], 4)
+    for name in ("volume", "volume_max", "messages"):
+        assert counted[name] == found.statistics[name]
+
+
+@pytest.mark.parametrize("k", [2, 3, 7, 8])
+@pytest.mark.parametrize("method", ["best", "stream", "stochastic", "hypergraph"])
+def test_few_vertices_with_edges(method, k):
+    pytest.importorskip("mtkahypar")
+    graph = edges(8, [(5, 6), (6, 7)])
+    for options in ({}, {"effort": "fast"}, {"nested": True} if k % 2 == 0 else {}):
+        part = make_partition(graph, k, method=method, **options).part
+        assert np.bincount(part, minlength=k).max() <= -(-8 // k) + (k == 7)
+
+
+def test_a_large_imbalance_is_explained(caplog):
+    with caplog.at_level("INFO", "hpgcn"):
+        make_partition(with_isolated(False)[0], 4, method="stream")
+        assert "times the mean" not in caplog.text
+        make_partition(edges(40, [(0, j) for j in range(1, 20)]), 4, method="block")
+    line, = [line for line in caplog.messages if "number of rows" in line]
+    assert "times the mean number of rows, and its rank needs as much more memory" in line
 
 
 @pytest.mark.long

@@ -38,14 +38,26 @@ def test_counts_are_those_of_the_pattern(symmetrize, k):
     rows = pattern(graph)
     part = np.random.default_rng(k).integers(0, k, 300).astype(np.int32)
     train = np.arange(300) < 100
-    counted = count_blocks(stored_level(graph, 5, block=100), part, k, 5, train)
+    counted = count_blocks(stored_level(graph, 5, block=100)[0], part, k, 5, train)
     expected = count(rows, part, k, train=train)
     assert counted == {key: expected[key] for key in counted}
 
 
+@pytest.mark.parametrize("symmetrize", [True, False])
+@pytest.mark.parametrize("w0", [0, 3])
+def test_isolated_vertices_of_a_file_are_dealt_out(tmp_path, symmetrize, w0):
+    pairs = np.random.default_rng(1).choice(700, (6000, 2))
+    pairs[:, 0] = np.maximum(pairs[:, 0], 50)  # others are only read
+    store.write_graph(tmp_path / "g.h5", edges(1200, pairs, symmetrize=symmetrize))
+    with load(tmp_path / "g.h5") as stored:
+        made = partition_stored(stored, 4, method="best", w0=w0)
+    assert np.bincount(made.part).max() <= 1.05 * 300
+    assert w0 or made.statistics["imbalance_nnz"] <= 0.011
+
+
 def test_bits_of_loops_and_of_two_rows():
     graph = edges(4, [(0, 0), (0, 1), (1, 0), (2, 1), (1, 2), (3, 1)], symmetrize=False)
-    level = stored_level(graph)
+    level, _ = stored_level(graph)
     part = np.array([0, 0, 1, 1], np.int32)
     assert count_blocks(level, part, 2)["volume"] == 2  # rows 1 and 2
     assert lower_volume(level, part, 2, 1.0).tolist() == [0, 0, 0, 0]

@@ -59,7 +59,7 @@ def test_blocks_and_files_change_nothing(tmp_path, symmetrize):
 
     save(graph, tmp_path / "graph.h5")
     with load(tmp_path / "graph.h5") as stored:
-        level = stored_level(stored, block=777)
+        level, _ = stored_level(stored, block=777)
         np.testing.assert_array_equal(level.weights, weights)
         np.testing.assert_array_equal(stream_parts(level, 4, 0.01, seed=3), whole)
     level = memory_level(rows, weights)
@@ -107,8 +107,10 @@ def test_other_parts_of_clusters_are_compared_at_the_end(monkeypatch):
 
 def test_stored_loops_are_counted_once():
     graph = edges(3, [(0, 0), (0, 1), (2, 2)])
-    assert stored_level(graph, w0=5).weights.tolist() == [7, 7, 6]
-    assert stored_level(graph).entries == 2
+    level, alone = stored_level(graph, w0=5)
+    assert level.weights.tolist() == [7, 7, 6]
+    assert alone.tolist() == [False, False, True]
+    assert stored_level(graph)[0].entries == 2
 
 
 def test_degenerate_graphs():
@@ -120,8 +122,9 @@ def test_degenerate_graphs():
     assert np.count_nonzero(made.part == made.part[0]) < 30
     empty = make_partition(edges(8, []), 4, method="stream")
     assert np.bincount(empty.part).tolist() == [2] * 4
-    loose = make_partition(edges(9, [(0, 1)]), 3, method="stream", epsilon=0.5)
+    loose = make_partition(edges(9, [(0, 1)]), 3, method="stream", epsilon=1.0)
     assert loose.part[0] == loose.part[1]
+    assert np.bincount(loose.part).tolist() == [3, 3, 3]
     for k in (1, 20):
         made = make_partition(two_cliques(), k, method="stream")
         assert np.bincount(made.part).tolist() == [20 // k] * k

@@ -1,6 +1,7 @@
 """Input of partitioners: the column-net hypergraph, or the symmetric graph, of a
-matrix.
+matrix; and the vertices that are in neither.
 """
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -114,3 +115,46 @@ def dense_weight(widths):
     if pairs[0][0] < pairs[0][1]:
         sparse -= pairs[0][0]  # A came first: the input needs no gradient
     return round(dense / (DENSE_SPEED * sparse))
+
+
+def isolated(rows):
+    """Return which vertices of a pattern of A + I have entries on the diagonal only, (n,) bool."""
+    alone = np.diff(rows.indptr) == 1
+    others = rows.indices[entry_rows(rows) != rows.indices]
+    alone[others] = False
+    return alone
+
+
+def deal_isolated(part, alone, weights, k, epsilon):
+    """Return parts in which the vertices `alone`, (n,) bool, are in the parts with the fewest
+    rows.
+
+    No message depends on them. They have equal weights, and make no part heavier than
+    (1 + epsilon) times the mean, if there are as many places. They are dealt in turn, so
+    that a part gets no run of consecutive vertices.
+    """
+    others = ~alone
+    count = alone.size - int(np.count_nonzero(others))
+    rows = np.bincount(part[others], minlength=k)
+    load = np.bincount(part[others], weights[others], k)
+    mean = weights.sum() / k
+    limit = max((1 + epsilon) * mean, math.ceil(mean))
+    room = np.maximum(0, (limit - load) // weights[np.argmax(alone)]).astype(np.int64)
+    if room.sum() < count:
+        room[:] = count
+
+    # the least height to which rows are filled up; the first parts are one row higher
+    low, high = 0, alone.size
+    while low < high:
+        height = (low + high) // 2
+        enough = np.clip(height - rows, 0, room).sum() >= count
+        low, high = (low, height) if enough else (height + 1, high)
+    dealt = np.clip(low - 1 - rows, 0, room)
+    higher = np.flatnonzero(np.clip(low - rows, 0, room) > dealt)
+    dealt[higher[:count - dealt.sum()]] += 1
+
+    # those of a part are spread evenly over all of them
+    places = np.concatenate([(np.arange(number) + 0.5) / number for number in dealt])
+    part = part.copy()
+    part[alone] = np.repeat(np.arange(k), dealt)[np.argsort(places, kind="stable")]
+    return part

@@ -191,7 +191,7 @@ def stream(rows, weights, request, cut=None):
     if k == n:
         return Parts(np.arange(n, dtype=np.int32))
     if k == 1 or rows.nnz == n:
-        return Parts(cut_evenly(weights, k))  # nothing to cut: only balance
+        return Parts(cut_evenly(np.maximum(weights, 1), k))  # nothing to cut: only balance
 
     from hpgcn.partition.part_counts import count_parts
     from hpgcn.partition.rows.streaming import memory_level, stream_parts

@@ -146,7 +146,8 @@ def memory_level(rows, weights, block=BLOCK):
 
 
 def stored_level(source, w0=0, block=STORED_BLOCK):
-    """Return the Level of a GraphSource, whose blocks are read again in each pass.
+    """Return the Level of a GraphSource, whose blocks are read again in each pass, and which
+    rows are isolated, (n,) bool.
 
     A row weighs its entries, the diagonal counted, and w0. Rows are in the order of
     the source. Memory holds the weights and a block.
@@ -163,10 +164,13 @@ def stored_level(source, w0=0, block=STORED_BLOCK):
             yield start, *source.pattern_rows(start, stop), ones
 
     # a loop that is stored is not counted twice
+    alone = np.ones(weights.size, bool)
     for start, indptr, indices, _ in blocks():
         rows = start + np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
-        weights[rows[rows == indices]] -= 1
-    return Level(blocks, weights, int(weights.sum()) - (1 + w0) * weights.size)
+        loops = rows == indices
+        weights[rows[loops]] -= 1
+        alone[rows[~loops]] = alone[indices[~loops]] = False
+    return Level(blocks, weights, int(weights.sum()) - (1 + w0) * weights.size), alone
 
 
 def _clusters(level, cap, seed):
