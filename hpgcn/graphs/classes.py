@@ -199,7 +199,8 @@ def _number_classes(number_of, counts, notes):
         return {text: class_of[number] for text, number in number_of.items()}, names
 
     if count > 2 * len(present):
-        notes.append(f"{count} classes, 0..{count - 1}, but {len(present)} of them have vertices")
+        notes.append(f"{count} classes, 0..{count - 1}, but only {len(present)} of them have "
+                     "vertices")
     return number_of, None
 
 
