@@ -158,7 +158,9 @@ def _from_matrix(archive, layout):
     objects = archive.objects()
     if objects:
         raise DataError(f"{source}: {truncate(', '.join(objects))}: Python objects (a pickle), "
-                        f"which hpgcn never executes: {SAVE}")
+                        "which hpgcn never executes; if you trust it, for a SciPy matrix A = "
+                        f"numpy.load(FILE, allow_pickle=True)[{truncate(objects[0], 40)!r}].item(); "
+                        f"{SAVE}")
     raise DataError(f"{source}: arrays {names}, expected adj_indices, adj_indptr and adj_shape, or "
                     "edge_index, or edges, or src and dst, or a square matrix, or what "
                     "scipy.sparse.save_npz writes")

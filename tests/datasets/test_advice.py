@@ -234,6 +234,15 @@ def test_data_of_r_are_named_at_once(tmp_path):
         assert "load(" in call and converted == "graph.mtx"
 
 
+def test_a_matrix_in_a_pickle_within_an_npz(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "p.npz"
+    np.savez(path, adj=sp.csr_matrix(A))
+    code, converted = advice(path, "A = ", begin="if you trust it, ")
+    execute(code)
+    assert read(tmp_path / converted)[0].adjacency.toarray().tolist() == A.tolist()
+
+
 @pytest.mark.parametrize("name, lines", [
     ("g.csv", ",a,b,c\na,0,2,0\nb,0,0,.5\nc,0,3,0\n"),
     ("g.csv", ";a;b;c\na;0;2;0\nb;0;0;.5\nc;0;3;0\n"),

@@ -325,10 +325,11 @@ def test_gexf_over_time(tmp_path, mode):
 
 
 def test_gexf_with_nodes_in_nodes_and_edges_of_their_own_type(tmp_path):
-    text = ('<gexf><graph defaultedgetype="directed"><nodes><node id="a"><nodes><node id="b"/>'
-            '</nodes></node><node id="c"/></nodes><edges><edge source="a" target="b"/><edge source="b" '
-            'target="c" type="undirected" weight="2"/><edge source="a" target="c" type="mutual"/>'
-            '</edges></graph></gexf>')
+    nodes = '<node id="a"><nodes><node id="b"/></nodes></node><node id="c"/>'
+    edges = ('<edge source="a" target="b"/><edge source="b" target="c" type="undirected" weight="2"/>'
+             '<edge source="a" target="c" type="mutual"/>')
+    text = (f'<gexf><graph defaultedgetype="directed"><nodes>{nodes}</nodes><edges>{edges}</edges>'
+            '</graph></gexf>')
     graph, notes = read(put(tmp_path / "g.gexf", text))
     assert graph.original_ids.tolist() == ["a", "b", "c"]
     assert rows(graph) == [[0, 0, 1], [1, 0, 2], [1, 2, 0]]
