@@ -155,12 +155,11 @@ def _from_matrix(archive, layout):
         raw.notes.append(f"adjacency read from {name}")
         return raw
     names = truncate(", ".join(archive.keys)) or "none"
-    objects = archive.objects()
-    if objects:
+    if objects := archive.objects():
+        key = truncate(objects[0], 40)
         raise DataError(f"{source}: {truncate(', '.join(objects))}: Python objects (a pickle), "
                         "which hpgcn never executes; if you trust it, for a SciPy matrix A = "
-                        f"numpy.load(FILE, allow_pickle=True)[{truncate(objects[0], 40)!r}].item(); "
-                        f"{SAVE}")
+                        f"numpy.load(FILE, allow_pickle=True)[{key!r}].item(); {SAVE}")
     raise DataError(f"{source}: arrays {names}, expected adj_indices, adj_indptr and adj_shape, or "
                     "edge_index, or edges, or src and dst, or a square matrix, or what "
                     "scipy.sparse.save_npz writes")

@@ -326,8 +326,8 @@ def test_gexf_over_time(tmp_path, mode):
 
 def test_gexf_with_nodes_in_nodes_and_edges_of_their_own_type(tmp_path):
     nodes = '<node id="a"><nodes><node id="b"/></nodes></node><node id="c"/>'
-    edges = ('<edge source="a" target="b"/><edge source="b" target="c" type="undirected" weight="2"/>'
-             '<edge source="a" target="c" type="mutual"/>')
+    edges = ('<edge source="a" target="b"/><edge source="a" target="c" type="mutual"/>'
+             '<edge source="b" target="c" type="undirected" weight="2"/>')
     text = (f'<gexf><graph defaultedgetype="directed"><nodes>{nodes}</nodes><edges>{edges}</edges>'
             '</graph></gexf>')
     graph, notes = read(put(tmp_path / "g.gexf", text))
