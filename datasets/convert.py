@@ -277,7 +277,7 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
 
     # flags on the layout are those of some formats
     formats.refuse_layout(layout, fmt)
-    options = {"layout": layout} if fmt in formats.LISTS else {}
+    options = {"layout": layout} if fmt in (*formats.LISTS, *formats.TWO_KINDS) else {}
     if fmt in formats.WEIGHTED:
         options["weights"] = False if asked["unweighted"] else layout.weights
 

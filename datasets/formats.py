@@ -14,7 +14,7 @@ has `stream(source, digest, threads, **options)`, a context manager that gives a
 
 `threads` threads parse. The bytes of the file go through `digest`, a hash object or
 None. Both take a `layout`, a hpgcn.datasets.edges.edge_options.Layout: what the user
-says of the edges. So do readers of LISTS.
+says of the edges. So do readers of LISTS and TWO_KINDS.
 """
 import re
 from importlib import import_module
@@ -51,6 +51,7 @@ WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 ARRAYS = ("npz", "pt", "mat")  # formats of named arrays
 LISTS = (*STREAMED, *ARRAYS, "json")  # formats that may have edges alone
+TWO_KINDS = (*STREAMED, "adjlist")  # formats whose ids may be of two kinds
 FORMATS = ("auto", *READERS)
 FOLDERS = tuple(folders.SETS)  # formats of several files, recognised by their names
 PARQUET = b"PAR1"  # its first bytes
@@ -100,7 +101,7 @@ def refuse_layout(layout, fmt):
         raise UsageError(f"--weights {layout.weights}: only for formats whose edges have several "
                          f"attributes ({', '.join((*STREAMED, *WEIGHTED))}), not for {fmt}")
     for names, formats in ((("matrix",), ARRAYS), (("base", "num_nodes", "compact"), LISTS),
-                           (("columns", "bipartite"), STREAMED)):
+                           (("columns",), STREAMED), (("bipartite",), TWO_KINDS)):
         if fmt not in formats and (flags := layout.flags(*names)):
             raise UsageError(f"{' and '.join(flags)}: only for edges in {', '.join(formats)}, not "
                              f"for {fmt}")

@@ -96,6 +96,8 @@ TEXTS = (
     METIS,
     LGL,
     Format("an adjacency list", "", b"", ".adjlist", True, reader="adjlist"),
+    Format("SIF of Cytoscape", "awk '{for (k = 3; k <= NF; k++) print $1, $k}' FILE > edges.txt, "
+           "then convert edges.txt", b"", ".sif", True),
     Format("a multi-line adjacency list", _networkx("read_multiline_adjlist(FILE)"), b"",
            ".multiline_adjlist", True),
     Format("a hypergraph", "hpgcn trains on graphs whose edges have two ends", b"", ".hgr .hmetis",

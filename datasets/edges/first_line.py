@@ -136,7 +136,8 @@ def adjacency_hint(lines):
         split_lists([line.decode("utf-8", "replace") for line in lines])
     except FormError as error:
         return f": {error}" if str(error) == COUNTS_FIRST else ""
-    return ": use --format adjlist for lines of a vertex and its neighbors"
+    return (": use --format adjlist for lines of a vertex and its neighbors (with --bipartite if "
+            "these are of another kind)")
 
 
 def count_like_edges(comments, first):

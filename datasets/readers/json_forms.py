@@ -1,6 +1,7 @@
 """The forms in which libraries write a graph as JSON, brought into one."""
 from typing import NamedTuple
 
+from hpgcn.datasets.edges.columns import DIRECTED, end_names, find_ends
 from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
@@ -51,7 +52,7 @@ def find_form(document, where):
         raise DataError(f"{where}: JSON with {listed(document) or 'nothing'}, expected {FORM}")
 
     # nodes and links, or nodes and adjacency lists
-    nodes = _nodes(document["nodes"], where, document)
+    nodes = _nodes(_listed(document["nodes"]), where, document)
     directed = _flag(document, "directed", where)
     if isinstance(document.get("adjacency"), list):
         return Form(nodes, _adjacency(document["adjacency"], nodes, where), directed, True)
@@ -108,10 +109,7 @@ def _are_elements(document):
 
 def _jgf(graph, where):
     """Return the Form of JSON Graph Format, whose edges are directed unless it says otherwise."""
-    nodes = graph.get("nodes")
-    if isinstance(nodes, dict):
-        nodes = [{"id": key} | (node if isinstance(node, dict) else {})
-                 for key, node in nodes.items()]
+    nodes = _listed(graph.get("nodes"))
     edges = graph.get("edges", [])
     if not isinstance(edges, list):
         raise DataError(f"{where}: graph: edges is no list")
@@ -121,24 +119,30 @@ def _jgf(graph, where):
                 True if directed is None else directed)
 
 
+def _listed(nodes):
+    """Return an object from ids to nodes as a list of nodes."""
+    if not isinstance(nodes, dict):
+        return nodes
+    return [{"id": key} | (node if isinstance(node, dict) else {}) for key, node in nodes.items()]
+
+
 def _list_of_edges(entries, key, where):
     """Return the Form of edges alone: objects with ends, or lists of ends and a weight."""
-    links = []
-    pairs = all(isinstance(entry, list) for entry in entries)
-    for k, entry in enumerate(entries):
-        place = f"{where}: {key}[{k}]"
-        if not pairs:
-            links.append(_link(entry, place))
-            continue
-        if not 2 <= len(entry) <= 3 or isinstance(entry[-1], list):
-            raise DataError(f"{place} is {truncate(entry, 40)}, expected two ids and optionally a "
-                            "weight")
-        more = entry[2] if len(entry) > 2 else {}
-        more = more if isinstance(more, dict) else {"weight": more}
-        links.append((*(_hashable(end, place) for end in entry[:2]), more, None))
+    links = [_link(entry, f"{where}: {key}[{k}]") for k, entry in enumerate(entries)]
     if not links:
         raise DataError(f"{where}: no edges, expected {FORM}")
-    return Form(None, links, True, pairs=pairs)
+    return Form(None, links, True, pairs=not any(map(_has_direction, entries)))
+
+
+def _has_direction(entry):
+    """Return whether the members of an edge are called source and target, or similarly."""
+    return isinstance(entry, dict) and end_names(_ends(entry)) == DIRECTED
+
+
+def _ends(link):
+    """Return the names of the members that are the ends of a link, or None."""
+    known = next((ends for ends in ENDS if link.keys() >= {*ends}), None)
+    return known or find_ends([key for key in link if key != "id"])
 
 
 def _edge_index(ends, key, where):
@@ -217,9 +221,17 @@ def _hashable(value, where):
 def _link(link, where, own="undirected"):
     """Return (start, end, attributes, whether it has a direction) of a link.
 
-    `own` is the member that says of one link that it has one, or that it has none.
+    The link is an object, or a list of two ids and maybe a weight. `own` is the member that
+    says of one link that it has a direction, or that it has none.
     """
-    ends = next((ends for ends in ENDS if isinstance(link, dict) and link.keys() >= {*ends}), None)
+    if isinstance(link, list):
+        if not 2 <= len(link) <= 3 or isinstance(link[-1], list):
+            raise DataError(f"{where} is {truncate(link, 40)}, expected two ids and optionally a "
+                            "weight")
+        more = link[2] if len(link) > 2 else {}
+        more = more if isinstance(more, dict) else {"weight": more}
+        return *(_hashable(end, where) for end in link[:2]), more, None
+    ends = _ends(link) if isinstance(link, dict) else None
     if ends is None:
         raise DataError(f"{where}: expected an object with source and target")
     said = next((_flag(link, key, where) == (key == "directed") for key in (own, "directed")

@@ -1,8 +1,8 @@
 """Reader of MatrixMarket files: real, integer or pattern; general, symmetric or
 skew-symmetric.
 
-A graph is a square coordinate matrix. Features and labels may have any shape, and may
-be dense (array).
+A graph is a square matrix. Features and labels may have any shape. Both may be dense
+(array).
 """
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from hpgcn.datasets.edges.parse import U, V, W
 from hpgcn.datasets.edges.text import Grammar, Table, words
 from hpgcn.datasets.raw_graph import Raw
+from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_range
@@ -28,6 +29,10 @@ def read(source, memory):
     The banner may be missing. Then the first line has the numbers of rows, columns and
     entries, and the matrix is general.
     """
+    if _is_dense(source):
+        raw = from_matrix(_dense(source, memory), memory, str(source))
+        raw.base = 1
+        return raw
     found = _entries(source, memory)
     return Raw(found.shape[0], found.rows, found.columns, found.values, base=1,
                undirected=found.sign == 1, notes=found.notes)
@@ -40,13 +45,18 @@ def is_matrix_market(source):
 
 def read_matrix(source, memory):
     """Read a matrix of any shape; return it, dense or scipy.sparse.csr_array, and notes."""
-    with source.open() as stream:
-        banner = words((Table(stream, source).readline() or b"").lower())
-    if banner[2:3] == [b"array"]:
+    if _is_dense(source):
         return _dense(source, memory), []
     found = _entries(source, memory, square=False)
     values = np.ones(found.rows.size, np.float32) if found.values is None else found.values
     return sp.csr_array((values, (found.rows, found.columns)), shape=found.shape), found.notes
+
+
+def _is_dense(source):
+    """Return whether the banner says that all numbers of the matrix are there."""
+    with source.open() as stream:
+        banner = words((Table(stream, source).readline() or b"").lower())
+    return banner[2:3] == [b"array"]
 
 
 class MarketEntries(NamedTuple):

@@ -153,7 +153,9 @@ def weights_of(edges, asked, where, option):
         notes.append(f"{lacking} of {len(edges)} edges have no {listed([weight])}: their weight "
                      "is 1")
     if unread := [other for other in names if other not in (weight, "id")]:
-        hint = f" ({option(unread[0])} reads it as weights)" if weight is asked is None else ""
+        numeric = [name for name in unread if weight is asked is None and all(
+            isinstance(attributes.get(name, 0), numbers.Real) for *_, attributes in edges)]
+        hint = f" ({option(numeric[0])} reads it as weights)" if numeric else ""
         notes.append(f"attributes of edges are not read: {listed(unread)}{hint}")
     return values, weight, notes
 

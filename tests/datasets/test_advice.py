@@ -131,6 +131,7 @@ SHELL = [  # a file, what makes it, how the command begins, options of `read`, a
     ("g.gdf", lambda path: path.write_text(GDF), "sed", {}, A),
     ("g.txt", lambda path: path.write_text("# 0\n1 2\n# 1\n2 .5\n# 2\n1 3\n"), "awk",
      {"columns": "u,v,w"}, A),
+    ("g.sif", lambda path: path.write_text("0 r 1\n1 s 2\n2 r 1\n"), "awk", {}, ONES),
     ("g.lgl", lambda path: path.write_text("# 0\n1\n# 1\n2\n"), "awk",
      {"columns": "u,v,w", "symmetrize": True}, BOTH),
     ("g.gr", lambda path: path.write_text("p sp 3 3\na 1 2 2\na 2 3 0.5\na 3 2 3\n"), "awk", {}, A),

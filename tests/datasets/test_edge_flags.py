@@ -312,6 +312,17 @@ def test_adjacency_lists_of_other_names(tmp_path):
     assert read(path, "adjlist")[0].header.num_edges == 6
 
 
+@pytest.mark.parametrize("ids", ["0 1 2", "a b c"])
+def test_adjacency_lists_of_two_kinds(tmp_path, ids):
+    a, b, c = ids.split()
+    path = put(tmp_path / "train.txt", f"{a} {a} {b} {c}\n{b} {c}\n{c}\n")
+    graph, notes = read(path, "adjlist", bipartite=True)
+    ends = [(f"u:{u}", f"v:{v}") for u, v in ((a, a), (a, b), (a, c), (b, c))]
+    assert edges_of(graph) == sorted([*ends, *(end[::-1] for end in ends)])
+    assert "two kinds of ids, u:ID and v:ID: edges are read in both directions" in notes
+    assert read(path, "adjlist")[0].header.num_nodes == 3
+
+
 def test_edges_of_weight_0_are_counted(tmp_path):
     path = put(tmp_path / "g.csv", "u,v,w\n0,1,0\n1,0,2\n1,2,0\n")
     for options in ({}, {"unweighted": True}):

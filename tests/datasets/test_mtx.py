@@ -7,6 +7,7 @@ import scipy.io
 from inputs import put, rows
 
 from hpgcn.datasets.convert import read
+from hpgcn.errors import DataError
 
 BANNER = "%%MatrixMarket matrix coordinate"
 
@@ -55,3 +56,12 @@ def test_usroads(data_dir):
     assert (graph.header.num_nodes, graph.header.num_edges) == (129164, 330870)
     assert not graph.header.directed
     assert "undirected" in notes[0]
+
+
+def test_a_dense_matrix(tmp_path):
+    A = np.array([[0, 2, 0], [0, 0, 0.5], [3, 0, 0]])
+    scipy.io.mmwrite(tmp_path / "g.mtx", A)
+    assert read(tmp_path / "g.mtx")[0].adjacency.toarray().tolist() == A.tolist()
+    scipy.io.mmwrite(tmp_path / "g.mtx", A[:2])
+    with pytest.raises(DataError, match=r"has shape \(2, 3\), expected a square matrix"):
+        read(tmp_path / "g.mtx")

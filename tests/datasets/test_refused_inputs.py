@@ -22,7 +22,7 @@ TEXT = [  # name, content, expected message
     ("g.mtx", R.replace(b"real", b"integer") + b"3 3 1\n1 2 1.5\n",
      r"line 3: value is '1\.5', expected an integer"),
     ("g.mtx", R.replace(b"real", b"complex") + b"3 3 1\n1 2 1 1\n", r"line 1: 'complex'"),
-    ("g.mtx", R.replace(b"coordinate", b"array") + b"1 1\n1\n", r"line 1: 'array'"),
+    ("g.mtx", R.replace(b"coordinate", b"list") + b"1 1\n1\n", r"line 1: 'list'"),
     ("g.mtx", R.replace(b"general", b"hermitian") + b"1 1 0\n", r"line 1: 'hermitian'"),
     ("g.mtx", M.replace(b"general", b"skew-symmetric") + b"2 2 1\n2 1\n", r"line 1: .*skew-symm"),
     ("g.mtx", R.replace(b"general", b"skew-symmetric") + b"2 2 1\n2 2 1\n",
