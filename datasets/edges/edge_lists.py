@@ -105,8 +105,9 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
 
 
 def _skip_sizes(line, following, source, start, comments, layout):
-    """Skip counts of vertices and edges above the list; return the first line of the list,
-    the lines below it, its number, and notes.
+    """Skip counts of vertices and edges above the list.
+
+    Return the first line of the list, the lines below it, its number, and notes.
     """
     if layout.header is not None or comments.konect:
         return line, following, start, []

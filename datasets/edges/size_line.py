@@ -61,9 +61,10 @@ def _fields(line):
 
 
 def _shape(counts, rows, num_rows):
-    """Return the number of vertices (or None) and the meaning of `counts`; None if they do not fit.
+    """Return the number of vertices (or None) and the meaning of `counts`.
 
-    `num_rows` is the number of edges; None if there are more than `rows`.
+    Return None if they do not fit. `num_rows` is the number of edges; None if there are
+    more than `rows`.
     """
     def is_rows(count):
         return count > len(rows) if num_rows is None else count == num_rows

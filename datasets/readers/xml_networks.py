@@ -45,7 +45,7 @@ class _Key(NamedTuple):
 
 
 def read_graphml(source, memory, weights=None):
-    """Read the one graph of a GraphML file, with the nodes and edges of graphs in its nodes."""
+    """Read the only graph of a GraphML file, and graphs in its nodes."""
     where = f"{source}: broken GraphML"
     root = _root(source, memory, where)
     graphs = _children(root, "graph")
@@ -149,8 +149,9 @@ class _Lists:
 
 
 def _root(source, memory, where):
-    """Return the root of an XML file; raise DataError if it could expand entities, or
-    hide them by its encoding.
+    """Return the root of an XML file.
+
+    Raise DataError if it could expand entities, or hide them by its encoding.
     """
     text = whole_text(source, memory, TEXT_FACTOR)
     declared = ENCODING.match(text)
