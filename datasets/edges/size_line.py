@@ -1,5 +1,7 @@
 """Counts of vertices and edges above an edge list, such as `4 3` above three edges."""
 import re
+from functools import partial
+from operator import eq
 from typing import NamedTuple
 
 from hpgcn.datasets.edges.text import BLANKS, MARKS, Table
@@ -41,11 +43,15 @@ def find_sizes(line, following, source, start, *, complete):
     if len(rows) == 1 and rows[0][:2] == counts[::-1]:
         return None
 
-    # the counts must fit the first edges before all of them are counted
+    # the counts must fit the first edges and the size before all edges are counted
     counts = list(map(int, counts))
-    shape = _shape(counts, rows, len(rows) if complete else None)
-    if shape and not complete:
-        shape = _shape(counts, rows, _count_rows(source, start + lines - 1))
+    length = sum(map(len, following)) / len(following) + 1
+    if complete:
+        shape = _shape(counts, rows, partial(eq, len(rows)))
+    else:
+        shape = _shape(counts, rows, lambda count: count > len(rows) and (
+            source.packing or 0.5 < count * length / source.size < 2))
+        shape = shape and _shape(counts, rows, partial(eq, _count_rows(source, start + lines - 1)))
     if shape is None:
         return None
     num_nodes, what = shape
@@ -60,15 +66,12 @@ def _fields(line):
     return FIELDS.split(line.replace(b'"', b"").strip(BLANKS))
 
 
-def _shape(counts, rows, num_rows):
+def _shape(counts, rows, is_rows):
     """Return the number of vertices (or None) and the meaning of `counts`.
 
-    Return None if they do not fit. `num_rows` is the number of edges; None if there are
-    more than `rows`.
+    Return None if they do not fit. `is_rows(count)` returns whether a count may be the
+    number of edges, of which `rows` are the first.
     """
-    def is_rows(count):
-        return count > len(rows) if num_rows is None else count == num_rows
-
     def fits(count, ids):
         low, high = min(ids, default=1), max(ids, default=0)
         return count > high if low == 0 else count >= high
@@ -80,7 +83,7 @@ def _shape(counts, rows, num_rows):
             return None, "the number of edges"
         return (counts[0], "the number of vertices") if both and fits(counts[0], both) else None
     if len(counts) == 3 and counts[2] in (0, 1):
-        found = _shape(counts[:2], rows, num_rows)
+        found = _shape(counts[:2], rows, is_rows)
         return found and (found[0], f"{found[1]}, and a flag")
     if len(counts) == 3:
         if not (is_rows(counts[2]) and fits(counts[0], ids[0]) and fits(counts[1], ids[1])):
@@ -88,7 +91,7 @@ def _shape(counts, rows, num_rows):
         same = counts[0] == counts[1]
         return counts[0] if same else None, "the numbers of rows, columns and edges"
     for n, m, what in ((*counts, "vertices and edges"), (*counts[::-1], "edges and vertices")):
-        twice = num_rows is not None and 2 * m == num_rows and n == len(set(both))
+        twice = n == len(set(both)) and is_rows(2 * m)
         if fits(n, both) and (is_rows(m) or twice):
             return n, f"the numbers of {what}"
     return None
