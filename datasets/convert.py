@@ -12,6 +12,7 @@ import numpy as np
 from hpgcn.datasets import component, formats, unsupported_formats
 from hpgcn.datasets.collections import builtin, folders
 from hpgcn.datasets.derived_features import MADE, make_features, normalize_rows
+from hpgcn.datasets.edge_feature_files import column_names, read_edge_features
 from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.random_contents import RandomContents
 from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
@@ -27,6 +28,7 @@ from hpgcn.graphs.adjacency import (
     duplicates_notes,
     row_and_column_sums,
 )
+from hpgcn.graphs.edge_features import features_of_entries
 from hpgcn.graphs.edge_weights import rounded_note
 from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.labels import read_text_labels
@@ -92,17 +94,19 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
          columns=None, base=None, header=None, weights=None, num_nodes=None, bipartite=False,
          compact=False, matrix=None, duplicates=None, largest_component=False, num_splits=1,
          ids=None, id_column=None, label_column=None, feature_columns=None, add_vertices=False,
-         classes=False):
+         classes=False, edge_features=None):
     """Read a graph from a file, or a built-in graph (digits or karate); return the
     Graph and notes for the user.
 
-    Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`, (n,) or
-    (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. Attributes of nodes
-    in the source are called ":NAME,...". Files are tables, joined by a column of ids, or
-    arrays; `ids` is a file of the id of each row of those without ids. With `add_vertices`
-    files may have rows of more vertices. `id_column`, `label_column`, `feature_columns` (names
-    or patterns) and `header` say what the columns of tables are, `classes` that numbers are.
-    Features of a name in MADE are made of the adjacency. Features "random:N:SEED" are N columns
+    Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`,
+    (n,) or (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN.
+    Attributes of nodes in the source are called ":NAME,...". Files are tables, joined by
+    a column of ids, or arrays; `ids` is a file of the id of each row of those without
+    ids. With `add_vertices` files may have rows of more vertices. `id_column`,
+    `label_column`, `feature_columns` (names or patterns) and `header` say what the
+    columns of tables are, `classes` that numbers are. `edge_features` names a file with
+    a row for each edge, columns of an edge list, or an array. Features of a name in MADE
+    are made of the adjacency. Features "random:N:SEED" are N columns
     of noise, labels "random:N:SEED" N random classes (hpgcn.datasets.random_contents).
 
     Defaults: `row_normalize` is for Planetoid only, and the split is the input's own.
@@ -131,11 +135,14 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     memory = memory_budget() if cached else memory
     asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
              "strict": strict, "duplicates": check_duplicates(duplicates)}
-    layout = Layout(columns, weights, header, base, num_nodes, bipartite, compact, matrix)
+    layout = Layout(columns, weights, header, base, num_nodes, bipartite, compact, matrix,
+                    column_names(edge_features))
     if weights is not None and unweighted:
         raise UsageError(f"--weights {weights}: excludes --unweighted, which sets all weights to 1")
-    if largest_component:
+    if largest_component or edge_features is not None:
         scratch = None  # it must be in memory
+    if largest_component and edge_features is not None:
+        raise UsageError("--edge-features and --largest-component: expected only one of them")
 
     # read the edges, then join the tables
     made = features if features in MADE else None
@@ -143,11 +150,17 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
                        None if made or drawn.features else features,
                        wanted[1] if of_file else None, ids)
     _refuse_missing(source, fmt, *paths.files())
-    raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout, cached)
+    raw, name, file, fmt, digest, entries = _read(source, fmt, memory, scratch, asked, layout,
+                                                  cached)
+    where = str(file)
     notes = raw.notes
     drawn.clear(raw)
     options = TableOptions(id_column, label_column, feature_columns, header, None, memory,
                            add_vertices, classes, cached)
+    of_edges = None
+    if edge_features is not None:
+        of_edges = read_edge_features(edge_features, file, fmt, raw, options)
+        digest = file.sha256()
     with warnings_as(notes, where):
         if labels is None and raw.labels is not None and raw.class_names is None:
             raw.labels, raw.class_names = read_text_labels(raw.labels, where, classes)
@@ -156,8 +169,12 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     if labels is None:
         close_gaps(raw, where)
 
+    coords = raw.columns, raw.rows
     adjacency = _build_adjacency(raw, entries, where, asked, scratch, memory,
                                  largest_component=largest_component)
+    if of_edges is not None:
+        adjacency = adjacency.with_features(coords if reverse else coords[::-1], of_edges, where)
+    del coords
 
     # finish features and masks, which may need the adjacency
     if made:
@@ -200,6 +217,12 @@ class _MemoryAdjacency(NamedTuple):
     isolated: int
     assemble: object
     sums: object
+
+    def with_features(self, coords, features, where):
+        """Return the adjacency with features of edges, whose rows and columns are `coords`."""
+        indptr, indices, _ = self.assemble.args
+        features = features_of_entries(coords, features, indptr, indices, where)
+        return self._replace(assemble=partial(self.assemble, edge_features=features))
 
 
 def _build_adjacency(raw, entries, where, asked, scratch, memory, *, largest_component):
@@ -248,8 +271,8 @@ def _refuse_missing(source, fmt, *beside):
 
 
 def _read(source, fmt, memory, scratch, asked, layout, cached):
-    """Read a file or built-in graph; return Raw, graph name, input name, SHA-256, and
-    Entries if the edges are on disk.
+    """Read a file or built-in graph; return Raw, graph name, Source, format, SHA-256,
+    and Entries if the edges are on disk.
     """
     if fmt not in formats.FORMATS:
         raise UsageError(f"format {fmt!r}: expected {', '.join(formats.FORMATS)}")
@@ -259,7 +282,7 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
     if fmt == "auto" and str(source) in builtin.BUILTIN:
         formats.refuse_layout(layout, source)
         raw = builtin.BUILTIN[str(source)]()
-        return raw, str(source), str(source), builtin.sha256(raw), None
+        return raw, str(source), source, "built-in", builtin.sha256(raw), None
 
     # find the file and its format
     if os.path.isdir(source):
@@ -287,7 +310,7 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
     if not streamed or EDGE_BYTES * formats.expected_edges(file) <= memory:
         try:
             raw = formats.reader(fmt)(file, memory, **options)
-            return raw, name, str(file), file.sha256(), None
+            return raw, name, file, fmt, file.sha256(), None
         except BudgetError:
             if not streamed:
                 raise
@@ -301,7 +324,7 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
     file.refuse_changed()
     none = np.empty(0, np.int64)
     raw = stream.raw(entries.numbering, none, none, None)
-    return raw, name, str(file), digest.hexdigest(), entries
+    return raw, name, file, fmt, digest.hexdigest(), entries
 
 
 def _refuse_half_listed(header, counts, where):

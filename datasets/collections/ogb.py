@@ -23,6 +23,7 @@ from hpgcn.graphs.edge_weights import listed
 
 NODES = "num-node-list.csv.gz"
 TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")
+EDGE_FEATURES = "edge-feat.csv.gz"
 READ = (*TABLES, "num-edge-list.csv.gz")
 ARCHIVES = ("data.npz", "node-label.npz")
 SPLIT = {"train": "train", "val": "valid", "test": "test"}
@@ -92,6 +93,8 @@ def _from_tables(raw, source, memory):
                         if (raw / name).exists() else None for name in TABLES[2:])
     unread = sorted(file.name for file in raw.glob("*.csv.gz") if file.name not in READ)
     notes = [f"not read: {listed(unread)}"] if unread else []
+    if EDGE_FEATURES in unread:
+        notes.append(f"--edge-features {EDGE_FEATURES} reads the features of the edges")
     return Raw(n, rows, columns, features=features, labels=_labels(labels), reads=TARGET_FIRST,
                notes=notes)
 
@@ -110,6 +113,8 @@ def _from_archives(raw, source, memory):
     notes = archive.notes
     if unread := [key for key in archive.unread if key != "num_edges_list"]:
         notes.append(f"not read: {listed(unread)}")
+    if "edge_feat" in unread:
+        notes.append("--edge-features edge_feat reads the features of the edges")
 
     # labels may lie in an archive of their own
     if labels is None and (raw / ARCHIVES[1]).exists():

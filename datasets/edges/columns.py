@@ -4,6 +4,7 @@ Names are compared without case, blanks and punctuation. Unknown names raise an 
 """
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from hpgcn.datasets.edges.parse import PASSED, U, V, W
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
@@ -101,9 +102,14 @@ def from_header(names, where, *, comment=False, textual=(), fitting=None, numeri
     without header. `textual` are the columns without numbers; they are skipped if their
     names are unknown. Only columns in `fitting` have ids, and only those in `numeric`
     numbers (None: all may). The user's `layout` may name the column of weights
-    (`weights`), and allow two kinds of ids (`bipartite`).
+    (`weights`) and those of features, and allow two kinds of ids (`bipartite`).
     """
     weights = None if layout is None else layout.weights
+    features = [] if layout is None else [
+        k for k, name in enumerate(names)
+        if any(fnmatchcase(name, pattern) for pattern in layout.edge_features)]
+    if features:
+        textual = range(len(names))  # other unknown columns are not read
     try:
         bipartite = layout is not None and layout.bipartite
         if not bipartite:
@@ -112,7 +118,7 @@ def from_header(names, where, *, comment=False, textual=(), fitting=None, numeri
     except UnclearError as error:
         raise DataError(f"{where}: columns {truncate(', '.join(names))}: {error}") from None
     directed = ends == DIRECTED and not (comment and set(map(_plain, names)) >= SNAP)
-    return _columns(roles, names, directed, _notes(names, roles, directed))
+    return _columns(roles, names, directed, _notes(names, roles, directed, features))
 
 
 def from_flag(text, names, where):
@@ -300,7 +306,8 @@ def _unknown(name, kind, k, words, weighted):
     also = ""
     if not weighted:
         also = f", {spelled([*words[:k], 'w', *words[k + 1:]])} or --weights to read it as weights"
-    return f"{name} is not a known name: use {spelled(words)} to skip the column{also}"
+    return (f"{name} is not a known name: use {spelled(words)} to skip the column{also}; "
+            f"--edge-features {name} reads it as a feature")
 
 
 def _two_kinds(names, kinds):
@@ -358,14 +365,16 @@ def _triple(names):
     return [found[0] for found in places] if all(len(found) == 1 for found in places) else None
 
 
-def _notes(names, roles, directed):
+def _notes(names, roles, directed, features=()):
     """Return a note on how a header was read; empty if all its names are the standard
     ones.
     """
     word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
     unread = [truncate(name) or "one without a name"
-              for name, role in zip(names, roles) if role == PASSED]
-    if not unread and all(plain(name) == word_of[role] for name, role in zip(names, roles)):
+              for k, (name, role) in enumerate(zip(names, roles))
+              if role == PASSED and k not in features]
+    if not unread and all(role == PASSED or plain(name) == word_of[role]
+                          for name, role in zip(names, roles)):
         return ()
     parts = [f"{truncate(names[roles.index(role)])} is {word}"
              for role, word in word_of.items() if role in roles]

@@ -21,6 +21,7 @@ class Layout:
     bipartite: bool = False  # the ids of the two columns are of two kinds
     compact: bool = False  # only ids that are in an edge are vertices
     matrix: str | None = None  # the name of the adjacency among several matrices
+    edge_features: tuple[str, ...] = ()  # names or patterns of columns with features of edges
 
     def flags(self, *names):
         """Return the flags that the user gave, of these fields or of all, as typed in a shell."""

@@ -13,6 +13,7 @@ from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import FEW, parse_classes
+from hpgcn.graphs.contents import check_names
 from hpgcn.graphs.edge_weights import listed
 
 TEXT_FACTOR = 20  # bytes of memory that a byte of text may become
@@ -122,6 +123,7 @@ def _classes(rows, texts, where, options, place="row {}".format, notes=(), hint=
     made.notes += [f"{made.where}: {note}" for note in classes.notes]
 
     if classes.names is not None:
+        check_names("class_names", classes.names, 0, len(classes.names), where)
         count = counted(len(classes.names), "class", "classes")
         labeled = np.count_nonzero(classes.numbers >= 0)
         named = not all(map(str.isdecimal, classes.names))  # numbers are refused later

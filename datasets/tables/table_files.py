@@ -125,7 +125,7 @@ def read_features(source, vertices, options):
     if left_out:
         notes.append(f"{source}: columns not read as features: {listed(left_out)} (use "
                      "--feature-columns to read them)")
-    rows = rows(_matrix(table, chosen, options.memory), place=table.place, notes=notes)
+    rows = rows(read_matrix(table, chosen, options.memory), place=table.place, notes=notes)
     rows.feature_names = _feature_names(table, chosen, notes)
     return with_ids(rows, table, ids, vertices)
 
@@ -147,7 +147,7 @@ def _feature_names(table, chosen, notes):
     return None
 
 
-def _matrix(table, chosen, memory):
+def read_matrix(table, chosen, memory):
     """Return the columns `chosen` as float32, (rows, f); raise DataError if a cell is
     not a finite number.
     """

@@ -56,7 +56,7 @@ def convert(args):
              "strict", "row_normalize", "split", "num_splits", "memory", "columns", "base",
              "header", "weights", "num_nodes", "bipartite", "compact", "matrix", "duplicates",
              "largest_component", "order", "ids", "id_column", "label_column", "feature_columns",
-             "add_vertices", "classes")
+             "add_vertices", "classes", "edge_features")
     options = {name: getattr(args, name) for name in names}
     notes = convert.convert(args.source, args.out, args.format, **options)
     print_unless_quiet(args, *notes, f"wrote {printable(args.out)}")

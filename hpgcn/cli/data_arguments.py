@@ -50,6 +50,10 @@ def edge_flags(add):
     add("--matrix", metavar="NAME",
         help="array that is the adjacency, in .mat and .npz files of several matrices (default: "
              "the one called A, adj, network or similar)")
+    add("--edge-features", metavar="NAMES|FILE",
+        help="features of the edges: columns of the edge list, such as dist,'t*'; an array of .pt "
+             "or .npz, such as edge_attr; or a file with a row for each edge in the order of the "
+             "input, such as edge-feat.csv.gz")
     add("--header", action=argparse.BooleanOptionalAction, default=None,
         help="the first line of an edge list or table has column names (--no-header: data) "
              "(default: by the words in it)")

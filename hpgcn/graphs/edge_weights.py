@@ -5,7 +5,7 @@ import string
 
 import numpy as np
 
-from hpgcn.errors import DataError, printable
+from hpgcn.errors import DataError, printable, setting
 
 WEIGHT = "(edge|link)?(weights?|wt?|values?|vals?|capacity|strength|multiplicity|count|similarity)"
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
@@ -108,7 +108,8 @@ def choose_array(shapes, num_edges, num_nodes, asked, where, option):
         of_edges = of_edges or (shape[:1] == (num_edges,) and num_edges != num_nodes)
         if other == name or not of_edges:
             continue
-        left[other] = f"{other} of shape {shape} is not read: an edge has one weight"
+        left[other] = (f"{other} of shape {shape} is not read: an edge has one weight "
+                       f"({setting('edge_features', other)} reads it as features)")
         if shape in single and asked is None:
             left[other] = f"{other} is not read as weights: {option(other)} reads it"
     return name, left

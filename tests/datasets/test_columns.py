@@ -65,7 +65,7 @@ def test_names(header, roles, reads):
      "rating is not a known name: use --columns source,target,- to skip the column, "
      "--columns source,target,w or "),
     ("source,target,w,rating",
-     "rating is not a known name: use --columns source,target,w,- to skip the column$"),
+     "rating is not a known name: use --columns source,target,w,- to skip the column; --edge"),
     ("source,target,row", "row is not a known name"),
     ("source\x1b[2J,target,x\ny", "columns source\\?\\[2J, target, x\\?y: ")])
 def test_unclear_names(header, message):

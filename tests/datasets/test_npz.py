@@ -254,7 +254,8 @@ def test_edge_weights_are_taken_before_attributes(tmp_path):
 def test_wide_edge_attributes_are_not_used_and_cost_no_memory(tmp_path):
     graph, notes = convert(tmp_path, {**EDGES, "edge_attr": np.ones((3, 10_000))}, memory=100_000)
     assert graph.header.all_ones
-    assert "edge_attr of shape (3, 10000) is not read: an edge has one weight" in notes
+    assert ("edge_attr of shape (3, 10000) is not read: an edge has one weight "
+            "(edge_features='edge_attr' reads it as features)") in notes
 
 
 @pytest.mark.parametrize("arrays, message", [

@@ -1,0 +1,130 @@
+"""Readers of edge features: columns of an edge list, an array beside the edges, or a
+file with a row for each edge.
+"""
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets import formats
+from hpgcn.datasets.edges import columns
+from hpgcn.datasets.readers import matrix_market, numpy_files
+from hpgcn.datasets.source import Source, need, truncate
+from hpgcn.datasets.tables import roles, table_files
+from hpgcn.datasets.tables.data_table import counted
+from hpgcn.datasets.tables.vertex_ids import VertexIds
+from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.edge_features import check_edge_features
+from hpgcn.graphs.edge_weights import listed
+from hpgcn.model import MODELS
+
+FLAG = "--edge-features"
+ARRAYS = ("npz", "pt", "ogb")  # formats with an array of the features beside that of the edges
+
+
+def column_names(asked):
+    """Return the names of columns, or patterns, in the value of --edge-features."""
+    return () if asked is None or os.path.isfile(asked) else tuple(str(asked).split(","))
+
+
+def read_edge_features(asked, source, fmt, raw, options):
+    """Return the features of the edges of `raw`, (e, d) float32, in their order; extend
+    `raw.notes`.
+
+    Parameters
+    ----------
+    asked : str
+        A file, names of columns of the edge list, or the name of an array.
+    source : Source
+        The file of the edges, in format `fmt`.
+    options : TableOptions
+    """
+    beside = Path(source.path).parent / asked
+    path = next((path for path in (asked, beside) if os.path.isfile(path)), None)
+    if path is not None:
+        file = Source(path, cached=options.cached)
+        X, names = _of_file(file, raw, options)
+        source.files.append(file)
+    elif fmt in formats.STREAMED:
+        X, names = _of_columns(source, column_names(asked), raw, options)
+    elif fmt in ARRAYS:
+        X, names = _of_array(source, asked, fmt, options.memory), asked
+    else:
+        raise UsageError(f"{FLAG} {truncate(asked)}: no such file; names are of columns of an edge "
+                         f"list ({', '.join(formats.STREAMED)}) or of arrays "
+                         f"({', '.join(ARRAYS)}), not for {fmt}")
+
+    where = f"{source.path if path is None else path}"
+    count = raw.rows.size
+    if X.shape[0] != count:
+        raise DataError(f"{where}: {counted(X.shape[0], 'row')} of edge features, but the input "
+                        f"has {counted(count, 'edge')}: expected one row for each, in their order")
+    X = check_edge_features(X, count, where)
+    models = ", ".join(name for name, layer in MODELS.items() if layer.uses_edge_features)
+    raw.notes.append(f"{where}: {counted(X.shape[1], 'edge feature')} ({names}), which model "
+                     f"{models} reads")
+    return X
+
+
+def _of_file(file, raw, options):
+    """Return the matrix in a file with a row for each edge, and a description of its
+    columns.
+    """
+    if table_files.is_array(file):
+        read = (matrix_market.read_matrix if matrix_market.is_matrix_market(file)
+                else numpy_files.read_matrix)
+        X, notes = read(file, options.memory)
+        raw.notes += notes
+        need(4 * int(np.prod(X.shape)), options.memory, file)
+        return (X.toarray() if sp.issparse(X) else X), file.path.name
+
+    table = _table(file, raw, options, None)
+    names = [column.name for column in table.columns]
+    if columns.is_header(names):
+        raise DataError(f"{file}: columns {table.listed()} name the ends of edges: expected the "
+                        "features alone, a row for each edge of the input in its order")
+    return _matrix(table, range(len(names)), options)
+
+
+def _of_columns(source, patterns, raw, options):
+    """Return the columns of the edge list that `patterns` name, (e, d), and their names."""
+    table = _table(source, raw, options, patterns)
+    return _matrix(table, roles.find_features(table, None, patterns, flag=FLAG)[0], options)
+
+
+def _table(file, raw, options, patterns):
+    """Return the DataTable of a file with a row for each edge."""
+    options = dataclasses.replace(options, id_column=None, label_column=None,
+                                  feature_columns=patterns, count=raw.rows.size)
+    vertices = VertexIds(raw, str(file), options.memory)
+    table, _ = table_files.read_table(file, vertices, options)
+    if table is None:
+        raise DataError(f"{file}: lists, expected a table with a row for each edge")
+    return table
+
+
+def _matrix(table, chosen, options):
+    names = listed([table.title(k) for k in chosen])
+    return table_files.read_matrix(table, list(chosen), options.memory), names
+
+
+def _of_array(source, name, fmt, memory):
+    """Return the array called `name` in the file of the edges."""
+    if fmt == "pt":
+        from hpgcn.interop import pt
+
+        arrays = pt.read_data(source.path, memory, str(source))
+    else:
+        arrays = numpy_files.Archive(source, memory)
+    known = list(arrays) if fmt == "pt" else arrays.keys
+    if name not in known:
+        raise DataError(f"{source}: no array {truncate(name)} ({FLAG}), expected one of "
+                        f"{listed(known)}")
+    found = arrays[name] if fmt == "pt" else arrays.read(name)
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"{source} {truncate(name)}: a {type(found).__name__}, expected an array "
+                        "(e, d)")
+    return found
+
