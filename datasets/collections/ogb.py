@@ -18,6 +18,7 @@ from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.npz import read_edge_index
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import LINE_LIMIT, Source, need, truncate
+from hpgcn.datasets.tables.text_cells import simple_numbers
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
 
@@ -212,6 +213,8 @@ def _block(lines, width, first, file):
     for k, line in enumerate(lines, first + 1):
         if line.count(b",") != width - 1 or not line.strip():
             raise DataError(f"{file}: line {k}: {line.count(b',') + 1} field(s), expected {width}")
+    if (block := simple_numbers(lines, width)) is not None:
+        return block
     try:
         with np.errstate(over="ignore"):
             block = np.loadtxt(lines, np.float32, comments=None, delimiter=",", ndmin=2)

@@ -19,10 +19,11 @@ EXACT = 2**53  # from here on float64 skips whole numbers
 class CellError(Exception):
     """Error for a cell that is not a number."""
 
-    def __init__(self, row, text):
+    def __init__(self, row, text, column=None):
         super().__init__(row, text)
         self.row = row
         self.text = text
+        self.column = column
 
 
 class TextColumn:
@@ -66,7 +67,7 @@ class TextColumn:
                     raise ValueError
                 part = np.array(cells).astype(np.float64)
             except ValueError:
-                part = np.array([_number(cell, row + k) for k, cell in enumerate(cells)])
+                part = np.array([parse_number(cell, row + k) for k, cell in enumerate(cells)])
             parts.append(part)
             row += len(cells)
         return np.concatenate([*parts, np.empty(0)])
@@ -75,6 +76,8 @@ class TextColumn:
         """Return the cells as int64, or None if one is not a whole number; 7.0 counts
         as 7.
         """
+        if not all(map(WHOLE.fullmatch, self.head())):
+            return None
         parts = []
         for block in self.blocks:
             cells = block.split(SEPARATOR)
@@ -214,11 +217,14 @@ class DataTable:
         try:
             return self.columns[k].numbers()
         except CellError as error:
-            if re.fullmatch(r"[-+]?\d+,\d+", error.text, re.ASCII):
-                hint = " with a decimal point"
-            raise DataError(f"{self.where}: {self.place(error.row)}: column "
-                            f"{self.title(k)} is {truncate(error.text, 40)!r}, "
-                            f"expected a number{hint}") from None
+            raise self.cell_error(error, k, hint) from None
+
+    def cell_error(self, error, k, hint=""):
+        """Return the DataError for a CellError in column k."""
+        if re.fullmatch(r"[-+]?\d+,\d+", error.text, re.ASCII):
+            hint = " with a decimal point"
+        return DataError(f"{self.where}: {self.place(error.row)}: column {self.title(k)} is "
+                         f"{truncate(error.text, 40)!r}, expected a number{hint}")
 
     def flags(self, k):
         """Return column k as bool, (n,); raise DataError if a cell is not 0, 1, true or
@@ -238,12 +244,13 @@ def counted(count, one, several=None):
     return f"{count} {one if count == 1 else several or one + 's'}"
 
 
-def _number(cell, row):
+def parse_number(cell, row, column=None):
+    """Return the number in a cell, bytes; NaN for an empty one. Raise CellError."""
     text = cell.decode("utf-8", "replace").strip()
-    if NUMBER.fullmatch(text):
+    if NUMBER.fullmatch(text) or re.fullmatch(r"[-+]?inf(inity)?", text, re.IGNORECASE):
         return float(text)
     if text.lower() in BOOLEANS:
         return float(BOOLEANS[text.lower()])
     if text.lower() in UNLABELED:
         return np.nan
-    raise CellError(row, text)
+    raise CellError(row, text, column)

@@ -8,7 +8,9 @@ from itertools import chain, islice
 
 from hpgcn.datasets.edges.text import BLANKS, Table
 from hpgcn.datasets.source import need, not_utf8, truncate
+from hpgcn.datasets.tables import text_cells
 from hpgcn.datasets.tables.data_table import DataTable, TextColumn, counted
+from hpgcn.datasets.tables.text_cells import CellColumn, TextCells
 from hpgcn.errors import DataError
 
 ROWS = 4096  # rows of a block
@@ -57,13 +59,20 @@ def read_delimited(source, memory, names=(), *, of_names=False):
             first = ["", *first]  # as R writes the names of rows
             widened = True
 
-        # read the cells in blocks
+        # read the cells in blocks; a large text of simple cells is parsed where it lies
         table = DataTable(str(source), [TextColumn() for _ in first], 0, names_known=False,
                           first=first, lines=array("q"), first_line=first_line)
-        rows = chain([] if second is None else [second], rows)
-        while block := _block(rows, reader, len(first), table.lines, source):
-            for column, cells in zip(table.columns, zip(*block)):
-                column.append(cells)
+        cells = None
+        if separator and source.size >= text_cells.LARGE:
+            cells = _simple_cells(source, first_line, separator, len(first), memory, table.lines)
+        if cells is not None:
+            table.columns = [CellColumn(cells, k) for k in range(len(first))]
+        else:
+            del table.lines[:]
+            rows = chain([] if second is None else [second], rows)
+            while block := _block(rows, reader, len(first), table.lines, source):
+                for column, texts in zip(table.columns, zip(*block)):
+                    column.append(texts)
         table.num_rows = len(table.lines)
 
         # leave out a column that only trailing separators make
@@ -84,6 +93,29 @@ def read_delimited(source, memory, names=(), *, of_names=False):
         table.notes.append(f"{source}: {counted(len(reader.comments), 'line')} of comments above "
                            "the first row")
     return table
+
+
+def _simple_cells(source, first_line, separator, width, memory, lines):
+    """Return the TextCells below the first row, which ends in `first_line`; append the
+    line of each row to `lines`.
+
+    None if rows have to be read by the csv module.
+    """
+    cells = TextCells(separator, width)
+    size = 0
+    with source.open() as stream:
+        table = Table(stream, source)
+        while table.line < first_line:
+            table.readline()
+        for block in table.blocks():
+            size += len(block)
+            need(3 * size, memory, source)
+            found = cells.append(block)
+            if found is None:
+                return None
+            lines.extend((found + table.line + 1).tolist())
+            table.line += block.count(b"\n")
+    return cells
 
 
 class _CellRows:

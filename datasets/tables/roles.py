@@ -24,6 +24,7 @@ PARTS = {  # what a split calls its parts
 PART_NAMES = dict.fromkeys(PARTS.values())  # train, val, test
 MASK = "(is|in)?(train|training|val|valid|validation|test)(mask|idx)?"
 NONE = "none"  # --id-column: rows are in the order of the vertices
+FIRST = 32  # cells after which a text among numbers is an error, not a name
 LINES = 3  # rows from which different values are no accident
 
 
@@ -261,7 +262,7 @@ def _looks_like_ids(column, k, table):
         return False
     whole = column.whole_numbers()
     if whole is None:
-        return not _are_numbers(head) and len(set(column.texts())) == table.num_rows
+        return not _are_numbers(head[:FIRST]) and len(set(column.texts())) == table.num_rows
     return k == 0 and len(set(whole.tolist())) == table.num_rows
 
 

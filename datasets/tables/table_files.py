@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from hpgcn.datasets import unsupported_formats
 from hpgcn.datasets.readers import matrix_market, numpy_files
 from hpgcn.datasets.source import need, truncate
-from hpgcn.datasets.tables import roles
-from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn, counted
+from hpgcn.datasets.tables import roles, text_cells
+from hpgcn.datasets.tables.data_table import CellError, DataTable, NumberColumn, TextColumn, counted
 from hpgcn.datasets.tables.delimited import read_delimited
 from hpgcn.datasets.tables.json_table import (
     feature_lists,
@@ -20,6 +20,7 @@ from hpgcn.datasets.tables.json_table import (
 )
 from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.parquet_table import read_parquet
+from hpgcn.datasets.tables.text_cells import CellColumn
 from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.errors import DataError
@@ -28,6 +29,8 @@ from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.validation import MAX_NAME
 
 GRAPH = ""  # in place of a path: the file of the graph
+NAME_THEM = ("; name the columns to read with --feature-columns NAME,NAME,..., such as "
+             "'f*'")
 PARQUET = b"PAR1"  # first bytes
 NPY = b"\x93NUMPY"
 ZIP = b"PK\x03\x04"  # first bytes of .npz
@@ -154,23 +157,39 @@ def read_matrix(table, chosen, memory):
     if not chosen:
         raise DataError(f"{table.where}: columns {table.listed()}: no column has features")
 
+    # columns of one text are parsed together
+    columns = [table.columns[k] for k in chosen]
+    if all(isinstance(column, CellColumn) for column in columns):
+        need(4 * table.num_rows * len(chosen), memory, table.where)
+        try:
+            X = text_cells.numbers(columns, np.float32)
+        except CellError as error:
+            raise table.cell_error(error, error.column, NAME_THEM) from None
+        wrong = ~np.isfinite(X)
+        if wrong.any():
+            row, place = np.argwhere(wrong)[0]
+            _refuse_infinite(table, row, chosen[place], X[row, place])
+        return X
+
     parts = []
     for k in chosen:
-        numbers = table.number_column(k, "; name the columns to read with --feature-columns "
-                                         "NAME,NAME,..., such as 'f*'")
+        numbers = table.number_column(k, NAME_THEM)
         need(4 * numbers.size * len(chosen), memory, table.where)
         wrong = ~np.isfinite(numbers)
         if wrong.any():
             row = int(np.argmax(wrong.reshape(len(wrong), -1).any(axis=1)))
-            text = "empty" if np.isnan(numbers[row]).any() else truncate(numbers[row], 40)
-            raise DataError(f"{table.where}: {table.place(row)}: column "
-                            f"{table.title(k)} is {text}, expected a finite "
-                            "number for each vertex")
+            _refuse_infinite(table, row, k, numbers[row])
 
         with np.errstate(over="ignore"):
             parts.append(numbers.astype(np.float32).reshape(table.num_rows, -1))
 
     return np.concatenate(parts, axis=1)
+
+
+def _refuse_infinite(table, row, k, numbers):
+    text = "empty" if np.isnan(numbers).any() else truncate(numbers, 40)
+    raise DataError(f"{table.where}: {table.place(row)}: column {table.title(k)} is {text}, "
+                    "expected a finite number in each row")
 
 
 def read_ids(source, column, vertices, options):

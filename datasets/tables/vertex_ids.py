@@ -5,7 +5,9 @@ import numpy as np
 
 from hpgcn.datasets.edges.vertex_names import NAME_BYTES
 from hpgcn.datasets.source import need, truncate
+from hpgcn.datasets.tables.data_table import HEAD
 from hpgcn.errors import DataError
+from hpgcn.graphs.classes import FEW
 
 NEARLY_ALL = 0.9  # share of numbers that are ids in edges, from which a column is one of ids
 HALF = 0.5  # share that is enough for names, which are seldom the same by accident
@@ -137,7 +139,10 @@ class VertexIds:
         have ids, this share of the ids must be in the column.
         """
         head = column.head()
-        if len(set(head)) < len(head) or (not self.named and head and not _is_whole(head[0])):
+        if (not self.named and head and not _is_whole(head[0])) or len(set(head)) < len(head):
+            return False
+        if self.named and len(head) >= HEAD and not any(map(self.numbers.__contains__, head)) \
+                and not self.raw.bipartite:
             return False
         keys = self.keys(column)
         if keys is None or len(set(keys if self.named else keys.tolist())) < count:
@@ -152,6 +157,9 @@ class VertexIds:
         """Return whether nearly all distinct cells of a column are ids of vertices, and
         some occur twice.
         """
+        head = column.head()
+        if len(head) >= HEAD and len(set(head)) <= FEW:
+            return False  # a category
         keys = self.keys(column)
         if keys is None:
             return False

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.tables.data_table import TextColumn
 from hpgcn.errors import DataError
 
 
@@ -68,7 +69,7 @@ def keys_of(column, vertices, where, place):
     keys = vertices.keys(column)
     if keys is None:
         for row, text in enumerate(column.texts()):
-            one = type(column)(column.name, [text]) if not hasattr(column, "array") else None
+            one = TextColumn(column.name, [text]) if not hasattr(column, "array") else None
             if not text or (one is not None and vertices.keys(one) is None):
                 expected = "a name" if vertices.named else "a whole number, as in the edges"
                 raise DataError(f"{where}: {place(row)}: id {truncate(text, 40)!r}, expected "
