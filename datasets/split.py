@@ -16,7 +16,7 @@ NUM_VAL = 500
 NUM_TEST = 1000
 SHARE = r"(\d+(?:\.\d+)?)"
 RANDOM = re.compile(rf"random:{SHARE}/{SHARE}/{SHARE}(?::(\d{{1,19}}))?")
-FILE = re.compile(r"^:|\.(npz|npy|json|jsonl|csv|tsv|txt|parquet)(\.gz)?(:[^/]*)?$")
+FILE = re.compile(r"^:|\.(npz|npy|json|jsonl|csv|tsv|txt|parquet|mtx|pt)(\.gz)?(:[^/]*)?$")
 EACH = re.compile(r"per-class:(\d{1,9})/(\d{1,9})(?::(\d{1,19}))?")
 
 
@@ -55,7 +55,7 @@ def parse_split(text):
 
 
 def _exists(path):
-    return "\0" not in path and os.path.isfile(path)
+    return bool(path) and "\0" not in path and os.path.exists(path)
 
 
 def _seed(text, digits):

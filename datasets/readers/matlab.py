@@ -26,6 +26,7 @@ FEATURES = ("attributes", "attribute", "attrb", "features", "feature", "feat", "
             "X")
 LABELS = ("label", "labels", "gnd", "node_label", "class", "Y")  # a number for each vertex
 FACTS = "local_info"  # key of Facebook100
+FACT_NAMES = ("status", "gender", "major", "second_major", "dorm", "year", "high_school")
 GENDER = 1  # its column in these: 1 or 2, 0 unknown
 
 
@@ -155,5 +156,8 @@ def _take_facts(raw, facts, where):
     blocks = [sp.csr_array((np.ones(n, np.float32), place.ravel(), np.arange(n + 1)),
                            shape=(n, values.size)) for values, place in columns]
     raw.features = sp.hstack(blocks, format="csr")
+    known = [name for name in FACT_NAMES if name != FACT_NAMES[GENDER]]
+    raw.feature_names = tuple(f"{name}={value:g}" for name, (values, _) in zip(known, columns)
+                              for value in values)
     raw.notes.append(f"labels: gender; features: {raw.features.shape[1]} columns, one for each "
                      "value of the other columns of local_info")

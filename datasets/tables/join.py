@@ -1,4 +1,5 @@
 """Join labels, features and splits of several files with the vertices of a graph."""
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ from hpgcn.datasets.source import Source, truncate
 from hpgcn.datasets.tables import table_files
 from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.tables.label_files import read_labels
-from hpgcn.datasets.tables.split_files import read_split
+from hpgcn.datasets.tables.split_files import read_split, read_split_folder
 from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
@@ -71,11 +72,16 @@ def join(raw, entries, paths, options, where):
         sources.append(source)
         files.append(read_labels(source, vertices, options))
     if paths.split is not None:
-        sources.append(_open(split, raw, where, [column_of_split or "*"], options))
         counts = [options.count]
         if order is None and vertices.last is not None:
             counts.append(vertices.last - raw.base + 1)
-        files.append(read_split(sources[-1], column_of_split or None, vertices, options, counts))
+        if split and os.path.isdir(split):
+            found, parts = read_split_folder(split, vertices, options)
+            sources += parts
+        else:
+            sources.append(_open(split, raw, where, [column_of_split or "*"], options))
+            found = read_split(sources[-1], column_of_split or None, vertices, options, counts)
+        files.append(found)
     if paths.features is not None:  # last: columns of the labels and the split are no features
         path, column = table_files.file_and_column(paths.features)
         if path != table_files.GRAPH:
@@ -205,8 +211,9 @@ def _add_trailing(vertices, entries, files):
     if raw.first == 1:
         raise DataError(f"{rows.where}: {rows.size}, expected {raw.num_nodes} rows; ids begin at "
                         "1: give --base 0 or --base 1 as the id of row 0")
-    raw.notes.append(f"{rows.where}: {rows.num_rows} rows: {rows.num_rows - raw.num_nodes} "
-                     "vertices without edges added after the largest id")
+    more = counted(rows.num_rows - raw.num_nodes, "vertex", "vertices")
+    raw.notes.append(f"{rows.where}: {rows.num_rows} rows: {more} without edges added after the "
+                     "largest id")
     vertices.move(entries, np.arange(raw.num_nodes), rows.num_rows, None)
 
 

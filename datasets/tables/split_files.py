@@ -1,12 +1,14 @@
 """Readers of split files: masks or vertex ids in .npz and JSON, or a column of a table."""
 import re
+from pathlib import Path
 
 import numpy as np
 
 from hpgcn.datasets.edges.text import whole_text
+from hpgcn.datasets.packing import unpacked_name
 from hpgcn.datasets.readers import numpy_files
 from hpgcn.datasets.readers.npz import as_mask
-from hpgcn.datasets.source import truncate
+from hpgcn.datasets.source import Source, truncate
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
 from hpgcn.datasets.tables.json_table import JsonObject, read_json
@@ -16,6 +18,7 @@ from hpgcn.graphs.classes import BOOLEANS, UNLABELED
 from hpgcn.graphs.edge_weights import listed, plain
 from hpgcn.graphs.validation import SPLIT
 
+TORCH = (".pt", ".pth")  # a dict of torch.save
 TEXT_FACTOR = 20  # bytes of memory that a byte of text may become
 LIST = re.compile(rb"\s*(train|training|tr)[ \t]*[\s,;:|]", re.IGNORECASE)  # the first line
 FLAGS = {"0", "1", "0.0", "1.0", *BOOLEANS}  # cells of a mask
@@ -29,7 +32,7 @@ def read_split(source, column, vertices, options, counts):
     up to the largest. `counts` are these three numbers; they distinguish masks (s,
     rows) from (rows, s).
     """
-    if table_files.is_array(source):
+    if source.suffix in TORCH or table_files.is_array(source):
         return _from_arrays(source, vertices, options, counts)
     if table_files.is_json(source) and column is None:
         found = read_json(source, options.memory)
@@ -147,15 +150,38 @@ def _id_column(ids, source, part):
     return TextColumn(part, [str(entry) for entry in ids])
 
 
+def read_split_folder(folder, vertices, options):
+    """Return the VertexRows of a folder of files train, val and test of ids, and their
+    Sources.
+
+    OGB writes such folders, of train.csv.gz, valid.csv.gz and test.csv.gz.
+    """
+    parts, sources = {}, []
+    for path in sorted(Path(folder).iterdir()):
+        part = roles.PARTS.get(Path(unpacked_name(path.name)).stem.lower())
+        if part is None or not path.is_file():
+            continue
+        if part in parts:
+            raise DataError(f"{path}: there are two files for {part}, expected one")
+        sources.append(Source(path, cached=options.cached))
+        parts[part] = table_files.read_ids(sources[-1], None, vertices, options).keys
+    if "train" not in parts:
+        raise DataError(f"{folder}: no file of this folder is called train, expected train, val "
+                        "and test with an id in each line")
+    return _from_keys(parts, folder, vertices), sources
+
+
 def _from_ids(columns, source, vertices):
     """Return the VertexRows of masks for a dict from parts of the split to columns of
     ids.
     """
-    keys, parts = [], []
-    for part, column in columns.items():
-        found = keys_of(column, vertices, f"{source}: {part}", "entry {}".format)
-        keys.append(found)
-        parts.append(np.full(len(found), SPLIT.index(part)))
+    return _from_keys({part: keys_of(column, vertices, f"{source}: {part}", "entry {}".format)
+                       for part, column in columns.items()}, source, vertices)
+
+
+def _from_keys(keys_of_parts, source, vertices):
+    parts = [np.full(len(keys), SPLIT.index(part)) for part, keys in keys_of_parts.items()]
+    keys = [*keys_of_parts.values()]
 
     # an id may be in several parts
     parts = np.concatenate(parts)
@@ -169,7 +195,7 @@ def _from_ids(columns, source, vertices):
     unique = list(distinct)
     return VertexRows("split", str(source), masks,
                       unique if vertices.named else np.array(unique, np.int64),
-                      order=f"the ids in {listed(list(columns))}")
+                      order=f"the ids in {listed(list(keys_of_parts))}")
 
 
 def _from_array(array, source, notes):
@@ -193,20 +219,27 @@ def _from_array(array, source, notes):
 
 
 def _from_arrays(source, vertices, options, counts):
-    if source.magic[:2] != b"PK":
+    if source.suffix in TORCH:
+        from hpgcn.interop import pt
+
+        arrays, notes = pt.read_data(source.path, options.memory, str(source)), []
+        archive = None
+    elif source.magic[:2] != b"PK":
         array, notes = table_files.read_array(source, options.memory)
         return _from_array(array, source, notes)
+    else:
+        archive = numpy_files.Archive(source, options.memory)
+        arrays, notes = dict.fromkeys(archive.keys), archive.notes
 
-    # an archive: masks or ids, by the names of its arrays
-    archive = numpy_files.Archive(source, options.memory)
+    # masks or ids, by the names of the arrays
     masks, columns = {}, {}
-    for key in archive.keys:
+    for key in arrays:
         # which part the array is of
         part = roles.PARTS.get(key.lower().removesuffix("s").removesuffix("_mask")
                                .removesuffix("_idx").removesuffix("_index"))
         if part is None:
             continue
-        array = archive.read(key, "fiubSU")
+        array = np.asarray(arrays[key]) if archive is None else archive.read(key, "fiubSU")
         where = f"{source} {key}"
         if part in masks or part in columns:
             raise DataError(f"{where}: there are two arrays for {part}, expected one")
@@ -221,13 +254,14 @@ def _from_arrays(source, vertices, options, counts):
             columns[part] = ids
 
     # one array of words or numbers
-    coded = [key for key in archive.keys if re.fullmatch(roles.SPLIT, plain(key))]
+    coded = [key for key in arrays if re.fullmatch(roles.SPLIT, plain(key))]
     if not masks and not columns and len(coded) == 1:
-        return _from_array(archive.read(coded[0], "fiubSU"), source, archive.notes)
+        array = arrays[coded[0]] if archive is None else archive.read(coded[0], "fiubSU")
+        return _from_array(np.asarray(array), source, notes)
 
     # all must be of one kind
     if not masks and not columns:
-        raise DataError(f"{source}: arrays {listed(archive.keys)}, expected train_mask, val_mask "
+        raise DataError(f"{source}: arrays {listed(list(arrays))}, expected train_mask, val_mask "
                         "and test_mask, or train_idx, val_idx and test_idx")
     if masks and columns:
         raise DataError(f"{source}: {listed([*masks])} as masks and {listed([*columns])} as ids, "
@@ -242,4 +276,4 @@ def _from_arrays(source, vertices, options, counts):
     none = np.zeros((num_rows, count), bool)
     values = np.stack([full.get(part, none) for part in SPLIT], axis=1)
     return VertexRows("split", str(source), values[:, :, 0] if count == 1 else values,
-                      notes=archive.notes)
+                      notes=notes)

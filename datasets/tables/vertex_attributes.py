@@ -13,6 +13,8 @@ class VertexAttributes:
     It has those members of a Source that readers of tables use.
     """
 
+    suffix = ""
+
     def __init__(self, raw, where, asked):
         self.path = where
         if not raw.attributes:

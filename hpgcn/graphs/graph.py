@@ -217,9 +217,8 @@ class Graph(GraphSource):
         >>> hpgcn.Graph.from_edge_index([[0], [1]]).indptr  # the edge 0 -> 1 is in row 1
         array([0, 0, 1])
         """
-        for array in (features, labels):
-            if num_nodes is None and array is not None and np.shape(array):
-                num_nodes = np.shape(array)[0]
+        if num_nodes is None:
+            num_nodes = validation.count_rows(features, labels, edge_index, name)
 
         # row v of the adjacency holds the edges into vertex v
         source, target, weights, n = validation.check_edges(

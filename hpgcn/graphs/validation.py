@@ -132,6 +132,22 @@ def check_num_vertices(n, name):
                         "number them first: np.unique(edge_index, return_inverse=True)")
 
 
+def count_rows(features, labels, edge_index, name):
+    """Return the number of rows of the features, or else of the labels; None without both.
+
+    Warn if there are more rows than the highest vertex number and 1.
+    """
+    for kind, array in (("features", features), ("labels", labels)):
+        if array is not None and np.shape(array):
+            count = np.shape(array)[0]
+            edges = _as_array(edge_index, f"{name}: edge_index")
+            if edges.size and edges.dtype.kind in "iu" and edges.max() < count - 1:
+                warn(f"{name}: {kind} have {count} rows, but the highest vertex number is "
+                     f"{edges.max()}: the last vertices have no edges (num_nodes={count} says so)")
+            return count
+    return None
+
+
 def check_edges(edge_index, edge_weight, num_nodes, name):
     """Check edges; return sources, targets, weights, (e,) each, and the number of vertices."""
     edges, weights = check_edge_arrays(edge_index, edge_weight, name)

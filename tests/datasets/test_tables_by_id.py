@@ -214,6 +214,35 @@ def test_splits_as_lists_of_ids(tmp_path, name, content):
     assert any("0 is train, 1 is val, 2 is test" in note for note in notes) == ("fold" in content)
 
 
+def test_a_folder_of_lists_of_ids(tmp_path):
+    edges = put(tmp_path / "g.txt", "0 1\n1 2\n2 3\n3 4\n")
+    folder = tmp_path / "time"
+    folder.mkdir()
+    put(folder / "readme.txt", "none")
+    refused("no file of this folder is called train", edges, split=str(folder))
+    for name, text in (("train", "3\n4\n"), ("valid", "2\n"), ("test", "1\n0\n")):
+        put(folder / f"{name}.csv.gz", gzip.compress(text.encode()))
+    graph, _ = read(edges, split=str(folder))
+    assert [np.flatnonzero(graph.masks[key]).tolist() for key in ("train", "val", "test")] == [
+        [3, 4], [2], [0, 1]]
+    put(folder / "train.txt", "3\n")
+    refused("there are two files for train", edges, split=str(folder))
+
+
+@pytest.mark.long
+def test_a_split_of_torch(tmp_path):
+    torch = pytest.importorskip("torch")
+    edges = put(tmp_path / "g.txt", PATH)
+    ids = {"train": torch.tensor([3]), "valid": torch.tensor([2]), "test": torch.tensor([1])}
+    for parts in (ids,
+                  {"train_mask": torch.arange(4) == 3, "val_mask": torch.arange(4) == 2,
+                   "test_mask": torch.arange(4) == 1}):
+        torch.save(parts, tmp_path / "s.pt")
+        graph, _ = read(edges, split=str(tmp_path / "s.pt"))
+        assert [np.flatnonzero(graph.masks[key]).tolist() for key in ("train", "val", "test")] == [
+            [3], [2], [1]]
+
+
 def test_several_splits_and_splits_by_the_ids_of_the_edges(tmp_path):
     masks = {f"{key}_masks": np.eye(4, dtype=bool)[[k, 3 - k]].T
              for k, key in enumerate(("train", "val", "test"))}
