@@ -9,7 +9,7 @@ from graphs import make
 
 import hpgcn
 from hpgcn.datasets import convert
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import DataError, DataWarning, UsageError
 from hpgcn.graphs import adjacency
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import inverse_sqrt, with_self_loops
@@ -75,6 +75,16 @@ def test_an_edge_index_is_read_as_from_a_file(tmp_path):
     ({"edge_index": np.zeros((2, 0), int), "num_nodes": 2}, 2)])
 def test_number_of_vertices_of_an_edge_index(arguments, expected):
     assert Graph.from_edge_index(**{"edge_index": EDGES, **arguments}).num_rows == expected
+
+
+@pytest.mark.parametrize("arguments", [{"features": np.eye(6)}, {"labels": [0, 1] * 3}])
+def test_rows_past_the_highest_vertex_number_are_reported(arguments):
+    edges = [[0, 1, 2], [1, 2, 3]]
+    said = "have 6 rows, but the highest vertex number is 3: the last vertices have no edges"
+    with pytest.warns(DataWarning, match=said):
+        assert Graph.from_edge_index(edges, **arguments).num_rows == 6
+    with warnings.catch_warnings(action="error"):
+        assert Graph.from_edge_index(edges, num_nodes=6, **arguments).num_rows == 6
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -12,7 +12,7 @@ from hpgcn.datasets.tables.json_table import JsonObject, multi_hot
 from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.errors import DataError
-from hpgcn.graphs.classes import FEW, parse_classes
+from hpgcn.graphs.classes import FEW, NUMBER, parse_classes
 from hpgcn.graphs.contents import check_names
 from hpgcn.graphs.edge_weights import listed
 
@@ -140,13 +140,14 @@ def _lists_of_lines(source, vertices, options):
     """Return the ids and labels in lines `id a b`, a JsonObject; None for another text.
 
     Lines have different numbers of labels, most of them several, or all labels are
-    numbers.
+    numbers. Or all have several, of which most occur in more than one column.
     """
     head = source.head()
     whole = len(head) < HEAD  # else the last line may be cut
     head = head.decode("utf-8", "replace").splitlines()[:None if whole else -1]
     separator = next((mark for mark in SEPARATORS if any(mark in line for line in head)), None)
-    if len({len(_words(line, separator)) for line in head if line.strip()}) < 2 \
+    widths = {len(_words(line, separator)) for line in head if line.strip()}
+    if widths in (set(), {1}, {2}) \
             or source.magic[:4] == table_files.PARQUET or table_files.is_json(source) \
             or options.label_column is not None or '"' in "".join(head):
         return None
@@ -160,11 +161,22 @@ def _lists_of_lines(source, vertices, options):
     if options.id_column is not None or not vertices.fit(ids, len(rows)):
         return None
 
+    if len(widths) == 1:
+        return JsonObject([(row[0], row[1:]) for row in rows]) if _share_labels(rows) else None
     labels = [label for row in rows for label in row[1:]]
     several = sum(len(row) > 2 for row in rows)
     if several < 2 or not (2 * several > len(rows) or all(map(str.isdecimal, labels))):
         return None  # a table with a broken line
     return JsonObject([(row[0], row[1:]) for row in rows])
+
+
+def _share_labels(rows):
+    """Return whether the columns of labels have the same words, most of them repeated."""
+    columns = [set(column) for column in zip(*(row[1:] for row in rows))]
+    words = set().union(*columns)
+    several = sum(sum(word in column for column in columns) > 1 for word in words)
+    return not any(map(NUMBER.fullmatch, words)) and 2 * several > len(words) and \
+        len(columns) * len(rows) >= 3 * len(words)
 
 
 def _words(line, separator):

@@ -5,12 +5,12 @@ import numpy as np
 
 from hpgcn.datasets.edges.vertex_names import NAME_BYTES
 from hpgcn.datasets.source import need, truncate
-from hpgcn.datasets.tables.data_table import HEAD
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import FEW
 
 NEARLY_ALL = 0.9  # share of numbers that are ids in edges, from which a column is one of ids
 HALF = 0.5  # share that is enough for names, which are seldom the same by accident
+ENOUGH = 100  # cells that say whether a column may have ids, in large tables
 ROUND = re.compile(r"(\d{1,18})\.0+", re.ASCII)  # a whole number as pandas writes it beside gaps
 
 
@@ -141,8 +141,8 @@ class VertexIds:
         head = column.head()
         if (not self.named and head and not _is_whole(head[0])) or len(set(head)) < len(head):
             return False
-        if self.named and len(head) >= HEAD and not any(map(self.numbers.__contains__, head)) \
-                and not self.raw.bipartite:
+        if self.named and len(head) >= ENOUGH and not self.raw.bipartite \
+                and not any(self._name(cell) in self.numbers for cell in head):
             return False
         keys = self.keys(column)
         if keys is None or len(set(keys if self.named else keys.tolist())) < count:
@@ -158,7 +158,7 @@ class VertexIds:
         some occur twice.
         """
         head = column.head()
-        if len(head) >= HEAD and len(set(head)) <= FEW:
+        if len(head) >= ENOUGH and len(set(head)) <= FEW:
             return False  # a category
         keys = self.keys(column)
         if keys is None:

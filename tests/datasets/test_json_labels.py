@@ -52,6 +52,17 @@ def test_several_labels_in_a_line(tmp_path, text, names):
         refused(r"[23] field\(s\), expected 2|1 field", edges, labels=put(path, cut))
 
 
+def test_two_labels_in_each_line(tmp_path):
+    edges = put(tmp_path / "g.csv", "".join(f"{k},{(k + 1) % 6}\n" for k in range(6)))
+    rows = {0: "ab", 3: "ba", 1: "bc", 2: "ca", 4: "ac", 5: "cb"}
+    path = put(tmp_path / "y.txt", "".join(f"{k} {a} {b}\n" for k, (a, b) in rows.items()))
+    graph, _ = read(edges, labels=path)
+    assert graph.class_names == ("a", "b", "c")
+    assert graph.labels.tolist() == [[name in rows[k] for name in "abc"] for k in range(6)]
+    for text in ("0 p a\n1 q b\n2 r a\n3 s b\n4 t a\n5 u b\n", "0 1 2\n1 2 1\n2 1 2\n3 1 1\n"):
+        refused("which column is the label", edges, labels=put(path, text))
+
+
 def test_ids_of_one_side_of_a_bipartite_list(tmp_path):
     edges = put(tmp_path / "g.csv", "u1,i1\nu1,i2\nu2,i2\n")
     options = {"bipartite": True, "header": False}
