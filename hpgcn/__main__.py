@@ -26,6 +26,7 @@ from hpgcn.errors import (
     InternalError,
     StorageError,
     UsageError,
+    agreed,
     printable,
 )
 from hpgcn.runtime import launcher, streams
@@ -87,6 +88,13 @@ def command(argv, make_parser):
     handler.setFormatter(OneLine("hpgcn: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     log.setLevel(level)
+
+    # libraries need a working folder to be imported
+    try:
+        os.getcwd()
+    except OSError as error:
+        lost = StorageError(f"the working folder: {error.strerror}; change to one that exists")
+        return fail(agreed(lost), args.verbose, ranked)
 
     try:
         return args.run(args) or 0

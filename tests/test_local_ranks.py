@@ -8,7 +8,7 @@ import pytest
 from graphs import make, scattered
 
 import hpgcn
-from hpgcn.comm import as_comm, run_on_ranks
+from hpgcn.comm import as_comm, local, run_on_ranks
 from hpgcn.comm.local_mpi import folded, reduced
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, DataError, DeadlockError, InternalError, UsageError
@@ -158,6 +158,29 @@ def test_an_error_of_one_rank_ends_all(error, kind, text):
     assert caught.value.__cause__ is error
     assert sorted(ended) == [0, 1, 2, 3]
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), BrokenPipeError(32, "gone")])
+def test_an_error_of_the_system_keeps_its_kind(error):
+    """Otherwise a full or closed standard output would be an internal error."""
+    def fail(mpi):
+        mpi.Barrier()
+        if mpi.rank == 1:
+            raise error
+        mpi.Barrier()
+
+    with pytest.raises(type(error)) as caught:
+        run_on_ranks(fail, 3)
+    assert caught.value is error and error.__notes__[-1] == "(on rank 1 of 3)"
+
+
+def test_more_ranks_than_vertices_are_refused_before_they_start(tmp_path, monkeypatch):
+    graph = make(n=20)
+    run = hpgcn.train(graph, Config(epochs=1, hidden=4))
+    monkeypatch.setattr(local, "run_on_ranks", None)  # it is not called
+    for call in (lambda: hpgcn.train(graph, ranks=21), lambda: hpgcn.predict(graph, run, ranks=21)):
+        with pytest.raises(DataError, match=r"21 ranks for 20 vertices, expected 1\.\.20"):
+            call()
 
 
 def test_an_error_that_ranks_agree_on_stays_as_it_is():

@@ -21,8 +21,10 @@ def call(command, world, args, config, *arguments):
     if not config.scratch:
         from hpgcn.comm import run_on_ranks
         from hpgcn.comm.nodes import parsed
+        from hpgcn.training.setup.placement import check_local_ranks
 
         nodes = parsed(nodes, "--nodes") if nodes else None
+        check_local_ranks(args.graph, args.ranks)
         run_on_ranks(command, args.ranks, args, config, *arguments, nodes=nodes)
         return
 

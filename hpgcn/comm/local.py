@@ -125,7 +125,7 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
         cannot be called.
     HpgcnError
         What a rank raised; the message names the rank unless all ranks raised it
-        together. Any other exception becomes an InternalError.
+        together. Any other exception but an OSError becomes an InternalError.
 
     Examples
     --------

@@ -94,8 +94,8 @@ class Turns:
         ------
         BaseException
             What the first rank that failed raised. If other ranks did not agree on the
-            error, its message names the rank, and what is not an HpgcnError becomes an
-            InternalError.
+            error, its message names the rank, and what is neither an HpgcnError nor an
+            OSError becomes an InternalError.
         """
         results = [None] * self.size
 
@@ -192,6 +192,9 @@ class Turns:
             if error.collective:
                 return error
             named = type(error)(f"{error} {place}")
+        elif isinstance(error, OSError):  # as without ranks, such as of a full standard output
+            error.add_note(place)
+            return error
         else:
             named = InternalError(f"{type(error).__name__}: {error} {place}")
         named.__cause__ = error

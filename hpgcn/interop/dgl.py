@@ -65,7 +65,7 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
                         "dataset[0])")
 
     # take the edges and the known arrays; options replace them
-    source, target = map(to_array, g.edges(order="eid"))
+    source, target = _ends(g)
     found = {"features": first_of(g.ndata.get, FEATURES), "labels": first_of(g.ndata.get, LABELS),
              "masks": masks_of(g.ndata.get), "num_nodes": g.num_nodes(),
              "original_ids": to_array(g.ndata.get("original_ids"))}
@@ -78,6 +78,23 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     if others := [key for key in _own(g.ndata) if key not in read]:
         warn(f"{name}: arrays of vertices are not used: {listed(others)}")
     return Graph.from_edge_index(np.stack([source, target]), **options)
+
+
+def _ends(g):
+    """Return the start and the end of each edge of a DGLGraph, by its edge number."""
+    allowed = [name for names in g.formats().values() for name in names]
+    if "coo" in allowed:
+        return [*map(to_array, g.edges(order="eid"))]
+
+    # a graph that is kept in one compressed format refuses to list edges
+    kept = "csc" if "csc" in allowed else "csr"
+    tensors = g.adj_tensors if hasattr(g, "adj_tensors") else g.adj_sparse  # before DGL 1.1
+    indptr, indices, number = map(to_array, tensors(kept))
+    rows = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+    ends = np.empty((2, indices.size), np.int64)
+    ends[:, number if number.size else slice(None)] = (
+        (indices, rows) if kept == "csc" else (rows, indices))
+    return [*ends]
 
 
 def _own(frame):

@@ -290,9 +290,22 @@ class FakeDgl:
         self.is_homogeneous = len(self.ntypes) == 1
         self.ndata, self.edata = ndata, {"w": WEIGHTS}
 
+    kept = "coo"
+
+    def formats(self):
+        return {"created": [self.kept], "not created": ["csr", "csc"] * (self.kept == "coo")}
+
     def edges(self, order):
-        assert order == "eid"
+        assert order == "eid" and self.kept == "coo"
         return EDGES[0], EDGES[1]
+
+    def adj_tensors(self, kept):
+        """Return pointers, indices and edge numbers; none of edges that are in order."""
+        assert kept == self.kept
+        rows, columns = EDGES if kept == "csr" else EDGES[::-1]
+        order = np.argsort(rows, kind="stable")
+        numbers = [] if (np.diff(order) == 1).all() else order
+        return np.searchsorted(rows[order], np.arange(N + 1)), columns[order], np.array(numbers)
 
     def num_nodes(self):
         return N
@@ -302,7 +315,8 @@ def test_dgl_as_it_is_asked():
     graph = some_graph()
     fake = FakeDgl(feat=graph.features, label=graph.labels,
                    **{f"{key}_mask": mask for key, mask in graph.masks.items()})
-    assert_same(graph, hpgcn.from_dgl(fake))
+    for fake.kept in ("coo", "csc", "csr"):
+        assert_same(graph, hpgcn.from_dgl(fake))
     with pytest.raises(DataError, match=r"a DGL graph with 2 types.*dgl\.to_homogeneous"):
         hpgcn.from_dgl(FakeDgl(("a", "b")))
     fake.is_block = True

@@ -152,15 +152,21 @@ def _has_one(inputs):
 
 
 def _candidates(inputs, ranks):
-    """Yield the Candidates of the strategy in the settings, with fewest ranks first."""
+    """Yield the Candidates of the strategy in the settings, with fewest ranks first.
+
+    If no nonzeros have owners yet, they are counted at the owners of their rows.
+    """
+    by_rows = next(each.name for each in STRATEGIES.values() if each.requires_partition)
     name = inputs.config.strategy
-    if name in CHOOSING:
-        name = next(each.name for each in STRATEGIES.values() if each.requires_partition)
+    name = by_rows if name in CHOOSING else name
+    counted = name
+    if STRATEGIES[name].accepts_nonzero_owners and not inputs.edge_parts:
+        counted = by_rows
     if ranks is None and inputs.part_counts:
         ranks = sorted(inputs.part_counts)
     for each in candidates(inputs, ranks and tuple(ranks)):
-        if each.strategy == name and each.ranks > 1:
-            yield each
+        if each.strategy == counted and each.ranks > 1:
+            yield replace(each, strategy=name)
 
 
 def _count(inputs, candidate):

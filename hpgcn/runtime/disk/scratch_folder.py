@@ -90,11 +90,21 @@ class Disk:
 
 
 def measure_disk(folder, nbytes=None):
-    """Measure the Disk of a folder with files of `nbytes` bytes, SAMPLE by default.
+    """Measure the Disk of a folder with two files of `nbytes` bytes, SAMPLE by default, which
+    take at most half of the free space.
 
-    OSError as from the system.
+    StorageError if there is no space for two pieces, or the disk fails.
     """
-    nbytes = nbytes or SAMPLE
+    try:
+        free = os.statvfs(folder)
+        most = free.f_bavail * free.f_frsize // 4 // PIECE * PIECE
+        return _measure(folder, min(nbytes or SAMPLE, max(PIECE, most)))
+    except OSError as error:
+        raise StorageError(f"{setting('scratch', folder)}: {os.strerror(error.errno)}, measured "
+                           f"with files of {PIECE >> 20} MiB or more") from error
+
+
+def _measure(folder, nbytes):
     with _file(folder, nbytes) as one, _file(folder, nbytes) as other:
         write = _rate(nbytes, _move, os.pwritev, one)
         read = _rate(nbytes, _move, os.preadv, one)

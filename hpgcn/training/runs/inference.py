@@ -21,7 +21,12 @@ from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import StrategyOptions, find_strategy
 from hpgcn.training.runs.run_directory import read_run
-from hpgcn.training.setup.placement import assign_rows, opened, same_everywhere
+from hpgcn.training.setup.placement import (
+    assign_rows,
+    check_local_ranks,
+    opened,
+    same_everywhere,
+)
 from hpgcn.training.setup.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.shard import GraphShard
 
@@ -84,6 +89,7 @@ def predict(source: GraphSource | str | os.PathLike[str],
     config = Config(device=device, memory=memory, scratch=scratch)
     if not scratch or comm is not None:
         check_comm(config.scratch, comm)
+        check_local_ranks(source, ranks)
         return in_process(_predict, comm, ranks, source, run, config)
 
     # the plan is that of a training with the settings of the run

@@ -22,7 +22,7 @@ from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.runs.checkpoint import Checkpoints
 from hpgcn.training.runs.resume import load_resume_state
 from hpgcn.training.runs.run_directory import RunDirectory, refuse_existing_run
-from hpgcn.training.setup.placement import opened, same_everywhere
+from hpgcn.training.setup.placement import check_local_ranks, opened, same_everywhere
 from hpgcn.training.setup.run_plan import check_trainable
 from hpgcn.training.setup.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.step_plan import check_batch
@@ -116,6 +116,7 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     if config.scratch and comm is None:
         return run_with_scratch(_train, source, config, ranks, **options)
     check_comm(config.scratch, comm)
+    check_local_ranks(source, ranks)
     return in_process(_train, comm, ranks, source, config, **options)
 
 

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from hpgcn.errors import ConfigError, agreed, setting
+from hpgcn.comm import SerialComm
+from hpgcn.errors import ConfigError, DataError, agreed, setting
 from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.model import ModelOptions
@@ -55,6 +56,16 @@ def _closing(files, given, found):
     if found is not given:
         files.callback(found.close)
     return found
+
+
+def check_local_ranks(source, ranks):
+    """Refuse (DataError) more ranks of this process than vertices, before they start."""
+    if type(ranks) is int and ranks > 1:
+        with opened(source, SerialComm()) as graph:
+            n = graph.header.num_nodes
+            if ranks > n:
+                raise agreed(DataError(f"{graph.where}: {ranks} ranks for {n} vertices, expected "
+                                       f"1..{n}"))
 
 
 def same_everywhere(source, config, comm):
