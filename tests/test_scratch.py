@@ -1,4 +1,5 @@
 """Arrays in files of a scratch folder: results, plans, errors, and an empty folder."""
+import errno
 import os
 import resource
 import shutil
@@ -8,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from hpgcn.kernels.disk.following import follow
 from hpgcn.kernels.disk.table import BLOCK, GROUP, IN_MEMORY, TABLE
 from hpgcn.kernels.disk.turns import begin_turns, bring_in, current_turn, end_turn, put_out
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.partition import Partition
+from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
 from hpgcn.runtime.device import HOST
@@ -253,6 +255,42 @@ def test_a_disk_is_measured_by_files_of_the_sample(small, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", lambda *given: made.append(given[2]))
     assert scratch_folder.measure_disk(str(small)).both > 0
     assert made == [scratch_folder.SAMPLE] * 2
+
+
+def test_a_disk_with_little_space_is_measured_by_less(small, monkeypatch):
+    made = []
+    monkeypatch.setattr(scratch_folder, "SAMPLE", 1 << 22)
+    monkeypatch.setattr(scratch_folder, "PIECE", 1 << 16)
+    monkeypatch.setattr(os, "posix_fallocate", lambda *given: made.append(given[2]))
+    for free, nbytes in ((1 << 20, 1 << 18), (300_000, 1 << 16), (1000, 1 << 16),
+                         (1 << 30, 1 << 22)):
+        monkeypatch.setattr(os, "statvfs", lambda _, free=free: SimpleNamespace(
+            f_bavail=free, f_frsize=1))
+        scratch_folder.measure_disk(str(small))
+        assert made[-2:] == [nbytes] * 2
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    with pytest.raises(StorageError, match=r"^scratch=.*: No space left on device, measured with"):
+        scratch_folder.measure_disk(str(small))
+
+
+@pytest.mark.parametrize("method", ["", "block", "vertex-cut"])
+def test_owners_of_nonzeros_are_planned_on_any_file(method, monkeypatch, tmp_path):
+    """As without files: each nonzero of a file without owners stays with its row."""
+    monkeypatch.setattr(plans, "PROCESS", 0)
+    monkeypatch.setattr(plans, "measure_disk", lambda folder: scratch_folder.Disk(1e9, 1e9, 1e9))
+    graph = make(n=2001, f=64)
+    path = str(tmp_path / "p.h5")
+    if method:
+        write_partitioned(path, graph, make_partition(graph, 8, method=method, refine=False))
+    else:
+        save(graph, path)
+    config = Config(layers=2, hidden=64, strategy="vertex-cut", memory="20M", scratch=str(tmp_path))
+    plan = plans.plan_scratch(path, config, [8])
+    assert (plan.ranks, plan.strategy) == (8, "vertex-cut")
 
 
 def test_errors_are_one_line(small, tmp_path):

@@ -14,6 +14,8 @@ COMMANDS = {
     "partition": ("partition", "karate.h5", "-k", "2", "--method", "block", "-o", "new.h5"),
     "plan --json": ("plan", "karate.h5", "--json"),
     "train": ("train", "karate.h5", "--epochs", "2", "--out", "new"),
+    "train --ranks": ("train", "karate.h5", "--epochs", "2", "--out", "new", "--ranks", "2",
+                      "--strategy", "1d"),
     "predict": ("predict", "done", "-o", "new.h5"), "report": ("report", "done"),
     "--help": ("--help",), "--version": ("--version",)}
 # commands that write like `train` and `report`
@@ -51,6 +53,17 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
         succeed("inspect", tmp_path / "new.h5", "--verify")
     if (tmp_path / "new").exists():
         assert (tmp_path / "new" / "summary.json").exists()
+
+
+def test_a_working_folder_that_is_gone(tmp_path):
+    (tmp_path / "gone").mkdir()
+    command = "convert", "karate", tmp_path / "new.h5"
+    done = subprocess.run(["sh", "-c", 'cd gone && rmdir ../gone && exec "$@"', "sh",
+                           sys.executable, "-P", "-m", "hpgcn", *command], text=True, check=False, timeout=60, stderr=subprocess.PIPE, cwd=tmp_path,
+                          env=clean_environment())
+    assert (done.returncode, done.stderr) == (
+        74, "hpgcn: the working folder: No such file or directory; change to one that exists\n")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long

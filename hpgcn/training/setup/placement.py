@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from hpgcn.comm import SerialComm
+from hpgcn.comm import MOST_RANKS, SerialComm
 from hpgcn.errors import ConfigError, DataError, agreed, setting
 from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.graphs.graph_source import GraphSource, check_source
@@ -60,7 +60,7 @@ def _closing(files, given, found):
 
 def check_local_ranks(source, ranks):
     """Refuse (DataError) more ranks of this process than vertices, before they start."""
-    if type(ranks) is int and ranks > 1:
+    if type(ranks) is int and 1 < ranks <= MOST_RANKS:
         with opened(source, SerialComm()) as graph:
             n = graph.header.num_nodes
             if ranks > n:
