@@ -59,7 +59,8 @@ def test_a_working_folder_that_is_gone(tmp_path):
     (tmp_path / "gone").mkdir()
     command = "convert", "karate", tmp_path / "new.h5"
     done = subprocess.run(["sh", "-c", 'cd gone && rmdir ../gone && exec "$@"', "sh",
-                           sys.executable, "-P", "-m", "hpgcn", *command], text=True, check=False, timeout=60, stderr=subprocess.PIPE, cwd=tmp_path,
+                           sys.executable, "-P", "-m", "hpgcn", *command], text=True, check=False,
+                          timeout=60, stderr=subprocess.PIPE, cwd=tmp_path,
                           env=clean_environment())
     assert (done.returncode, done.stderr) == (
         74, "hpgcn: the working folder: No such file or directory; change to one that exists\n")
