@@ -9,6 +9,7 @@ import contextlib
 import copy
 import ctypes
 import itertools
+import os
 import sys
 import time
 import types
@@ -290,6 +291,14 @@ class OutOfMemoryError(MemoryError):
                          "bytes).")
 
 
+def pool_limit():
+    """Return the limit in bytes as CuPy reads it; ValueError for a text with a unit."""
+    text = os.environ.get("CUPY_GPU_MEMORY_LIMIT", "") or "0"
+    if text.endswith("%"):
+        return int(float(text[:-1]) / 100 * Device.mem_info[1])
+    return int(text)
+
+
 def module():
     cupy = types.ModuleType("cupy")
     cupy.__version__ = "0 (fake)"
@@ -319,7 +328,7 @@ def module():
     cupy.get_array_module = get_array_module
     pool = types.SimpleNamespace(
         used_bytes=lambda: 0, free_bytes=lambda: 0, total_bytes=lambda: 0,
-        free_all_blocks=lambda: None, set_limit=lambda **_: None)
+        free_all_blocks=lambda: None, set_limit=lambda **_: None, get_limit=pool_limit)
     cupy.get_default_memory_pool = lambda: pool
     runtime = types.SimpleNamespace(
         getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info, driverGetVersion=lambda: 0,

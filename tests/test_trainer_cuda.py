@@ -17,6 +17,7 @@ from hpgcn.errors import ConfigError, DeviceMemoryError, MissingError, UsageErro
 from hpgcn.kernels.cuda.gpu_device import _kept as known
 from hpgcn.planning.answers import dry_run
 from hpgcn.planning.counts.footprint import ON_GPU
+from hpgcn.runtime.device import choose
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.loop.training_step import evaluate
 from hpgcn.training.setup.placement import assign_rows
@@ -210,11 +211,35 @@ def test_memory_is_what_was_told(gpu, cuda, model, dtype, case):
 
 def test_too_little_memory_is_said_before_the_first_epoch(gpu, cuda, monkeypatch):
     monkeypatch.setattr(type(gpu), "memory", lambda self: (1000, 1 << 20))
-    said = (r"^rank 0 of 1 needs [\d,]+ more bytes, but only 1,000 of 1,048,576 are free on GPU 0: "
-            "start more ranks.*device=.cpu.$")
-    with pytest.raises(DeviceMemoryError, match=said) as found:
-        hpgcn.train(make(), Config(device="cuda", epochs=1))
-    assert found.value.code == 70 and found.value.collective
+    for dtype in ("float64", "float32"):
+        said = (r"^rank 0 of 1 needs [\d,]+ more bytes, but only 1,000 of 1,048,576 are free on "
+                "GPU 0: start more ranks.*units" + " or dtype='float32'" * (dtype == "float64")
+                + ", or device=.cpu.$")
+        with pytest.raises(DeviceMemoryError, match=said) as found:
+            hpgcn.train(make(), Config(device="cuda", epochs=1, dtype=dtype))
+        assert found.value.code == 70 and found.value.collective
+
+
+@pytest.mark.parametrize("text, limit", [
+    ("80MB", 80 << 20), ("1.5G", 3 << 29), ("50%", 2 << 30), ("1000000", 10**6), ("0", 0),
+    ("", 0)])
+def test_limits_of_gpu_memory(gpu, cuda, monkeypatch, text, limit):
+    """CuPy itself fails on a size with a unit."""
+    if cuda is None:
+        pytest.skip("seen through the fake GPU")
+    monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", text)
+    result = hpgcn.train(make(), Config(device="cuda", epochs=1))
+    assert result["epochs"] == 1
+    assert choose("cuda", SerialComm()).memory() == (
+        (min(limit, 2 << 30), limit) if limit else (2 << 30, 4 << 30))
+
+
+@pytest.mark.parametrize("text", ["80MBs", "x", "150%", "-1", "%", "nan%"])
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+def test_limits_that_are_no_sizes_are_refused(gpu, monkeypatch, text, device):
+    monkeypatch.setenv("CUPY_GPU_MEMORY_LIMIT", text)
+    with pytest.raises(UsageError, match=r"CUPY_GPU_MEMORY_LIMIT=.*: expected bytes, a size"):
+        hpgcn.train(make(), Config(device=device, epochs=1))
 
 
 @pytest.mark.parametrize("call", [0, 40])
@@ -231,7 +256,7 @@ def test_a_gpu_that_is_full_is_named(gpu, cuda, monkeypatch, call):
 
     monkeypatch.setattr(gpu.xp, "empty", full)
     said = (r"^rank 0 of 1: Out of memory allocating 4,096 bytes \(allocated so far: 512 bytes\); "
-            r"[\d,]+ of [\d,]+ bytes are free on GPU 0: start more ranks")
+            r"[\d,]+ of [\d,]+ bytes are free on GPU 0: start more .* units or dtype='float32', or")
     with pytest.raises(DeviceMemoryError, match=said):
         hpgcn.train(make(), Config(device="cuda", epochs=2, dtype="float64"))
 

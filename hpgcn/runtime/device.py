@@ -3,6 +3,7 @@ or a GPU.
 """
 
 import logging
+import os
 import socket
 import sys
 from contextlib import nullcontext
@@ -10,12 +11,14 @@ from functools import partial
 
 import numpy as np
 
-from hpgcn.errors import MissingError, setting
+from hpgcn.errors import MissingError, UsageError, agreed, setting
 from hpgcn.kernels.disk import current_files, in_memory
 from hpgcn.runtime.advice import install_command
 from hpgcn.runtime.launcher import launched_local_rank
+from hpgcn.runtime.machine import size
 
 log = logging.getLogger("hpgcn")
+LIMIT = "CUPY_GPU_MEMORY_LIMIT"  # the variable by which CuPy limits the memory that it allocates
 ALIGNMENT = 64  # bytes: a cache line, so that rows touch as few as they can
 
 
@@ -135,7 +138,12 @@ class Cuda(Host):
         of the GPU.
         """
         free, total = self.xp.cuda.Device(self.number).mem_info
-        return free + self.xp.get_default_memory_pool().free_bytes(), total
+        pool = self.xp.get_default_memory_pool()
+        free += pool.free_bytes()
+        limit = pool.get_limit()
+        if limit:
+            return min(free, limit - pool.used_bytes()), min(total, limit)
+        return free, total
 
     def empty(self, shape, dtype):
         """Return an uninitialized array, aligned for vector loads."""
@@ -231,8 +239,25 @@ def has_context(cupy):
         return False
 
 
+def read_limit():
+    """Replace the limit of GPU memory in CuPy's variable by bytes, because CuPy takes no units.
+
+    UsageError for a text that is neither a size nor a share.
+    """
+    text = os.environ.get(LIMIT, "").strip()
+    try:
+        share = float(text[:-1]) if text.endswith("%") else None
+        if not text or text.isdecimal() or (share is not None and 0 <= share <= 100):
+            return
+        os.environ[LIMIT] = str(size(text))
+    except (ValueError, UsageError):
+        raise agreed(UsageError(f"{LIMIT}={text}: expected bytes, a size such as 80M, or a share "
+                                "such as 50%")) from None  # every rank has the same variables
+
+
 def find(number=0):
     """Return the module cupy if it can use GPU `number`; else raise a MissingError."""
+    read_limit()
     cuda = setting("device", "cuda")
     cpu = setting("device", "cpu")
     try:

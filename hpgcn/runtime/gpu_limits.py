@@ -7,9 +7,11 @@ from hpgcn.errors import ConfigError, DeviceMemoryError, agreed, setting
 MAX_NONZEROS = (1 << 31) - 1  # nonzeros of a rank whose device is a GPU
 
 
-def advice():
-    return ("start more ranks on more GPUs, use fewer hidden units or "
-            f"{setting('dtype', 'float32')}, or {setting('device', 'cpu')}")
+def advice(dtype):
+    """Return what needs less GPU memory than a run with this dtype."""
+    shorter = f" or {setting('dtype', 'float32')}" if dtype == "float64" else ""
+    return (f"start more ranks on more GPUs, use fewer hidden units{shorter}, or "
+            f"{setting('device', 'cpu')}")
 
 
 def check_nonzeros(comm, device, nonzeros, *, cut=True):
@@ -30,12 +32,12 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
             f"{MAX_NONZEROS:,}: start {way}, or use {setting('device', 'cpu')}"))
 
 
-def check_memory(comm, need):
+def check_memory(comm, need, dtype):
     """Raise DeviceMemoryError on all ranks if a GPU has less memory than its ranks
     need.
 
     All ranks call it together; `need()` returns the bytes that this rank will still
-    allocate on its GPU.
+    allocate on its GPU. `dtype` is that of the run, for the advice.
     """
     if comm.device.exhausted == ():
         return
@@ -53,13 +55,13 @@ def check_memory(comm, need):
             who = several if len(ranks) > 1 else f"rank {ranks[0]}"
             raise agreed(DeviceMemoryError(
                 f"{who} of {comm.size} needs {needed:,} more bytes, but only {free:,} of {total:,} "
-                f"are free on GPU {number}: {advice()}"))
+                f"are free on GPU {number}: {advice(dtype)}"))
 
 
 @contextmanager
-def translate_gpu_oom(comm):
+def translate_gpu_oom(comm, dtype):
     """Context manager: turn CuPy's out-of-memory error into a DeviceMemoryError with
-    numbers.
+    numbers. `dtype` is that of the run, for the advice.
     """
     try:
         yield
@@ -67,4 +69,4 @@ def translate_gpu_oom(comm):
         free, total = comm.device.memory()
         raise DeviceMemoryError(
             f"rank {comm.rank} of {comm.size}: {str(error).rstrip('.')}; {free:,} of {total:,} "
-            f"bytes are free on GPU {comm.device.number}: {advice()}") from error
+            f"bytes are free on GPU {comm.device.number}: {advice(dtype)}") from error

@@ -144,7 +144,7 @@ def _predict_graph(comm, source, run, device):
     comm.assert_same(checksums, "model")
 
     # compute; rank 0 gathers the result
-    with translate_gpu_oom(comm), assign_rows(source, comm, config) as placed:
+    with translate_gpu_oom(comm, spec.dtype), assign_rows(source, comm, config) as placed:
         results = _infer(placed, comm, spec, parameters, order)
     if comm.rank:
         return None

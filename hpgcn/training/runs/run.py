@@ -130,7 +130,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
     # the ranks, and what they train on
     comm = as_comm(comm, config.comm_timeout)
     cached = not config.memory
-    with opened(source, comm, cached=cached) as graph, translate_gpu_oom(comm):
+    with opened(source, comm, cached=cached) as graph, translate_gpu_oom(comm, config.dtype):
         same_everywhere(graph, config, comm)
         comm.use(choose(config.updates_on, comm))
 

@@ -107,7 +107,7 @@ def make_run_plan(source, config, spec, comm):
         shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
                            full_batch=full_batch)
     comm.clock.setup.begin("planning")
-    check_memory(comm, lambda: device_bytes(shard))
+    check_memory(comm, lambda: device_bytes(shard), config.dtype)
 
     # the vertices, the traffic and the memory of a step
     set_activity("preparing the first step")
