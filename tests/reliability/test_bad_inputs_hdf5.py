@@ -111,8 +111,10 @@ PARTITIONS = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("command", [
-    *ALL, (*TRAIN, "--strategy", "2d"), (*TRAIN, "--no-verify"), (*TRAIN, "--dry-run"),
-    ("predict", "RUN", "g.h5", "-o", "p.h5")], ids=" ".join)
+    *(each for each in ALL if each[0] != "partition"), (*TRAIN, "--strategy", "2d"),
+    (*TRAIN, "--no-verify"), (*TRAIN, "--dry-run"),
+    ("partition", "g.h5", "-k", 3, "--method", "block", "-o", "parts.npy"),
+    ("predict", "RUN", "g.h5", "-o", "p.h5")], ids=lambda words: " ".join(map(str, words)))
 @pytest.mark.parametrize("case", PARTITIONS)
 def test_partitions_that_contradict_themselves_are_refused(folder, trained, case, command):
     """Commands refuse a file of one part whose partition arrays contradict each other."""
