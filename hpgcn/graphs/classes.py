@@ -114,9 +114,11 @@ def parse_classes(texts, where, place="row {}".format, hint="", *, classes=False
     num_labels = sum(counts[text] for text in class_of if class_of[text] >= 0)
     num_classes = len(set(class_of.values()) - {-1})
     if num_labels > 3 and num_classes == num_labels and not (classes and numeric):
+        doubt = "is this a column of ids, names or measurements?"
+        if numeric:
+            doubt = _targets() + ";" * bool(hint)
         raise DataError(f"{where}: {num_labels} labels, all different, expected classes that "
-                        "several vertices share: is this a column of ids, names or measurements?"
-                        + hint)
+                        f"several vertices share: {doubt}{hint}")
 
     numbers = np.array([class_of.get(text, -1) for text in texts], np.int64)
     return Classes(numbers, names, tuple(notes))

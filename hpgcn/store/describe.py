@@ -14,7 +14,7 @@ from hpgcn.runtime.text_table import label_list, table
 from hpgcn.store import describe_runs
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import CLASS_NAMES, GRAPH, PARTITIONED, mask_name, read_names
+from hpgcn.store.schema import CLASS_NAMES, FEATURE_NAMES, GRAPH, PARTITIONED, mask_name, read_names
 from hpgcn.store.stored import StoredGraph
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model",
@@ -242,6 +242,7 @@ def _result(reader):
     if names and label and label.dtype.kind in "iu" and label.shape[1:] in ((), (len(names),)):
         counts = _counts(reader.read("label"), len(names), reader.path)
     rows = RESULTS[reader.format](arrays, attributes, describe_runs.classes(names, counts))
+    rows += _feature_names(read_names(reader, FEATURE_NAMES))
     return rows + [(name, str(value)) for name, value in attributes.items()]
 
 
