@@ -4,7 +4,12 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
-from hpgcn.graphs.labels import check_classes, read_text_labels, warn_of_labels
+from hpgcn.graphs.labels import (
+    check_classes,
+    number_classes,
+    read_text_labels,
+    warn_of_labels,
+)
 from hpgcn.graphs.validation import (
     CONTROL,
     MAX_NAME,
@@ -58,6 +63,8 @@ def check_contents(X, y, masks, n, name, split, *, class_names=None, feature_nam
     class_names = names if class_names is None else class_names
     if not classes:
         check_classes(y, class_names, name)
+    elif class_names is None:
+        y, class_names = number_classes(y, name)
     labels, num_classes = check_labels(y, n, name)
     multilabel = labels is not None and labels.ndim == 2
 

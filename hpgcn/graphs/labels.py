@@ -4,7 +4,14 @@ import numbers
 import numpy as np
 
 from hpgcn.errors import DataError, warn
-from hpgcn.graphs.classes import FEW, LARGEST, parse_classes, refuse_fractions, refuse_targets
+from hpgcn.graphs.classes import (
+    FEW,
+    LARGEST,
+    parse_classes,
+    refuse_fractions,
+    refuse_targets,
+    renumber_classes,
+)
 
 
 def read_text_labels(y, name, classes=False):
@@ -63,17 +70,37 @@ def check_classes(y, class_names, name):
     """Raise DataError for whole numbers y, (n,) or (n, 1), that look like values to
     predict, not classes.
     """
+    labels = _whole(y)
+    if labels is None:
+        return  # refused as no classes
+    if np.asarray(y).dtype.kind == "f" and class_names is None:
+        refuse_fractions(np.unique(labels).tolist(), f"{name}: labels")
+    refuse_targets(labels, class_names, name)
+
+
+def number_classes(y, name):
+    """Renumber whole numbers y that have large gaps, as `renumber_classes` does; return
+    the labels and the names of classes or None.
+    """
+    labels = _whole(y)
+    if labels is None:
+        return y, None
+    labels, names, notes = renumber_classes(labels)
+    for note in notes:
+        warn(f"{name}: {note}")
+    return (y, None) if names is None else (labels, names)
+
+
+def _whole(y):
+    """Return numbers (n,) or (n, 1) as int64, -1 for NaN; None unless all are whole."""
     array = _as_array(y)
     if array is None or array.dtype.kind not in "iuf" or not np.isin(array.shape[1:], 1).all():
-        return
+        return None
     labels = np.where(np.isnan(array), -1, array) if array.dtype.kind == "f" else array
     labels = labels.ravel()
     if (np.abs(labels) >= LARGEST).any() or (labels != np.floor(labels)).any():
-        return  # refused as no classes
-    labels = labels.astype(np.int64)
-    if array.dtype.kind == "f" and class_names is None:
-        refuse_fractions(np.unique(labels).tolist(), f"{name}: labels")
-    refuse_targets(labels, class_names, name)
+        return None
+    return labels.astype(np.int64)
 
 
 def _as_array(y):
