@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from hpgcn.errors import UsageError
@@ -11,6 +12,9 @@ from hpgcn.kernels.cgroups import free_memory, usable_cores
 from hpgcn.runtime.launcher import ranks_on_node, without_launcher
 
 LEAST_MEMORY = 1 << 20  # bytes that are reported if no memory is available
+# bytes that kernels, their compiler and freed memory add to a process in a run: 70 MB if kernels
+# are loaded from the cache, 100 MB if they are compiled
+COMPILED = 96 << 20
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 M_MMAP_THRESHOLD = -3  # malloc.h
 
@@ -110,6 +114,17 @@ def return_freed_memory():
 def memory_budget():
     """Return the bytes that one rank may read at once: its share of 80% of the available memory."""
     return available_memory() * 4 // 5 // ranks_on_node()
+
+
+def process_bytes():
+    """Return the bytes of memory that a run takes in this process beside its arrays.
+
+    What is resident now is counted: Python, its libraries and MPI. COMPILED is added.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") + COMPILED
+    return peak_rss() + COMPILED
 
 
 def peak_rss():

@@ -1,10 +1,11 @@
 """`hpgcn train --dry-run` and `--memory`: a run matches its forecast, and no file is written."""
 import json
+import sys
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from commands import python, refused, succeed
+from commands import process, python, refused, succeed
 from graphs import make
 
 from hpgcn import store
@@ -83,7 +84,8 @@ def test_a_run_does_what_was_told(few, tmp_path, settings, ranks):
         assert row["memory"]["max_bytes"] == max(each["peak"] for each in report["memory"])
         assert row["seconds"] == report["seconds"]
     for each in report["memory"]:
-        assert set(each) == {*PARTS, "setup", "peak"}
+        assert set(each) == {*PARTS, "setup", "peak", "process", "total"}
+        assert each["total"] == each["peak"] + each["process"]
         assert each["peak"] == max(each["setup"], sum(each[name] for name in PARTS))
     if "--no-prune" in settings:
         assert report["rows_per_level"] == [500, 500, 500]
@@ -126,9 +128,27 @@ def test_text(few):
     text = succeed("train", few, "--dry-run")
     assert "1, strategy p2p (1)" in text
     assert "6" in next(line for line in text.splitlines() if line.startswith("rows per level"))
-    last = text.splitlines()[-len(PARTS) - 2:]
-    assert [line.split()[0] for line in last] == [*PARTS, "setup", "peak"]
-    assert text.strip() == table(forecast_of(store.load(few), Config()))
+    last = text.splitlines()[-len(PARTS) - 4:]
+    assert [line.split()[0] for line in last] == [*PARTS, "setup", "peak", "process", "total"]
+    again = table(forecast_of(store.load(few), Config())).splitlines()
+    assert text.strip().splitlines()[:-2] == again[:-2]  # the process has grown since
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("settings", [
+    ("--strategy", "1d"), ("--strategy", "mop"), ("--strategy", "1d", "--dtype", "bf16")])
+def test_a_run_takes_no_more_memory_than_was_told(tmp_path, settings):
+    """Forecast and peak are of processes of their own, with Python and libraries."""
+    succeed("generate", "rmat", tmp_path / "g.h5", "--scale", 15, "--edge-factor", 16,
+            "--features", 64)
+    command = ("train", tmp_path / "g.h5", *settings, "--hidden", 64, "--json")
+    told = json.loads(process(sys.executable, "-m", "hpgcn", *command, "--dry-run",
+                              ranks=2).stdout)
+    done = process(sys.executable, "-m", "hpgcn", *command, "--epochs", 2, "--out",
+                   tmp_path / "run", ranks=2)
+    peak = json.loads(done.stdout)["peak_rss_bytes"]
+    most = max(each["total"] for each in told["memory"])
+    assert 0.98 * peak < most < 1.3 * peak + 30e6
 
 
 def test_products_are_formed_again_where_they_do_not_fit():

@@ -10,7 +10,7 @@ from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.counts.footprint import ON_GPU, PARTS
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
-from hpgcn.runtime.machine import size
+from hpgcn.runtime.machine import process_bytes, size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.runtime.text_table import table as table_of
 
@@ -26,7 +26,7 @@ def forecast(placed, config, comm):
     docs/plan.md.
 
     - memory holds for each rank the bytes of the PARTS of hpgcn.planning.counts.footprint, setup
-      and peak.
+      and peak; process, what Python and libraries take here; and their total.
     - gpu_memory holds those of ON_GPU and their total; None without a GPU.
     - drop_AX is true if A H is not kept.
     - seconds are on an assumed machine.
@@ -34,10 +34,14 @@ def forecast(placed, config, comm):
     A ConfigError is raised on all ranks if one needs more than config.memory, even
     without A H.
     """
+    # ranks that are threads share one process
+    process = comm.allgather(process_bytes() // (comm.size if comm.in_process else 1))
     report = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():
         if comm.rank == 0:
             report = _count(placed, PlanInput(placed.source, config))
+            for each, own in zip(report["memory"], process):
+                each |= {"process": own, "total": own + each["peak"]}
     return comm.bcast(report)
 
 
@@ -128,7 +132,8 @@ def table(report):
 
     # memory of all ranks, by kind
     text = [label_list(lines, width=19), ""]
-    text += [_memory("MB of memory", report["memory"], "peak", (*PARTS, "setup", "peak"))]
+    text += [_memory("MB of memory", report["memory"], "peak",
+                         (*PARTS, "setup", "peak", "process", "total"))]
     if report["gpu_memory"]:
         names = (*ON_GPU[:-1], "total", "staging")
         text += ["", _memory("MB of GPU memory", report["gpu_memory"], "total", names)]

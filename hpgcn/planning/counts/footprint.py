@@ -1,8 +1,8 @@
 """Count the bytes of memory of each rank in a training run, on host and GPU, by
 purpose.
 
-Only arrays are counted. The interpreter, its libraries and MPI need about 0.2 GB per
-rank in addition. All numbers are (P,) int64.
+Only arrays are counted. For what the interpreter, its libraries and MPI take in addition
+see `hpgcn.runtime.machine.process_bytes`. All numbers are (P,) int64.
 """
 from dataclasses import dataclass
 from functools import cached_property
