@@ -200,7 +200,7 @@ def train_on(comm, args, config, grid, threads):
         if args.dry_run:
             same_everywhere(source, config, ranks)
             with assign_rows(source, ranks, config, keep=False) as placed:
-                report = dry_run.forecast(placed, config, ranks)
+                report = dry_run.forecast_process(placed, config, ranks)
             if ranks.rank == 0:
                 print_text(json.dumps(report) if args.json else dry_run.table(report))
             return

@@ -26,7 +26,7 @@ def forecast(placed, config, comm):
     docs/plan.md.
 
     - memory holds for each rank the bytes of the PARTS of hpgcn.planning.counts.footprint, setup
-      and peak; process, what Python and libraries take here; and their total.
+      and peak.
     - gpu_memory holds those of ON_GPU and their total; None without a GPU.
     - drop_AX is true if A H is not kept.
     - seconds are on an assumed machine.
@@ -34,15 +34,23 @@ def forecast(placed, config, comm):
     A ConfigError is raised on all ranks if one needs more than config.memory, even
     without A H.
     """
-    # ranks that are threads share one process
-    process = comm.allgather(process_bytes() // (comm.size if comm.in_process else 1))
     report = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():
         if comm.rank == 0:
             report = _count(placed, PlanInput(placed.source, config))
-            for each, own in zip(report["memory"], process):
-                each |= {"process": own, "total": own + each["peak"]}
     return comm.bcast(report)
+
+
+def forecast_process(placed, config, comm):
+    """Return a `forecast` whose memory has two entries more: process, what Python and libraries
+    take on this machine, and the total. All ranks call this together.
+    """
+    # before the pattern is read; ranks that are threads share one process
+    process = comm.allgather(process_bytes() // (comm.size if comm.in_process else 1))
+    report = forecast(placed, config, comm)
+    for each, own in zip(report["memory"], process):
+        each |= {"process": own, "total": own + each["peak"]}
+    return report
 
 
 def drops_AX(placed, config, comm):
@@ -132,8 +140,9 @@ def table(report):
 
     # memory of all ranks, by kind
     text = [label_list(lines, width=19), ""]
+    names = (*PARTS, "setup", "peak", "process", "total")
     text += [_memory("MB of memory", report["memory"], "peak",
-                         (*PARTS, "setup", "peak", "process", "total"))]
+                     [name for name in names if name in report["memory"][0]])]
     if report["gpu_memory"]:
         names = (*ON_GPU[:-1], "total", "staging")
         text += ["", _memory("MB of GPU memory", report["gpu_memory"], "total", names)]
