@@ -21,7 +21,7 @@ def named(y=LABELS, names=NAMES, **options):
 @pytest.mark.parametrize("names, message", [
     (["a", "b"], "class_names: 2 names, but the labels have 3 to 65536 classes"),
     (["a", "b", "a"], r"class_names\[2\] is 'a', the same as class_names\[0\]"),
-    (["a", "", "c"], r"class_names\[1\] is '' of 0 bytes, expected 1 to 1000 without control"),
+    (["a", "", "c"], r"class_names\[1\] is '' of 0 bytes, expected 1 to 1000 without NUL"),
     (["a", "b", "é" * 501], r"class_names\[2\] is 'é+ of 1002 bytes"),
     (["a", "b", "c\0"], r"class_names\[2\] is 'c\\x00' of 2 bytes"),
     (["a", "b", "\ud800"], r"class_names\[2\]: '\\ud800' is not valid text"),

@@ -11,7 +11,6 @@ from hpgcn.graphs.labels import (
     warn_of_labels,
 )
 from hpgcn.graphs.validation import (
-    CONTROL,
     MAX_NAME,
     check_features,
     check_labels,
@@ -97,7 +96,7 @@ def check_names(field, names, least, most, where):
     field : str
         One of NAMED.
     names : sequence of str, (c,)
-        Each of 1 to MAX_NAME bytes in UTF-8, without control characters, none twice.
+        Each of 1 to MAX_NAME bytes in UTF-8, without NUL, none twice.
     least, most : int
         How many there may be.
     where : str
@@ -133,9 +132,9 @@ def check_names(field, names, least, most, where):
         except UnicodeEncodeError as error:
             raise DataError(f"{where}[{k}]: {name!r:.80} is not valid text "
                             f"({error.reason})") from error
-        if not 1 <= size <= MAX_NAME or CONTROL.search(name):
+        if not 1 <= size <= MAX_NAME or "\0" in name:
             raise DataError(f"{where}[{k}] is {name!r:.80} of {size} bytes, expected 1 to "
-                            f"{MAX_NAME} without control characters")
+                            f"{MAX_NAME} without NUL")
         if name in number:
             raise DataError(f"{where}[{k}] is {name!r:.80}, the same as "
                             f"{field}[{number[name]}]")

@@ -166,7 +166,8 @@ class Graph(GraphSource):
         DataError
             Not square, no vertices or more than fit the memory, columns or row pointers that leave
             the matrix, NaN or Inf, wrong row counts, labels below -1, overlapping masks, class
-            names that are too few. Ids and names that are not distinct or have control characters.
+            names that are too few or not distinct, ids that are not distinct, vertex names with
+            control characters.
 
         Examples
         --------

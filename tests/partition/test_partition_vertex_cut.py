@@ -211,10 +211,6 @@ def test_nothing_to_cut():
     counted = statistics(none, owner, 2, edge_part)
     assert counted == pytest.approx(costs(none, [], owner.tolist(), 2))
     assert vertex_cut(edges(3, [(0, 0), (2, 2)]), 3)[0].tolist() == [0, 2]
-    empty = edges(0, [])
-    edge_part, owner = vertex_cut(empty, 1)
-    assert owner.size == edge_part.size == 0
-    assert statistics(empty, owner, 1, edge_part)["replication_factor"] == 1
 
 
 @pytest.mark.parametrize(("graph", "k", "cut"), [
