@@ -95,7 +95,8 @@ def test_a_run_resumes_with_its_own_columns(tmp_path):
     run = tmp_path / "run"
     hpgcn.train(named(), CONFIG.replace(out=str(run), checkpoint_every=1))
     for other in (named((2, 0, 1)), named(names=("a", "b", "c"))):
-        with pytest.raises(ConfigError, match="was trained on other data"):
+        message = rf"other data .*; its feature 0 is .*, that of the run '{NAMES[0]}'"
+        with pytest.raises(ConfigError, match=message):
             hpgcn.train(other, CONFIG.replace(out=str(run), checkpoint_every=1, epochs=4),
                         resume=run)
 

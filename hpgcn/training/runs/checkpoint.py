@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from hpgcn import store
@@ -206,7 +207,16 @@ class Checkpoints:
             expected = state.provenance["source_sha256"]
             raise ConfigError(f"{self.path.parent}: was trained on other data than "
                               f"{self.source.where}: the graph has SHA-256 {found[:16]}..., "
-                              f"expected {expected[:16]}...")
+                              f"expected {expected[:16]}...{self._other_column()}")
+
+    def _other_column(self):
+        """Return a clause on the first column of features that has another name; or ""."""
+        with suppress(HpgcnError):
+            trained = store.read_model(self.path.parent / "model.h5")[1].get("feature_names")
+            for k, (was, now) in enumerate(zip(trained or (), self.source.feature_names or ())):
+                if was != now:
+                    return f"; its feature {k} is {now!r:.80}, that of the run {was!r:.80}"
+        return ""
 
 
 def read_checkpoint(folder):
