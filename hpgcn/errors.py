@@ -145,7 +145,7 @@ def agreed(error):
 
 def warn(message):
     """Warn with a DataWarning that points to the line outside of this package that led
-    to the call. Of several ranks of a launcher the first warns.
+    to the call. If a launcher started several ranks, the first one warns.
     """
     import sys
     import warnings

@@ -134,8 +134,8 @@ def test_what_one_rank_finds_before_it_meets_the_others(launcher, karate, tmp_pa
     same = "train", karate / "karate.p2.h5", *settings(tmp_path)
     for ranks, said in (
             ((same, (*same, "--hidden", 0)), "hidden = 0: expected 1 to 16777216 (on rank 1 of 2)"),
-            (((*same, "--nonsense"), same),
-             "--nonsense: unknown; see `hpgcn train --help` (on rank 0 of 2)")):
+            (((*same, "--xyzzy"), same),
+             "--xyzzy: unknown; see `hpgcn train --help` (on rank 0 of 2)")):
         code, err = launcher.run(*ranks)
         assert (code, lines(err)) == (2, [f"hpgcn: {said}"]), err
 
