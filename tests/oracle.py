@@ -13,7 +13,7 @@ from hpgcn.model import ModelOptions, find_model
 
 
 class ByModel(dict):
-    """Something of the oracle for each model; a model without it is named with what to add."""
+    """Entries of the oracle by model; the error for a missing one names the places to fill."""
 
     def __missing__(self, model):
         raise LookupError(

@@ -39,7 +39,7 @@ LABELS = {
     "pipeline_batches": ("batches of rows", "{:,}"),
     "first_batches": ("batches that the first one waits for", "{:,}"),
 }
-# those that matter most; the last three are known only if they are asked for
+# statistics that a user needs most; the last three need a flag
 BRIEF = ("volume", "messages", "imbalance_nnz", "volume_between", "nets", "first_batches")
 # what an imbalance above UNEVEN means
 UNEVEN = 0.1

@@ -14,8 +14,8 @@ def install_command(extras):
     "mpi,mpich".
 
     It names the packages themselves. Without metadata of an installed hpgcn it names
-    the extras, which pip reads in the source folder. Without a GPU it asks for the
-    PyTorch of CPUs, because that of PyPI brings gigabytes of libraries for GPUs.
+    the extras, which pip reads in the source folder. Without a GPU it names the index of
+    PyTorch for CPUs, because PyTorch from PyPI brings gigabytes of libraries for GPUs.
     """
     try:
         listed = requires("hpgcn") or []

@@ -8,7 +8,7 @@ MAX_NONZEROS = (1 << 31) - 1  # nonzeros of a rank whose device is a GPU
 
 
 def advice(dtype):
-    """Return what needs less GPU memory than a run with this dtype."""
+    """Return advice for a run with this dtype that needs too much GPU memory."""
     shorter = f" or {setting('dtype', 'float32')}" if dtype == "float64" else ""
     return (f"start more ranks on more GPUs, use fewer hidden units{shorter}, or "
             f"{setting('device', 'cpu')}")

@@ -156,7 +156,7 @@ def test_half_precision_and_narrow_indices():
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 def test_autocast_and_16_bits_beside_float32(autocast, reduce):
-    """Torch computes neither: its kernels of sparse matrices know float32 and float64 alone."""
+    """PyTorch computes neither: its sparse products need float32 or float64."""
     A = csr(dtype=torch.float32).requires_grad_()
     x = normal(5, 4, dtype=torch.float32 if autocast else torch.bfloat16)
     expected = step(lambda: torch.sparse.mm(A, x.float(), reduce), x, A)
@@ -170,7 +170,7 @@ def test_autocast_and_16_bits_beside_float32(autocast, reduce):
 
 @pytest.mark.parametrize("layer", ["GATConv", "TransformerConv", "SAGEConv"])
 def test_layers_that_gather_messages_are_told_so(layer):
-    """They do not multiply by adj_t either; others do, and are told to pass it."""
+    """They do not multiply by adj_t either; for other layers the report names adj_t."""
     conv = getattr(pytest.importorskip("torch_geometric.nn"), layer)(13, 5)
     x, A = torch.rand(N, 13), adj_t().float()
     edges = A.to_sparse_coo().coalesce().indices().flip(0)

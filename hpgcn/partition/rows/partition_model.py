@@ -129,8 +129,8 @@ def deal_isolated(part, alone, weights, k, epsilon):
     """Return parts in which the vertices `alone`, (n,) bool, are in the parts with the fewest
     rows.
 
-    No message depends on them. They have equal weights, and make no part heavier than
-    (1 + epsilon) times the mean, if there are as many places. They are dealt in turn, so
+    No message depends on them. They have equal weights. While there are places, they make
+    no part heavier than (1 + epsilon) times the mean. They are dealt in turn, so
     that a part gets no run of consecutive vertices.
     """
     others = ~alone

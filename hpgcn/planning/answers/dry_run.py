@@ -42,8 +42,10 @@ def forecast(placed, config, comm):
 
 
 def forecast_process(placed, config, comm):
-    """Return a `forecast` whose memory has two entries more: process, what Python and libraries
-    take on this machine, and the total. All ranks call this together.
+    """Return a `forecast` that also counts the memory of Python and libraries.
+
+    All ranks call this together. The entries of memory are `process`, measured on this
+    machine, and `total`.
     """
     # before the pattern is read; ranks that are threads share one process
     process = comm.allgather(process_bytes() // (comm.size if comm.in_process else 1))

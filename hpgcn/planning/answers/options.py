@@ -57,7 +57,7 @@ class Options:
     config: Config = field(default_factory=Config)  # settings, of which COST_FIELDS count
     goal: Goal | None = None
     calibrated: str = ""  # what a run corrected of the machine, in words
-    sizes: Header | None = None  # of a graph that is not there
+    sizes: Header | None = None  # the sizes of a graph without a file
     single_node: int = 0  # ranks of the only node that the machine's network was measured on
 
     @staticmethod
@@ -67,8 +67,8 @@ class Options:
         hpgcn.Config.
 
         Lists are comma-separated; the machine is a name or path, as in `read_machine`;
-        the goal is as in `Goal.parse`; `ranks_per_node` replaces that of the machine;
-        `sizes`, a Header, are those of a graph that is not there.
+        the goal is as in `Goal.parse`. `ranks_per_node` replaces that of the machine;
+        `sizes` is the Header of a graph without a file.
         UsageError for numbers that are not whole or below 1, fewer than two widths, or an
         unknown method. Other errors are those of hpgcn.Config.
         """

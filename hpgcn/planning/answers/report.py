@@ -310,7 +310,7 @@ def training_of(entry, options):
 def table(report, *, every=False):
     """Return the forecast as text: the choice, notes, then a row per case.
 
-    Rows of `hpgcn train` come first. Unless `every` row is asked for, others are left out.
+    Rows of `hpgcn train` come first. Without `every`, slower rows are left out.
     No line feed at the end.
     """
     if "batch" in report:

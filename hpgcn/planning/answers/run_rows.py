@@ -70,11 +70,10 @@ def _like(entry, rows):
 
 
 def shown(report, every=False):
-    """Return the positions of the rows to print: those that `hpgcn train` runs, then the
-    others in their order.
+    """Return the positions of the rows to print, those that `hpgcn train` runs first.
 
-    Unless `every` row is asked for, at most SHOWN, of which the choice, the goal's, and the
-    fastest remain.
+    All other rows follow in their order. Without `every` there are at most SHOWN rows: the
+    choice, the row of the goal, and the fastest rows.
     """
     rows = report["rows"]
     first = [place for place, entry in enumerate(rows) if entry["train"]]

@@ -45,7 +45,7 @@ class RandomLocality(Locality):
 
 
 class SizedInput(PlanInput):
-    """Sizes of a graph with random entries, and what a model needs of them.
+    """The sizes of a graph with random entries, and the parts of a plan that follow from them.
 
     Strategies are counted whose plans count blocks of entries; others need the entries.
     """

@@ -82,7 +82,7 @@ class MopPlan(Plan):
     def first_batches(self):
         if self.batches == 1:
             return None
-        if self.pattern.matrix is None:  # of sizes alone: every batch has entries of all others
+        if self.pattern.matrix is None:  # only sizes are known: each batch reads all batches
             return self.batches, self.batches
         layout = self.rank_grid.layout
         indptr, indices = self.pattern.indptr, self.pattern.indices

@@ -116,8 +116,8 @@ def assign_rows(source, comm, config, *, keep=True):
 
     A strategy that requires parts uses those of a partitioned source. On several ranks
     any other source is partitioned first (by rank 0, in a child process). The partition
-    of a file NAME.h5 is stored as NAME.pP.h5, beside it or else in the run directory,
-    for later runs; without `keep` it is removed when the Placement closes. A strategy
+    of a file NAME.h5 is stored as NAME.pP.h5 for later runs, beside it or else in the run
+    directory. Without `keep` it is removed when the Placement closes. A strategy
     that only accepts parts uses those of a partitioned source; otherwise the stored order
     is divided. For the auto strategies the source is partitioned as well;
     `choose_strategy` then chooses.
