@@ -23,7 +23,8 @@ def of_pyg(**arrays):
 
 def of_dgl(**arrays):
     return SimpleNamespace(ndata=Frame(_ID=np.arange(4)), edata=Frame(**arrays),
-                           is_homogeneous=True, edges=lambda order: EDGES, num_nodes=lambda: 4)
+                           is_homogeneous=True, edges=lambda order: EDGES, num_nodes=lambda: 4,
+                           formats=lambda: {"created": ["coo"], "not created": ["csr", "csc"]})
 
 
 def of_networkx(**arrays):
