@@ -25,8 +25,9 @@ def find_sizes(line, following, source, start, *, complete):
 
     `line` has the number `start` in the file, and `following` are the lines below it,
     all of them if `complete`. One number of two, or the last of three, must be the
-    number of edges, and the others must exceed all ids. A lone number may be either. A
-    third number 0 or 1 is a flag.
+    number of edges, and the others must exceed all ids. Two numbers may be in the other
+    order if each vertex has an edge. A lone number may be either. A third number 0 or 1 is
+    a flag.
     """
     # one line of up to three numbers, or two lines of one
     counts = _fields(line)
@@ -91,8 +92,10 @@ def _shape(counts, rows, is_rows):
         same = counts[0] == counts[1]
         return counts[0] if same else None, "the numbers of rows, columns and edges"
     for n, m, what in ((*counts, "vertices and edges"), (*counts[::-1], "edges and vertices")):
-        twice = n == len(set(both)) and is_rows(2 * m)
-        if fits(n, both) and (is_rows(m) or twice):
+        # evidence is thin if edges are listed twice, or the order is not the usual one
+        every = n == len(set(both))
+        usual = what == "vertices and edges"
+        if fits(n, both) and (((usual or every) and is_rows(m)) or (every and is_rows(2 * m))):
             return n, f"the numbers of {what}"
     return None
 

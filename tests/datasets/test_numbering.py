@@ -206,6 +206,7 @@ SIZES = [  # content, options, vertices, edges, what the note says; an empty not
     ("4 3 1\n0 1 5\n1 2 7\n2 3 9\n", {"columns": "u,v,w"}, 4, 3, "and edges, and a flag"),
     ("4 3\n0 1\n1 2\n2 3\n", {"header": False}, 5, 4, ""),
     ("4 2\n0 1\n1 2\n2 3\n", {}, 5, 4, ""), ("3 3\n0 1\n1 2\n2 3\n", {}, 4, 4, ""),
+    ("2 9\n0 1\n1 2\n", {}, 10, 3, ""), ("1 3\n2 3\n", {}, 4, 2, ""),
     ("1 2\n2 1\n", {}, 3, 2, ""), ("0 1\n1 2\n", {}, 3, 2, "")]
 
 
