@@ -75,6 +75,13 @@ def reading(path):
         raise unreadable(path, error) from error
 
 
+def open_each(*paths):
+    """Open each file among `paths` and close it again; errors as `reading`."""
+    for path in filter(os.path.isfile, paths):
+        with reading(path):
+            pass
+
+
 def read_bytes(path):
     """Return the bytes of a regular file; errors as `reading`."""
     with reading(path) as file:

@@ -26,7 +26,7 @@ from hpgcn.errors import (
 )
 from hpgcn.graphs.contents import NAMED
 from hpgcn.runtime import faults
-from hpgcn.runtime.files import reading, replaced
+from hpgcn.runtime.files import open_each, replaced
 from hpgcn.runtime.temporary import remove
 from hpgcn.strategies import StrategyOptions, find_strategy
 from hpgcn.training.runs.records import read_history
@@ -79,18 +79,13 @@ def refuse_inputs(path, *inputs):
     None and the empty text are no files.
     """
     with replaced(*(Path(path, name) for name in FILES)):
-        for each in filter(None, inputs):
-            if os.path.isfile(each):
-                with reading(each):
-                    pass
+        open_each(*filter(None, inputs))
 
 
 def check_files(run):
     """Open each file of a run directory, given as it or its model.h5; errors as `reading`."""
     folder = run if os.path.isdir(run) else os.path.dirname(run)
-    for path in filter(os.path.isfile, (os.path.join(folder, name) for name in FILES)):
-        with reading(path):
-            pass
+    open_each(*(os.path.join(folder, name) for name in FILES))
 
 
 def _exists(path):
