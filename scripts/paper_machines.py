@@ -2,13 +2,15 @@
 """Predictions of `hpgcn plan`'s model for the machines and graphs of mixgcn and
 mg-gcn-2021.
 
-    python scripts/paper_machines.py
+    python scripts/paper_machines.py [--json]
 
 Only the numbers of the graphs are used (vertices, edges, widths of the papers' tables). Their
 entries are spread evenly over all blocks of A. So no graph is read or generated, and its size is
-free. Effects of the pattern (balance, locality) are not seen. docs/ benchmarks.md compares these
+free. Effects of the pattern (balance, locality) are not seen. docs/benchmarks.md compares these
 tables with the claims of the papers.
 """
+import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +24,7 @@ from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.planning.seconds.mixed_devices import pipeline_seconds
 from hpgcn.planning.seconds.step_seconds import step_seconds
+from hpgcn.runtime.text_table import table
 from hpgcn.strategies import STRATEGIES, RankGrid
 
 # vertices, edges, features, classes, and stages of Table 4 (mixgcn, tables 2 and 4)
@@ -129,20 +132,22 @@ def aggregation(device, n, edges, width):
 
 
 def figure_12():
-    """Print the speed-up of aggregation on the sparse unit over CPU, HyGCN and AWB-GCN."""
+    """Return the speed-up of aggregation on the sparse unit over CPU, HyGCN and AWB-GCN, at the 4
+    columns of a worker and at 128.
+    """
     unit, cpu = (read_machine(name)[0].devices.aggregate
                  for name in ("mixgcn-sparse-unit", "mixgcn-cpu"))
     others = {"CPU": cpu, "HyGCN": replace(unit, clock_hz=1e9, masked_share=1.0),
               "AWB-GCN": replace(unit, clock_hz=3.3e8, masked_share=1.0)}
-    print("Figure 12: sparse unit over", *others, "(4 columns, the share of a worker of 128)")
+    rows = []
     for name, (n, edges, *_) in MIXGCN.items():
-        width = 128 // WORKERS
-        speedups = [aggregation(other, n, edges, width) / aggregation(unit, n, edges, width)
-                    for other in others.values()]
-        wide = [aggregation(other, n, edges, 128) / aggregation(unit, n, edges, 128)
-                for other in others.values()]
-        print(f"  {name:10}", *(f"{each:6.2f}" for each in speedups), " | 128 columns",
-              *(f"{each:6.2f}" for each in wide))
+        row = {"graph": name}
+        for width in (128 // WORKERS, 128):
+            seconds = aggregation(unit, n, edges, width)
+            row |= {f"{other}, {width}": aggregation(device, n, edges, width) / seconds
+                    for other, device in others.items()}
+        rows.append(row)
+    return rows
 
 
 def mixgcn_seconds(machine, name, stages=None):
@@ -159,64 +164,85 @@ def mixgcn_seconds(machine, name, stages=None):
 
 
 def figure_7():
-    """Print the throughput of MixGCN on the sparse unit over that on the CPU: 3 layers
+    """Return the throughput of MixGCN on the sparse unit over that on the CPU: 3 layers
     of 128, 32 workers.
     """
-    print("Figure 7: epoch s on the sparse unit, on the CPU; ratio; in brackets computation alone")
+    rows = []
     for name in MIXGCN:
         unit = mixgcn_seconds("mixgcn-sparse-unit", name)
         cpu = mixgcn_seconds("mixgcn-cpu", name)
-        print(f"  {name:10} {unit.sum():8.4f} ({unit[0]:.4f}) {cpu.sum():8.4f} ({cpu[0]:.4f}) "
-              f"{cpu.sum() / unit.sum():5.2f} ({cpu[0] / unit[0]:.2f})")
+        rows.append({"graph": name, "unit s": unit.sum(), "unit, compute s": unit[0],
+                     "CPU s": cpu.sum(), "CPU, compute s": cpu[0], "ratio": cpu.sum() / unit.sum(),
+                     "compute ratio": cpu[0] / unit[0]})
+    return rows
 
 
 def table_4():
-    """Print the largest possible gain by ordering rows, min(a, u) / s of each product.
+    """Return the largest possible gain by ordering rows, min(a, u) / s of each product.
 
     If the all-to-alls go with the update, u + communication, they are pipelined as well. On both
     machines aggregation is the slower device in every product (by a factor of 2.6 at least). So a
     step without filling takes as long as aggregation.
     """
-    print("Table 4: upper bound 1 + 1/s of the gain by ordering rows; on the CPU and the sparse "
-          "unit, without and with pipelined all-to-alls")
+    rows = []
     for name, (*_, stages) in MIXGCN.items():
-        gains = []
-        pipelined = []
-        for machine in ("mixgcn-cpu", "mixgcn-sparse-unit"):
+        row = {"graph": name, "stages": stages, "bound": 1 + 1 / stages}
+        for short, machine in (("CPU", "mixgcn-cpu"), ("unit", "mixgcn-sparse-unit")):
             compute, communication = mixgcn_seconds(machine, name)
             slower = mixgcn_seconds(machine, name, 10**9)[0]
-            faster = (compute - slower) * stages
-            gains.append(compute / slower)
-            second = faster + communication
-            pipelined.append(pipeline_seconds(slower, second, stages) / max(slower, second))
-        print(f"  {name:10} {stages:2} {1 + 1 / stages:.3f}",
-              *(f"{gain:.3f}" for gain in gains + pipelined))
+            second = (compute - slower) * stages + communication
+            row[short] = compute / slower
+            row[f"{short}, pipelined"] = (pipeline_seconds(slower, second, stages)
+                                          / max(slower, second))
+        rows.append(row)
+    return rows
 
 
 def table_3():
-    """Print the energy of other devices relative to the sparse unit, from Table 3."""
-    print("Table 3: energy of HyGCN, AWB-GCN and CPU over the sparse unit's")
-    for name, (unit, *others) in ENERGY.items():
-        print(f"  {name:10}", *(f"{each / unit:9.2f}" for each in others))
+    """Return the energy of other devices relative to the sparse unit, from Table 3."""
+    return [{"graph": name, **{other: value / unit for other, value in zip(
+        ("HyGCN", "AWB-GCN", "CPU"), others)}} for name, (unit, *others) in ENERGY.items()]
 
 
 def mg_gcn():
-    """Print the seconds of an epoch on a DGX-A100 that broadcasts rows (1d), claimed
+    """Return the seconds of an epoch on a DGX-A100 that broadcasts rows (1d), claimed
     and predicted.
     """
     rates, _ = read_machine("mg-gcn-dgx-a100")
-    print("mg-gcn-2021, DGX-A100: GPUs, claim s, ours s (of which communication)")
+    rows = []
     for name, (n, edges, widths, claims) in MG_GCN.items():
         for ranks, claim in claims.items():
             compute, communication = step_seconds(rates, footprint("1d", ranks, n, edges, widths))
             total = compute + communication
-            print(f"  {name:10} {ranks} {claim:6.3f} {total:7.3f} ({communication:.4f}) "
-                  f"claim/ours {claim / total:.2f}")
+            rows.append({"graph": name, "GPUs": ranks, "claim s": claim, "ours s": total,
+                         "communication s": communication, "claim / ours": claim / total})
+    return rows
+
+
+TABLES = {
+    "Figure 7: epoch on the sparse unit and on the CPU": figure_7,
+    "Figure 12: the sparse unit over others, by columns": figure_12,
+    "Table 4: gain by ordering rows; pipelined: with the all-to-alls": table_4,
+    "Table 3: energy over the sparse unit's": table_3,
+    "mg-gcn-2021, Table 3 and section 6.6: DGX-A100": mg_gcn}
+
+
+def main(words):
+    """Print all tables, with --json as one object by function."""
+    tables = {title: make() for title, make in TABLES.items()}
+    if words == ["--json"]:
+        print(json.dumps({make.__name__: tables[title] for title, make in TABLES.items()}))
+        return
+    for title, rows in tables.items():
+        print(f"\n{title}\n")
+        print(table([list(rows[0]), *([text(cell) for cell in row.values()] for row in rows)],
+                    left=(0,), rule=True))
+
+
+def text(cell):
+    """Return a cell of a table: numbers with four digits."""
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
 if __name__ == "__main__":
-    figure_7()
-    figure_12()
-    table_4()
-    table_3()
-    mg_gcn()
+    main(sys.argv[1:])

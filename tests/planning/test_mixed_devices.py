@@ -248,7 +248,9 @@ def test_batches_of_mop_are_the_stages_of_its_pipeline(tmp_path):
 
 def test_the_table_of_the_papers(capsys):
     names = runpy.run_path(str(SCRIPT))
-    for table in ("figure_7", "figure_12", "table_3", "table_4"):
-        names[table]()
+    names["main"]([])
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("  papers100M") for line in lines) == 4
+    assert sum(line.startswith("papers100M") for line in lines) == 4
+    names["main"](["--json"])
+    tables = json.loads(capsys.readouterr().out)
+    assert [len(rows) for rows in tables.values()] == [5, 5, 5, 5, 13]
