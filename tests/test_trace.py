@@ -54,6 +54,31 @@ def test_parts_do_not_overlap():
     assert clock.seconds["dense"] >= 0.06  # including the events inside it
 
 
+def test_messages_of_a_part_have_its_name():
+    clock = Clock()
+    clock.record(limit=100)
+    with clock.messages("sparse_comm"):
+        for kind in ("comm", "wait", "spmm"):
+            with clock(kind), clock.messages(None):
+                pass
+    with clock("wait"):
+        pass
+    assert [name for name, *_ in clock.stop()] == ["sparse_comm", "sparse_comm", "spmm", "wait"]
+    assert clock.parts["sparse_comm"] > clock.parts["comm"] == 0 and clock.parts["wait"] > 0
+    assert clock.seconds["wait"] > clock.parts["wait"] and clock.seconds["comm"] > 0
+
+
+@pytest.mark.parametrize("strategy", ["1d", "2d"])
+def test_broadcasts_of_blocks_of_A_are_told_apart(strategy, tmp_path):
+    run = tmp_path / "run"
+    hpgcn.train(make(n=60), hpgcn.Config(strategy=strategy, epochs=2, trace=True, out=str(run)),
+                ranks=4)
+    seconds = hpgcn.read_run(run).metrics["mean_sparse_comm_s"]
+    events = json.loads((run / "trace.json").read_text())["traceEvents"]
+    named = [event for event in events if event["name"].startswith("sparse_comm")]
+    assert bool(named) == (strategy == "2d") == bool((seconds > 0).all())
+
+
 def test_events_carry_name_epoch_and_detail():
     clock = Clock()
     with clock("dense"):

@@ -19,12 +19,13 @@ class Pending:
         self.describe = describe
         self.finish = finish
         self.name = name  # name of the wait on a timeline
+        self.part = comm.clock.messages_part
         self.open = set(range(len(requests)))
 
     def test(self):
         """Let messages progress, which MPI does only within calls; return whether all arrived."""
         if self.open:
-            with self.comm.clock("comm"):
+            with self.comm.clock.messages(self.part), self.comm.clock("comm"):
                 self.comm.test(self.requests, self.open)
         return not self.open
 
@@ -34,13 +35,14 @@ class Pending:
         StoppedError after the communicator's `timeout`, naming this rank, those it
         waits for, and `what`, e.g. "the broadcast of block 2 in layer 1 forward".
         """
-        if self.open:
-            self.comm.wait(self.requests, partial(self.describe, what), self.open, self.name)
-        finish = self.finish
-        if finish is not None:
-            self.finish = None
-            with self.comm.clock("comm"):
-                finish()
+        with self.comm.clock.messages(self.part):
+            if self.open:
+                self.comm.wait(self.requests, partial(self.describe, what), self.open, self.name)
+            finish = self.finish
+            if finish is not None:
+                self.finish = None
+                with self.comm.clock("comm"):
+                    finish()
 
 
 class Queue:

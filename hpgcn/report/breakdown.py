@@ -14,8 +14,8 @@ from hpgcn.runtime.clock import PARTS
 
 FLAG = "--breakdown"
 OTHER = "other"
-COLORS = ("#0072B2", "#E69F00", "#F0E442", "#D55E00", "#8C510A", "#F6C27A", "#009E73", "#66C2A5",
-          "#B2DF8A", "#B0B0B0", "#E5E5E5")
+COLORS = ("#0072B2", "#E69F00", "#F0E442", "#D55E00", "#8C510A", "#F6C27A", "#009E73", "#CC79A7",
+          "#66C2A5", "#B2DF8A", "#B0B0B0", "#E5E5E5")
 
 
 def check_breakdown(path):

@@ -13,10 +13,10 @@ from hpgcn.report.table import WORK
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 COLORS = {"spmm": "#0072B2", "dense": "#E69F00", "comm": "#009E73", "wait": "#B0B0B0",
-          "reduce": "#CC79A7", "read from disk": "#56B4E9", "write to disk": "#D55E00",
-          "wait for disk": "#000000"}
+          "sparse_comm": "#005C43", "reduce": "#CC79A7", "read from disk": "#56B4E9",
+          "write to disk": "#D55E00", "wait for disk": "#000000"}
 LABELS = {"spmm": "SpMM", "dense": "dense", "comm": "comm (pack, start)", "wait": "wait",
-          "reduce": "wait (reduction)",
+          "sparse_comm": "messages of blocks of A", "reduce": "wait (reduction)",
           **{name: name for name in ("read from disk", "write to disk", "wait for disk")}}
 STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False,
          "text.parse_math": False, "axes.titlesize": 11, "axes.titlelocation": "left",

@@ -12,6 +12,7 @@ KINDS = ("spmm", "dense", "comm", "wait")
 PARTS = {  # in the order of a stacked bar
     "spmm": "SpMM", "gemm": "GEMM", "activation": "activation", "loss": "loss",
     "update": "optimizer", "dense": "other dense work", "comm": "messages of SpMM",
+    "sparse_comm": "messages of blocks of A",
     "dense_comm": "messages of dense work", "gradient_comm": "messages of gradients",
     "wait": "wait"}
 SETUP = ("kernels", "planning", "reading", "checking", "matrix", "memory")  # parts of set-up
@@ -49,6 +50,7 @@ class Clock:
         self.setup = SetupClock()
         self.detail = ""  # kept with the events that follow, e.g. "layer 1 forward"
         self.stage = -1  # number of a stage or batch of a product, kept likewise; -1: none
+        self.messages_part = None  # set by `messages`
         self.epoch = 0
         # (name, begin, end, epoch, detail, stage) in order of their ends, times by
         # time.perf_counter
@@ -66,7 +68,9 @@ class Clock:
         """
         # messages within dense work are part of it
         outer, inside = self._part, self._inside
-        if kind == "comm":
+        if self.messages_part and kind in ("comm", "wait"):
+            part = name = self.messages_part
+        elif kind == "comm":
             part = self._purpose(outer)
         self._part, self._inside = part or kind, 0.0
         begin = time.perf_counter()
@@ -79,6 +83,17 @@ class Clock:
             self._part, self._inside = outer, inside + end - begin
             if self.events is not None:
                 self._keep(name or kind, begin, end)
+
+    @contextmanager
+    def messages(self, part):
+        """Context manager: give messages and waits this part of PARTS, and its name to
+        their events; None: as usual.
+        """
+        outer, self.messages_part = self.messages_part, part
+        try:
+            yield
+        finally:
+            self.messages_part = outer
 
     def _purpose(self, outer):
         """Return the part to which messages count that are sent inside a block of the

@@ -3,14 +3,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from results import bars, cell, read, show, summary
+from results import bars, read, show, summary
 
 import hpgcn
 from hpgcn.report.breakdown import parts_of
 
 
 def main(folder, *cases):
-    rows, parts = [], {name: [] for name in ("dense broadcast", "reduction", "local")}
+    records, parts = [], {name: [] for name in ("dense broadcast", "reduction", "local")}
     for case in cases:
         run = Path(folder) / case
         means = seconds(run, read(run / "trace.json"))
@@ -18,20 +18,23 @@ def main(folder, *cases):
         traffic = np.load(run / "traffic.npy")
         for name, held in parts.items():
             held.append(means[name])
-        rows.append([case, found["grid"], cell(found["epoch_s_median"], ".4g"),
-                     *(cell(means[name], ".4g") for name in parts),
-                     "in dense" if case.startswith(("2d", "3d")) else "0",
-                     cell(found["sent_bytes_per_epoch"] / 1e6, ",.3f"),
-                     cell(found["setup_bytes"] / 1e6, ",.3f"), cell(traffic.sum() / 1e6, ",.3f")])
-    show("seconds of an epoch, mean over ranks; MB of all ranks", [
-        "case", "grid", "s/epoch", *parts, "sparse broadcast", "MB an epoch", "MB in set-up",
-        "MB by destination"], rows, left=(0, 1))
+        records.append({
+            "case": case.rpartition("-")[0], "ranks": found["ranks"], "grid": found["grid"],
+            "seconds": found["epoch_s_median"],
+            **{f"{name.replace(' ', '_')}_seconds": value for name, value in means.items()},
+            "sent_mb": found["sent_bytes_per_epoch"] / 1e6, "setup_mb": found["setup_bytes"] / 1e6,
+            "destination_mb": traffic.sum() / 1e6})
+    show("epochs", "seconds of an epoch, mean over ranks; MB of all ranks", {
+        "case": ("case", ""), "ranks": ("ranks", "d"), "grid": ("grid", ""),
+        "seconds": ("s/epoch", ".4g"), "dense_broadcast_seconds": ("dense broadcast", ".4g"),
+        "reduction_seconds": ("reduction", ".4g"), "local_seconds": ("local", ".4g"),
+        "sent_mb": ("MB an epoch", ",.3f"), "setup_mb": ("MB in set-up", ",.3f"),
+        "destination_mb": ("MB by destination", ",.3f")}, records)
     print("2d and 3d broadcast blocks of A in every product, as in cagnet-2020; here their seconds "
           "are in dense broadcast.\n"
           "The paper: 2d is never faster than 1.5d; the constants of its dense broadcasts are four "
           "times those of 1d.")
-    bars(Path(folder) / "cagnet-breakdown.png", "an epoch", "s, mean over ranks", list(cases),
-         parts)
+    bars("an epoch", "s, mean over ranks", list(cases), parts)
 
 
 def seconds(run, trace):

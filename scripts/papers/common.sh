@@ -1,7 +1,7 @@
 # Sourced by the scripts of this folder. `begin "$@"` reads [--small] [GRAPH.h5 ...] and sets
 #   small   1 for a made-up small graph and few epochs
 #   graphs  absolute paths of the graphs
-#   out     folder of all results: $OUT, or a new temporary folder
+#   out     folder of all results: $OUT, or a new temporary folder; NAME.sh writes its numbers to NAME.json there
 #   here    this folder
 # HPGCN is a command; `on RANKS ...` runs it on ranks of MPI. It is installed into .venv unless it is on the PATH.
 set -euo pipefail
@@ -20,6 +20,8 @@ begin() {
     fi
     out=$(realpath -m "${OUT:-$(mktemp -d)}")
     mkdir -p "$out"
+    export RESULTS=$out/$(basename "$0" .sh).json  # written by results.py
+    rm -f "$RESULTS"
     if ! command -v hpgcn > /dev/null; then
         source "$here/../setup.sh"
         setup mpi,mpich,partition,kahypar,plot

@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from results import bars, cell, read, show
+from results import bars, read, show
 
 COLUMNS = ("volume_avg", "volume_max", "messages_avg", "messages_max")
-HEADER = ["graph", "model", "source", "volume avg", "max", "messages avg", "max"]
+HEADER = {"graph": ("graph", ""), "model": ("model", ""), "source": ("source", ""),
+          "volume_avg": ("volume avg", ".2f"), "volume_max": ("max", ".2f"),
+          "messages_avg": ("messages avg", ".2f"), "messages_max": ("max", ".2f")}
 # HP and GP over RP on 512 ranks: volume avg, max, messages avg, max (Table 2)
 PAPER = {
     "amazon0601": ((.12, .29, .22, .51), (.18, .31, .30, .62)),
@@ -30,7 +32,7 @@ def main(folder, parts):
     for held in ratios.values():
         held["mean"] = np.exp(np.mean([np.log(held[name]) for name in names], axis=0))
 
-    rows = []
+    records = []
     for name in [*names, "mean"]:
         for source, held in (*((f"here, {kind}", ratios[kind]) for kind in ratios),
                              ("paper, 512 parts", PAPER)):
@@ -38,11 +40,12 @@ def main(folder, parts):
                 continue
             hypergraph, graph = np.array(held[name])
             for model, values in (("HP", hypergraph), ("GP", graph), ("HP/GP", hypergraph / graph)):
-                rows.append([name, model, source, *(cell(value) for value in values)])
-    show(f"rows and messages sent, over those of random parts; {parts} parts", HEADER, rows,
-         left=(0, 1, 2))
+                records.append({"graph": name, "model": model, "source": source,
+                                **dict(zip(COLUMNS, values))})
+    show("table2", f"rows and messages sent, over those of random parts; {parts} parts", HEADER,
+         records)
 
-    bars(Path(folder) / "demirci-table2.png", f"maximum volume over random parts, {parts} parts",
+    bars(f"maximum volume over random parts, {parts} parts",
          "HP/RP, then GP/RP", [f"{name} {model}" for name in names for model in ("HP", "GP")],
          {"refined": [ratios["refined"][name][model][1] for name in names for model in (0, 1)]})
 

@@ -2,7 +2,7 @@
 import sys
 from pathlib import Path
 
-from results import cell, lines, read, show, summary
+from results import lines, read, show, summary
 
 import hpgcn
 
@@ -19,7 +19,7 @@ MEMORY = "Table 6, memory over cd-0: cd-5 1.54 to 1.58, 0c 0.90; 90 to 93% of ve
 
 
 def main(folder, ranks):
-    rows, curves = [], {}
+    records, curves = [], {}
     for p in map(int, ranks.split()):
         quality = read(Path(folder) / f"p{p}.json")
         for delay, name in NAMES.items():
@@ -30,17 +30,23 @@ def main(folder, ranks):
             peak = max(rank["peak"] for rank in forecast["memory"])
             number = ("cd-0", "cd-5", "0c").index(name.split(",")[0])
             paper = [values[number] for values in ACCURACY.get(p, ((None,) * 3,) * 2)]
-            rows.append([str(p), name, cell(100 * summary(run)["test_acc"]),
-                         *(cell(value) for value in paper),
-                         cell(summary(run)["sent_bytes_per_epoch"] / 1e6, ",.3f"),
-                         cell(peak / 1e6, ",.3f"), cell(quality["replication_factor"], ".3f"),
-                         cell(100 * quality["split_share_avg"], ".1f")])
-    show("test accuracy at the best epoch (here; the paper's Reddit and OGBN-Products), MB sent in "
-         "an epoch, MB of the largest rank", [
-             "ranks", "sums", "test %", "Reddit %", "Products %", "MB sent", "MB held",
-             "replication", "split %"], rows, left=(1,))
+            found = summary(run)
+            records.append({
+                "ranks": p, "case": name, "test_percent": 100 * found["test_acc"],
+                **dict(zip(("reddit_percent", "products_percent"), paper)),
+                "seconds": found["epoch_s_median"],
+                "sent_mb": found["sent_bytes_per_epoch"] / 1e6, "memory_mb": peak / 1e6,
+                "replication": quality["replication_factor"],
+                "split_percent": 100 * quality["split_share_avg"]})
+    show("accuracy", "test accuracy at the best epoch (here; the paper's Reddit and OGBN-Products), MB sent in "
+         "an epoch, MB of the largest rank", {
+             "ranks": ("ranks", "d"), "case": ("sums", ""), "test_percent": ("test %", ".2f"),
+             "reddit_percent": ("Reddit %", ".2f"), "products_percent": ("Products %", ".2f"),
+             "seconds": ("s/epoch", ".4g"), "sent_mb": ("MB sent", ",.3f"),
+             "memory_mb": ("MB held", ",.3f"), "replication": ("replication", ".3f"),
+             "split_percent": ("split %", ".1f")}, records)
     print(MEMORY)
-    lines(Path(folder) / "distgnn-delay.png", "test accuracy", "epoch", "%", curves)
+    lines("test accuracy", "epoch", "%", curves)
 
 
 if __name__ == "__main__":

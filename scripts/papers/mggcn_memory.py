@@ -4,13 +4,13 @@ buffers.
 import sys
 from pathlib import Path
 
-from results import bars, cell, read, show, summary
+from results import bars, read, show, summary
 
 KINDS = ("matrix", "features", "activations", "buffers", "parameters")
 
 
 def main(folder, layers):
-    rows, forecasts = [], {}
+    records, forecasts = [], {}
     for count in layers.split():
         forecast = read(Path(folder) / f"layers{count}.json")
         largest = forecasts[count] = max(forecast["memory"], key=lambda rank: rank["peak"])
@@ -21,13 +21,17 @@ def main(folder, layers):
         kept = sum(largest[kind] for kind in KINDS if kind not in ("activations", "buffers"))
         run = Path(folder) / f"layers{count}"
         measured = summary(run)["peak_rss_bytes"] / 1e9 if (run / "summary.json").exists() else None
-        rows.append([count, *(cell(largest[kind] / 1e9, ".3g") for kind in KINDS),
-                     cell(largest["peak"] / 1e9, ".3g"), cell((kept + own) / 1e9, ".3g"),
-                     cell(measured, ".3g")])
-    show("GB of the largest rank by layers; measured: the process with Python and libraries",
-         ["layers", *KINDS, "peak, shared", "buffers of their own", "measured"], rows, left=())
+        records.append({"layers": int(count),
+                        **{f"{kind}_gb": largest[kind] / 1e9 for kind in KINDS},
+                        "peak_gb": largest["peak"] / 1e9, "own_buffers_gb": (kept + own) / 1e9,
+                        "measured_gb": measured})
+    show("memory",
+         "GB of the largest rank by layers; measured: the process with Python and libraries",
+         {"layers": ("layers", "d"), **{f"{kind}_gb": (kind, ".3g") for kind in KINDS},
+          "peak_gb": ("peak, shared", ".3g"), "own_buffers_gb": ("buffers of their own", ".3g"),
+          "measured_gb": ("measured", ".3g")}, records)
     print("mg-gcn-2021, section 4.2: memory grows by one buffer a layer, not by four.")
-    bars(Path(folder) / "mggcn-memory.png", "memory by layers", "GB", list(forecasts),
+    bars("memory by layers", "GB", list(forecasts),
          {kind: [found[kind] / 1e9 for found in forecasts.values()] for kind in KINDS})
 
 

@@ -5,4 +5,4 @@
 # RANKS="4 8 16 32", HIDDEN=128, OUT=FOLDER. All ranks are counted in one process.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
-show mixgcn_balance.py "${graphs[0]}" "$out" "${RANKS:-$(pick 4 "4 8 16 32")}" "${HIDDEN:-128}"
+show mixgcn_balance.py "${graphs[0]}" "${RANKS:-$(pick 4 "4 8 16 32")}" "${HIDDEN:-128}"

@@ -2,10 +2,9 @@
 ranks.
 """
 import sys
-from pathlib import Path
 
 import numpy as np
-from results import cell, lines, show
+from results import lines, show
 
 import hpgcn
 from hpgcn.planning.answers.candidates import Candidate, count_candidate
@@ -20,7 +19,7 @@ CASES = {
 }
 
 
-def main(graph, folder, ranks, hidden):
+def main(graph, ranks, hidden):
     inputs = PlanInput(graph, hpgcn.Config(graph=graph, layers=3, hidden=int(hidden)))
     ranks = [int(p) for p in ranks.split()]
     curves = {}
@@ -28,11 +27,12 @@ def main(graph, folder, ranks, hidden):
         counts = [operations(count_candidate(inputs, Candidate(strategy, parts, p, (p,))))
                   for p in ranks]
         curves[case] = ranks, [float(count.max() / count.mean()) for count in counts]
-    show("operations of the busiest rank over the mean; 3 layers", ["case", *map(str, ranks)],
-         [[case, *(cell(value, ".3f") for value in ratios)]
+    show("balance", "operations of the busiest rank over the mean; 3 layers",
+         {"case": ("case", ""), **{f"ranks_{p}": (str(p), ".3f") for p in ranks}},
+         [{"case": case, **{f"ranks_{p}": ratio for p, ratio in zip(ranks, ratios)}}
           for case, (_, ratios) in curves.items()])
     print("mixgcn, Figure 11: 1 for MixGCN on any number of nodes; DistDGL and PipeGCN grow.")
-    lines(Path(folder) / "mixgcn-balance.png", "busiest rank over the mean", "ranks",
+    lines("busiest rank over the mean", "ranks",
           "operations, max / mean", curves)
 
 

@@ -6,16 +6,23 @@ import sys
 import time
 from pathlib import Path
 
-from results import bars, cell, read, show, summary
+from results import bars, read, show, summary
 
 import hpgcn
 from hpgcn.graphs.vertex_order import rcm
 from hpgcn.partition import make_partition
 
 # METIS and RCM in seconds, stages, speed-up (Tables 5 and 4)
-PAPER = (("Reddit", "342", "4.25", "11", "1.01"), ("Orkut", "1009", "9.39", "11", "1.07"),
-         ("Twitter", "23473", "175", "19", "1.02"), ("Friendster", "32490", "209", "6", "1.13"),
-         ("papers100M", "13660", "201", "4", "1.18"))
+PAPER = {"Reddit": (342, 4.25, 11, 1.01), "Orkut": (1009, 9.39, 11, 1.07),
+         "Twitter": (23473, 175, 19, 1.02), "Friendster": (32490, 209, 6, 1.13),
+         "papers100M": (13660, 201, 4, 1.18)}
+COLUMNS = {
+    "graph": ("graph", ""), "metis_seconds": ("METIS s", ".3g"), "rcm_seconds": ("RCM s", ".3g"),
+    "bandwidth_stored": ("b / n", ".2f"), "bandwidth": ("by RCM", ".2f"),
+    "stages_stored": ("stages", "d"), "stages": ("by RCM", "d"), "batches": ("batches", "d"),
+    "first_stored": ("first waits for", "d"), "first": ("by RCM", "d"),
+    "seconds_stored": ("s/epoch", ".4g"), "seconds": ("by RCM", ".4g"),
+    "speedup": ("faster by", ".2f")}
 
 
 def seconds(path, ranks):
@@ -33,29 +40,27 @@ def seconds(path, ranks):
 
 def table(folder):
     """Print the cost of reordering each graph, and its gain."""
-    folder, rows = Path(folder), []
-    names = sorted(path.name.removesuffix(".seconds.json")
-                   for path in folder.glob("*.seconds.json"))
-    epochs = {order: [] for order in ("stored", "rcm")}
-    for name in names:
-        cost, order = read(folder / f"{name}.seconds.json"), read(folder / f"{name}.rcm.json")
-        for kind, held in epochs.items():
-            held.append(min(summary(run)["epoch_s_median"]
-                            for run in folder.glob(f"{name}-{kind}-*")))
-        rows.append([name, cell(cost["metis"], ".3g"), cell(cost["rcm"], ".3g"),
-                     *(cell(order[key] / cost["vertices"])
-                       for key in ("bandwidth_stored", "bandwidth")),
-                     str(order["stages_stored"]), str(order["stages"]),
-                     *(cell(held[-1], ".4g") for held in epochs.values()),
-                     cell(epochs["stored"][-1] / epochs["rcm"][-1])])
-    rows += [[f"{name} (paper)", metis, order, None, None, None, stages, None, None, faster]
-             for name, metis, order, stages, faster in PAPER]
-    show("METIS and RCM in seconds; bandwidth b / n and stages before and after; seconds of an "
-         "epoch of mop", ["graph", "METIS s", "RCM s", "b / n", "after", "stages", "after",
-                          "s/epoch", "after", "faster by"], rows)
-    bars(folder / "mixgcn-ordering.png", "an epoch of mop", "s",
-         [f"{name} {kind}" for name in names for kind in epochs],
-         {"epoch": [epochs[kind][number] for number in range(len(names)) for kind in epochs]})
+    folder, records = Path(folder), []
+    for path in sorted(folder.glob("*.seconds.json")):
+        name, cost = path.name.removesuffix(".seconds.json"), read(path)
+        stored, order = (read(folder / f"{name}.{order}.json") for order in ("stored", "rcm"))
+        slow, fast = (min(summary(run)["epoch_s_median"] for run in folder.glob(f"{name}-{order}-*"))
+                      for order in ("stored", "rcm"))
+        records.append({
+            "graph": name, "metis_seconds": cost["metis"], "rcm_seconds": cost["rcm"],
+            "bandwidth_stored": stored["bandwidth"] / cost["vertices"],
+            "bandwidth": order["bandwidth"] / cost["vertices"],
+            "stages_stored": stored["stages"], "stages": order["stages"],
+            "batches": order["pipeline_batches"], "first_stored": stored["first_batches"],
+            "first": order["first_batches"], "seconds_stored": slow, "seconds": fast,
+            "speedup": slow / fast})
+    names = ("metis_seconds", "rcm_seconds", "stages", "speedup")
+    show("ordering", "METIS and RCM in seconds; bandwidth b / n and stages before and after; how "
+         "many batches the first one waits for; seconds of an epoch of mop in batches", COLUMNS,
+         records + [{"graph": f"{name} (paper)", **dict(zip(names, values))}
+                    for name, values in PAPER.items()])
+    bars("an epoch of mop", "s", [record["graph"] for record in records],
+         {"RCM": [record["seconds"] for record in records]})
 
 
 if __name__ == "__main__":

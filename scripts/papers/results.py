@@ -1,11 +1,15 @@
-"""Functions that read results and write tables and plots, for the scripts of this
-folder.
+"""Functions that read results and write tables, numbers and pictures, for the scripts of
+this folder.
 """
 import json
+import os
 from pathlib import Path
 
 from hpgcn.report.figures import figure, png, style
 from hpgcn.runtime import text_table
+
+# NAME.json of the script NAME.sh: its numbers; the picture is NAME.png beside it
+RESULTS = Path(os.environ["RESULTS"])
 
 
 def read(path):
@@ -18,28 +22,43 @@ def summary(run):
     return read(Path(run) / "summary.json")
 
 
-def cell(value, style=".2f"):
-    """Return a number as the text of a table cell; "-" for None."""
-    return "-" if value is None else format(value, style)
+def show(key, title, columns, records):
+    """Print records as a table, and store them as table `key` of the script's JSON file.
+
+    Parameters
+    ----------
+    key : str
+    title : str
+    columns : dict of str to (str, str)
+        Heading and style by the name of a column in the JSON file. The style formats
+        numbers; a column with the style "" has texts.
+    records : list of dict
+        Numbers and texts by column; one that is missing or None is printed as "-".
+    """
+    records = [{name: record.get(name) for name in columns} for record in records]
+    results = read(RESULTS) if RESULTS.exists() else {"script": RESULTS.stem, "tables": {}}
+    results["tables"][key] = records
+    RESULTS.write_text(json.dumps(results, indent=1, default=lambda number: number.item()) + "\n")
+
+    rows = [["-" if record[name] is None else format(record[name], style)
+             for name, (_, style) in columns.items()] for record in records]
+    left = [place for place, (_, style) in enumerate(columns.values()) if not style]
+    rows.insert(0, [heading for heading, _ in columns.values()])
+    print(f"\n{title}\n\n{text_table.table(rows, left=left, rule=True)}")
 
 
-def show(title, header, rows, left=(0,)):
-    """Print a table with its title; cells are texts, or None for "-"."""
-    lines = [header, *([cell if isinstance(cell, str) else "-" for cell in row] for row in rows)]
-    print(f"\n{title}\n\n{text_table.table(lines, left=left, rule=True)}")
-
-
-def picture(path, draw, width=7, height=4):
-    """Write the plot of `draw(axes)` to a PNG file, and print its path."""
+def picture(draw, width=7, height=4):
+    """Write the plot of `draw(axes)` to the script's PNG file, and print its path."""
+    path = RESULTS.with_suffix(".png")
     with style():
         drawing = figure(width, height)
         draw(drawing.subplots())
-        Path(path).write_bytes(png(drawing))
+        path.write_bytes(png(drawing))
     print(f"\npicture: {path}")
 
 
-def lines(path, title, x_label, y_label, curves, *, log=False):
-    """Plot curves, a dict from name to (x, y), to a PNG file."""
+def lines(title, x_label, y_label, curves, *, log=False):
+    """Plot curves, a dict from name to (x, y)."""
     def draw(axes):
         for name, (x, y) in curves.items():
             axes.plot(x, y, marker="o", markersize=3, label=name)
@@ -48,13 +67,11 @@ def lines(path, title, x_label, y_label, curves, *, log=False):
             axes.set_yscale("log", base=2)
         axes.set(title=title, xlabel=x_label, ylabel=y_label)
         axes.legend()
-    picture(path, draw)
+    picture(draw)
 
 
-def bars(path, title, y_label, names, parts):
-    """Plot stacked bars to a PNG file; `parts` is a dict from kind to one number for
-    each name.
-    """
+def bars(title, y_label, names, parts):
+    """Plot stacked bars; `parts` is a dict from kind to one number for each name."""
     def draw(axes):
         base = [0.0] * len(names)
         for kind, values in parts.items():
@@ -63,4 +80,4 @@ def bars(path, title, y_label, names, parts):
         axes.set(title=title, ylabel=y_label)
         axes.tick_params(axis="x", labelrotation=30)
         axes.legend()
-    picture(path, draw)
+    picture(draw)

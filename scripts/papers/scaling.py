@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from results import cell, lines, read, show, summary
+from results import lines, read, show, summary
 
 import hpgcn
 from hpgcn.comm.slow_network import parse
@@ -53,22 +53,25 @@ def table(folder, cases, ranks, forecast):
                        for p in [*ranks.split(), *forecast.split()]} for case in cases.split()}
 
     first = int(ranks.split()[0])
-    rows = []
+    records = []
     for case in cases.split():
         # forecasts are scaled so that the first one is what was measured
         scale = measured[case][first] / (expected[case][first] or measured[case][first])
         for p, seconds in expected[case].items():
             seen = measured[case].get(p)
             value = seen if seen is not None else None if seconds is None else scale * seconds
-            rows.append([case, str(p), "forecast" if seen is None else "measured",
-                         cell(value, ".4g"),
-                         cell(value and measured[case][first] / value, ".2f")])
-    show("seconds of an epoch, and speed-up over the fewest ranks",
-         ["case", "ranks", "", "s/epoch", "speed-up"], rows, left=(0, 2))
+            records.append({"case": case, "ranks": p,
+                            "source": "forecast" if seen is None else "measured",
+                            "seconds": value,
+                            "speedup": value and measured[case][first] / value})
+    show("scaling", "seconds of an epoch, and speed-up over the fewest ranks",
+         {"case": ("case", ""), "ranks": ("ranks", "d"), "source": ("", ""),
+          "seconds": ("s/epoch", ".4g"), "speedup": ("speed-up", ".2f")}, records)
     print(*PAPERS, sep="\n")
-    lines(folder / "scaling.png", "speed-up", "ranks", "speed-up", {
-        case: ([int(row[1]) for row in rows if row[0] == case and row[4] != "-"],
-               [float(row[4]) for row in rows if row[0] == case and row[4] != "-"])
+    points = [record for record in records if record["speedup"] is not None]
+    lines("speed-up", "ranks", "speed-up", {
+        case: ([point["ranks"] for point in points if point["case"] == case],
+               [point["speedup"] for point in points if point["case"] == case])
         for case in cases.split()}, log=True)
 
 

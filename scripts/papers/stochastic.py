@@ -4,7 +4,7 @@ partitions.
 import sys
 from pathlib import Path
 
-from results import cell, lines, show, summary
+from results import lines, show, summary
 
 import hpgcn
 from hpgcn.partition.rows.stochastic import batch_size
@@ -19,18 +19,20 @@ def batch(graph):
 
 def table(folder, ranks, batch):
     """Print the bytes and the seconds of an epoch by the number of ranks."""
-    rows, ratios = [], []
+    records, ratios = [], []
     for p in ranks.split():
         runs = [summary(Path(folder) / f"{method}-P{p}") for method in ("hypergraph", "stochastic")]
         sent, seconds = ([run[key] for run in runs]
                          for key in ("sent_bytes_per_epoch", "epoch_s_median"))
         ratios.append(sent[0] / max(sent[1], 1))
-        rows.append([p, *(cell(value / 1e6, ",.3f") for value in sent), cell(ratios[-1]),
-                     *(cell(value, ".4g") for value in seconds), cell(seconds[0] / seconds[1])])
-    show(f"mini-batches of {batch} vertices; the paper: HP / SHP of MB is 1.10 in the mean",
-         ["ranks", "MB, HP", "MB, SHP", "HP / SHP", "s/epoch, HP", "s/epoch, SHP", "HP / SHP"],
-         rows, left=())
-    lines(Path(folder) / "stochastic.png", "bytes of HP over SHP", "ranks", "ratio",
+        records.append({"ranks": int(p), "hp_mb": sent[0] / 1e6, "shp_mb": sent[1] / 1e6,
+                        "volume_ratio": ratios[-1], "hp_seconds": seconds[0],
+                        "shp_seconds": seconds[1], "seconds_ratio": seconds[0] / seconds[1]})
+    show("batches", f"mini-batches of {batch} vertices; the paper: HP / SHP of MB is 1.10 in the mean",
+         {"ranks": ("ranks", "d"), "hp_mb": ("MB, HP", ",.3f"), "shp_mb": ("MB, SHP", ",.3f"),
+          "volume_ratio": ("HP / SHP", ".2f"), "hp_seconds": ("s/epoch, HP", ".4g"),
+          "shp_seconds": ("s/epoch, SHP", ".4g"), "seconds_ratio": ("HP / SHP", ".2f")}, records)
+    lines("bytes of HP over SHP", "ranks", "ratio",
           {"here": ([int(p) for p in ranks.split()], ratios)})
 
 

@@ -238,10 +238,12 @@ class Summa(Strategy):
             stage.rows = self.workspace.buffer(f"H {turn % 2}", hi - lo, H.shape[1])
 
         # one broadcast along the row of ranks, one along the column
-        for comm, array, root, name in ((self.along_row, stage.message, column, "A"),
-                                        (self.along_column, stage.rows, row, "H")):
+        for comm, array, root, name, part in (
+                (self.along_row, stage.message, column, "A", "sparse_comm"),
+                (self.along_column, stage.rows, row, "H", None)):
             if array.size:
-                handle = comm.start_bcast(array, root, "aggregation")
+                with comm.clock.messages(part):
+                    handle = comm.start_bcast(array, root, "aggregation")
                 handles = stage.sent if root == comm.rank else stage.received
                 handles.append((handle, f"block {number} of {name}"))
 
