@@ -1,0 +1,82 @@
+"""The commands of distgnn-2021."""
+from papers.runs.outcome import Run
+
+
+def against_peers(outcome):
+    """Return the time of the fastest peer of an SpMM over ours: the least and the most."""
+    times = {}
+    for row in outcome.object["rows"]:
+        times.setdefault((row["graph"], row["width"]), {})[row["kernel"]] = row["time_ms"]
+    ratios = [min(value for name, value in row.items() if not name.startswith("hpgcn"))
+              / row["hpgcn"] for row in times.values()]
+    return {"least": min(ratios), "most": max(ratios), "peers": sorted(
+        {name for row in times.values() for name in row if not name.startswith("hpgcn")})}
+
+
+def pyg_layers(outcome):
+    """Return by how much layers are faster than PyG's, the least and the mean."""
+    return {name: outcome.object["summary"][name] for name in ("least_ratio", "mean_ratio")}
+
+
+def replication(outcome):
+    """Return the replication factor by parts."""
+    return {"factor": [each["replication_factor"] for each in outcome.objects]}
+
+
+def blocks(outcome):
+    """Return the best reuse, its bound, the best number of blocks, and the largest gain."""
+    rows, steps = outcome.table("blocks"), outcome.table("methods")
+    gains = {row["method"]: row["speedup"] for row in steps}
+    best = max(rows, key=lambda row: row["reuse"])
+    fastest = min(rows, key=lambda row: row["ms"])
+    return {"reuse": best["reuse"], "reuse_blocks": best["blocks"],
+            "fastest": fastest["blocks"],
+            "gain": max(gains.values()), "method": max(gains, key=gains.get)}
+
+
+def delays(outcome):
+    """Return accuracy, MB and seconds of cd-0, cd-5 and 0c by ranks, and memory."""
+    found = {}
+    for row in outcome.table("accuracy"):
+        if row["case"] in ("cd-0", "cd-5", "0c"):
+            for name, column in (("accuracy", "test_percent"), ("sent", "sent_mb"),
+                                 ("memory", "memory_mb"), ("split", "split_percent"),
+                                 ("seconds", "seconds"), ("rate", "learning_rate")):
+                found.setdefault(f"{name}_{row['ranks']}", []).append(row[column])
+    return found
+
+
+def batches(outcome):
+    """Return the seconds of an epoch of batches and of full batches."""
+    runs = outcome.summaries()
+    return {"batch": runs["batch"]["epoch_s_median"], "full": runs["full"]["epoch_s_median"]}
+
+
+def vertex_cuts(graph, ranks):
+    """Return the command that cuts a graph by Libra, without refinement."""
+    return (f"for k in {ranks}; do hpgcn partition {graph} -k $k --method vertex-cut --no-refine "
+            "-o N4.h5 --overwrite --json; done")
+
+
+RUNS = {
+    "N1": Run("python scripts/benchmarks/run.py kernels"),
+    "N2": Run("python scripts/benchmarks/run.py spmm --json", against_peers),
+    "N3": Run("python scripts/benchmarks/run.py torch --json", pyg_layers),
+    "N4": Run(vertex_cuts("amazon_computers.h5", "2 4 8 16"), replication,
+              vertex_cuts("sbm9.h5", "2 4")),
+    "N5": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy vertex-cut"),
+    "N6": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy vertex-cut --delay 5"),
+    "N7": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy vertex-cut --delay none"),
+    "N8": Run("scripts/papers/distgnn-blocks.sh email-Enron.h5", blocks),
+    "N9": Run("RANKS='4 16' scripts/papers/distgnn-delay.sh amazon_computers.h5", delays),
+    "N10": Run("hpgcn train sbm20.h5 --layers 3 --hidden 256 --epochs 3 --eval-every 0 "
+               "--out $OUT/full --overwrite; hpgcn train sbm20.h5 --layers 3 --hidden 256 "
+               "--epochs 1 --eval-every 0 --batch neighbours:15,10,5:2000 --out $OUT/batch "
+               "--overwrite", batches),
+    "N11": Run("hpgcn report RUN OTHER-RUN --breakdown times.png"),
+    "N12": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy vertex-cut --delay 5 "
+               "--delay-variant paper"),
+    "N13": Run("hpgcn partition amazon_computers.h5 -k 4 --method distgnn"),
+    "N14": Run("hpgcn convert EDGES.csv am.h5 --features identity"),
+    "N15": Run("hpgcn train cora.h5 --dtype bf16"),
+}
