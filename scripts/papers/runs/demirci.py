@@ -55,6 +55,11 @@ def batches(outcome):
     return {"ratio": [each["summary"]["mean_ratio"] for each in outcome.objects]}
 
 
+def batch_seconds(outcome):
+    """Return the seconds of an epoch of batches on HP parts over those on SHP parts."""
+    return {"seconds": [row["seconds_ratio"] for row in outcome.table("batches")]}
+
+
 def deeper(outcome):
     """Return the speed-up of 64 ranks by layers, for both widths of Figure 4b."""
     found = {}
@@ -115,4 +120,5 @@ RUNS = {
     "D12": Run(f"hpgcn plan {SLASHDOT} -k 512 --method hypergraph,graph,random --json",
                against_broadcasts,
                "hpgcn plan sbm9.h5 -k 16 --method hypergraph,graph,random --json", .1),
+    "D13": Run(f"scripts/papers/stochastic.sh {SLASHDOT}", batch_seconds),
 }

@@ -1,5 +1,5 @@
 """The commands of distgnn-2021."""
-from papers.runs.outcome import Run
+from papers.runs.outcome import Run, plan_row
 
 
 def against_peers(outcome):
@@ -52,6 +52,18 @@ def batches(outcome):
     return {"batch": runs["batch"]["epoch_s_median"], "full": runs["full"]["epoch_s_median"]}
 
 
+def bytes_of_types(outcome):
+    """Return the bytes of aggregation with bf16 over those with float32."""
+    float32, bf16 = (sum(plan_row(plan, strategy="1d")["bytes"]["aggregation"].values())
+                     for plan in outcome.objects)
+    return {"ratio": bf16 / float32}
+
+
+def two_types(graph, ranks):
+    """Return the command that plans for both types of numbers."""
+    return f"for d in float32 bf16; do hpgcn plan {graph} -k {ranks} --dtype $d --json; done"
+
+
 def vertex_cuts(graph, ranks):
     """Return the command that cuts a graph by Libra, without refinement."""
     return (f"for k in {ranks}; do hpgcn partition {graph} -k $k --method vertex-cut --no-refine "
@@ -78,5 +90,5 @@ RUNS = {
                "--delay-variant paper"),
     "N13": Run("hpgcn partition amazon_computers.h5 -k 4 --method distgnn"),
     "N14": Run("hpgcn convert EDGES.csv am.h5 --features identity"),
-    "N15": Run("hpgcn train cora.h5 --dtype bf16"),
+    "N15": Run(two_types("rmat14.h5", 16), bytes_of_types, two_types("sbm9.h5", 4)),
 }
