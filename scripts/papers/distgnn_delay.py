@@ -6,9 +6,9 @@ from results import count_axis, curves, picture, read, show, summary
 
 import hpgcn
 
-NAMES = {"0": "cd-0", "5": "cd-5", "5-paper": "cd-5, paper",
-         "none": "0c", "none-paper": "0c, paper"}
-PAPERS = {"reddit_percent": "Reddit (paper)", "products_percent": "Products (paper)"}
+NAMES = {"0": "cd-0", "5": "cd-5", "none": "0c", "5-paper": "cd-5, paper",
+         "none-paper": "0c, paper"}
+PAPERS = {"reddit_percent": "Reddit (paper), %", "products_percent": "Products (paper), %"}
 # test accuracy of Reddit and OGBN-Products by sockets: cd-0, cd-5, 0c (Table 5)
 ACCURACY = {
     2: ((93.70, 93.59, 93.58), (77.12, 77.65, 78.42)),
@@ -31,7 +31,7 @@ def main(folder, ranks):
                 "ranks": p, "case": name, "lr": hpgcn.read_run(run).settings["lr"],
                 "test_percent": 100 * found["test_acc"],
                 **{column: values[number] for column, values in zip(PAPERS, ACCURACY.get(p, ()))},
-                "sent_mb": found["sent_bytes_per_epoch"] / 1e6,
+                "seconds": found["epoch_s_median"], "sent_mb": found["sent_bytes_per_epoch"] / 1e6,
                 "memory_mb": max(rank["peak"] for rank in forecast["memory"]) / 1e6,
                 "replication": quality["replication_factor"],
                 "split_percent": 100 * quality["split_share_avg"]})
@@ -39,9 +39,9 @@ def main(folder, ranks):
          " MB sent in an epoch, MB of the largest rank", {
              "ranks": ("ranks", "d"), "case": ("sums", ""), "lr": ("lr", "g"),
              "test_percent": ("test %", ".2f"), "reddit_percent": ("Reddit %", ".2f"),
-             "products_percent": ("Products %", ".2f"), "sent_mb": ("MB sent", ",.3f"),
-             "memory_mb": ("MB held", ",.3f"), "replication": ("replication", ".3f"),
-             "split_percent": ("split %", ".1f")}, records)
+             "products_percent": ("Products %", ".2f"), "seconds": ("s/epoch", ".4g"),
+             "sent_mb": ("MB sent", ",.3f"), "memory_mb": ("MB held", ",.3f"),
+             "replication": ("replication", ".3f"), "split_percent": ("split %", ".1f")}, records)
     print(MEMORY)
     picture(lambda *axes: draw(axes, records), width=11, panels=3)
 

@@ -6,19 +6,18 @@ import sys
 import time
 from pathlib import Path
 
-from results import groups, picture, read, show, summary
+from results import groups, picture, read, show, summary, value_axis
 
 import hpgcn
 from hpgcn.graphs.vertex_order import rcm
 from hpgcn.partition import make_partition
-from hpgcn.report.figures import plain_ticks
 
 # METIS and RCM in seconds, stages, speed-up (Tables 5 and 4)
 PAPER = {"Reddit": (342, 4.25, 11, 1.01), "Orkut": (1009, 9.39, 11, 1.07),
          "Twitter": (23473, 175, 19, 1.02), "Friendster": (32490, 209, 6, 1.13),
          "papers100M": (13660, 201, 4, 1.18)}
 COLUMNS = {
-    "graph": ("graph", ""), "metis_seconds": ("METIS s", ".3g"), "rcm_seconds": ("RCM s", ".3g"),
+    "graph": ("graph", ""), "metis_seconds": ("METIS s", ",.2f"), "rcm_seconds": ("RCM s", ",.2f"),
     "bandwidth_stored": ("b / n", ".2f"), "bandwidth": ("by RCM", ".2f"),
     "stages_stored": ("stages", "d"), "stages": ("by RCM", "d"), "batches": ("batches", "d"),
     "first_stored": ("first waits for", "d"), "first": ("by RCM", "d"),
@@ -73,13 +72,12 @@ def draw(axes, records):
                {kind: [record.get(key) for record in records] for kind, key in series.items()},
                style, **labels)
 
-    panel(0, {"METIS": "metis_seconds", "RCM": "rcm_seconds"}, ".3g", title="Seconds (Table 5)",
-          xscale="log")
+    panel(0, {"METIS": "metis_seconds", "RCM": "rcm_seconds"}, ",.2f", title="Seconds (Table 5)")
     panel(1, {"as stored": "first_stored", "by RCM": "first"}, "d",
           title="Batches that the first waits for")
     panel(2, {"stages by RCM": "stages"}, "d", title="Stages (Table 4)")
     panel(3, {"gain": "speedup"}, ".2f", title="Faster by (Table 4)")
-    plain_ticks(axes[0].xaxis)
+    value_axis(axes[0].xaxis)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-from hpgcn.report.figures import PALETTE, figure, line_style, png, style
+from matplotlib.transforms import offset_copy
+
+from hpgcn.report.figures import PALETTE, figure, line_style, plain_ticks, png, style
 from hpgcn.runtime import text_table
 
 # NAME.json of the script NAME.sh: its numbers; the picture is NAME.png beside it
@@ -68,22 +70,33 @@ def show(key, title, columns, records):
 
 
 def picture(draw, width=7, height=4, panels=1):
-    """Write the plots of `draw(*axes)`, one for each panel, to the script's PNG file.
-
-    All panels share a legend below them. Prints the path of the file.
+    """Write the plots of `draw(*axes)`, one for each panel, to the script's PNG file; print
+    its path.
     """
     path = RESULTS.with_suffix(".png")
     with style():
         drawing = figure(width, height)
         axes = drawing.subplots(1, panels, squeeze=False)[0]
         draw(*axes)
-        handles = {label: handle for each in drawing.axes
-                   for handle, label in zip(*each.get_legend_handles_labels())}
-        if handles:
-            drawing.legend(handles.values(), handles, loc="outside lower center",
-                           ncols=min(len(handles), max(2, round(width / 2.2))))
+        add_legends(drawing, axes)
         path.write_bytes(png(drawing))
     print(f"\npicture: {path}")
+
+
+def add_legends(drawing, axes):
+    """Add a legend below the picture if all panels have the same labels, else below each
+    panel with several.
+    """
+    given = [each.get_legend_handles_labels() for each in axes]
+    if all(labels == given[0][1] for _, labels in given):
+        drawing.legend(*given[0], loc="outside lower center",
+                       ncols=min(len(given[0][1]), round(drawing.get_figwidth() / 2.2)))
+        return
+    for each, (handles, labels) in zip(axes, given):
+        if len(labels) > 1:
+            below = offset_copy(each.transAxes, drawing, y=-0.55)  # inches
+            each.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0),
+                        bbox_transform=below, ncols=1 + (len(labels) > 4))
 
 
 def curves(axes, data, **labels):
@@ -118,6 +131,12 @@ def groups(axes, names, series, style=".2f", **labels):
     axes.margins(x=0.2)
     axes.grid(visible=False, axis="y")
     axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5), **labels)
+
+
+def value_axis(axis):
+    """Make an axis logarithmic, with plain numbers as labels."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    plain_ticks(axis)
 
 
 def count_axis(axis, counts):

@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from results import count_axis, curves, picture, read, show, summary
+from results import count_axis, curves, picture, read, show, summary, value_axis
 
 import hpgcn
 from hpgcn.comm.slow_network import parse
-from hpgcn.report.figures import plain_ticks
 
 PARTS = {"HP": "p2p", "GP": "p2p", "RP": "p2p"}  # strategy of those that are named by their parts
 # what the papers say of their figures: a sentence each
@@ -90,8 +89,7 @@ def draw(axes, cases, counts, records):
     axes.plot([record["ranks"] for record in points], [record["speedup"] for record in points], "o",
               markersize=3, color="white", zorder=3)
     count_axis(axes.xaxis, counts)
-    axes.set_yscale("log")
-    plain_ticks(axes.yaxis)
+    value_axis(axes.yaxis)
 
 
 def forecast_seconds(folder, case, p):
