@@ -62,14 +62,15 @@ class Collectives:
             blocks[root] = view
             self._count_blocks(kind, blocks)
             return self._own("reduce", lambda piece: self.mpi.Ireduce(
-                piece, None, self.MPI.SUM, root), view, SEND, root)
+                piece, None, self.MPI.SUM, root), view, SEND, root, name="reduce")
 
         total = view if out is None else flat(out, "out")
         same_block(view, total, "array", "out")
         with self.clock("comm"):
             place(view, total)
         return self._own("reduce", lambda piece: self.mpi.Ireduce(
-            self.MPI.IN_PLACE, piece, self.MPI.SUM, root), total, SEND | RECEIVE, root)
+            self.MPI.IN_PLACE, piece, self.MPI.SUM, root), total, SEND | RECEIVE, root,
+            name="reduce")
 
     def start_allreduce(self, array, kind, op="sum"):
         """Replace `array` by its sum, or maximum (op "max"), over ranks, in pieces like
@@ -269,7 +270,7 @@ class Collectives:
             if self.size > 1:
                 add(self.mpi.Irecv, incoming, -1, RECEIVE, "source")
                 add(self.mpi.Isend, outgoing, 1, SEND, "dest")
-            return self._begin(calls, "message", describe, finish)
+            return self._begin(calls, "message", describe, finish, name=finish and "reduce")
 
     def _begin(self, calls, operation, describe, finish=None, name=None):
         """Make calls in order; calls with GPU memory wait until it is ready

@@ -5,12 +5,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from results import bars, read, show
+from results import groups, picture, read, show
 
-COLUMNS = ("volume_avg", "volume_max", "messages_avg", "messages_max")
-HEADER = {"graph": ("graph", ""), "model": ("model", ""), "source": ("source", ""),
-          "volume_avg": ("volume avg", ".2f"), "volume_max": ("max", ".2f"),
-          "messages_avg": ("messages avg", ".2f"), "messages_max": ("max", ".2f")}
+COLUMNS = {"volume_avg": "volume avg", "volume_max": "volume max", "messages_avg": "messages avg",
+           "messages_max": "messages max"}
 # HP and GP over RP on 512 ranks: volume avg, max, messages avg, max (Table 2)
 PAPER = {
     "amazon0601": ((.12, .29, .22, .51), (.18, .31, .30, .62)),
@@ -27,27 +25,37 @@ PAPER = {
 
 def main(folder, parts):
     names = sorted({path.name.split(".raw.")[0] for path in Path(folder).glob("*.raw.json")})
-    ratios = {refined: {name: ratios_of(read(Path(folder) / f"{name}.{refined}.json"))
-                        for name in names} for refined in ("raw", "refined")}
-    for held in ratios.values():
-        held["mean"] = np.exp(np.mean([np.log(held[name]) for name in names], axis=0))
+    ratios = {f"here, {kind}": {name: ratios_of(read(Path(folder) / f"{name}.{kind}.json"))
+                                for name in names} for kind in ("raw", "refined")}
+    for found in ratios.values():
+        found["mean"] = np.exp(np.mean([np.log(found[name]) for name in names], axis=0))
+    ratios["paper, 512 parts"] = PAPER
 
     records = []
     for name in [*names, "mean"]:
-        for source, held in (*((f"here, {kind}", ratios[kind]) for kind in ratios),
-                             ("paper, 512 parts", PAPER)):
-            if name not in held:
-                continue
-            hypergraph, graph = np.array(held[name])
-            for model, values in (("HP", hypergraph), ("GP", graph), ("HP/GP", hypergraph / graph)):
-                records.append({"graph": name, "model": model, "source": source,
-                                **dict(zip(COLUMNS, values))})
-    show("table2", f"rows and messages sent, over those of random parts; {parts} parts", HEADER,
-         records)
+        for source, found in ratios.items():
+            if name in found:
+                hypergraph, graph = np.array(found[name])
+                for model, values in (("HP", hypergraph), ("GP", graph),
+                                      ("HP/GP", hypergraph / graph)):
+                    records.append({"graph": name, "model": model, "source": source,
+                                    **dict(zip(COLUMNS, values))})
+    show("table2", f"rows and messages sent, over those of random parts; {parts} parts",
+         {"graph": ("graph", ""), "model": ("model", ""), "source": ("source", ""),
+          **{column: (heading, ".2f") for column, heading in COLUMNS.items()}}, records)
+    picture(lambda *axes: draw(axes, [*names, "mean"], ratios), width=11,
+            height=1.5 + 1.4 * (len(names) + 1), panels=len(COLUMNS))
 
-    bars(f"maximum volume over random parts, {parts} parts",
-         "HP/RP, then GP/RP", [f"{name} {model}" for name in names for model in ("HP", "GP")],
-         {"refined": [ratios["refined"][name][model][1] for name in names for model in (0, 1)]})
+
+def draw(axes, names, ratios):
+    """Plot each column of the table: HP and GP, here and in the paper."""
+    for place, (each, heading) in enumerate(zip(axes, COLUMNS.values())):
+        series = {f"{model}, {source}": [found[name][number][place] if name in found else None
+                                         for name in names]
+                  for number, model in enumerate(("HP", "GP")) for source, found in ratios.items()}
+        groups(each, names if place == 0 else [""] * len(names), series, title=heading)
+        each.axvline(1, color="gray", linewidth=1)
+        each.set_xlabel("over random parts")
 
 
 def ratios_of(compared):

@@ -4,9 +4,10 @@ ranks.
 import sys
 
 import numpy as np
-from results import lines, show
+from results import count_axis, curves, picture, show
 
 import hpgcn
+from hpgcn.parallel.layout import split
 from hpgcn.planning.answers.candidates import Candidate, count_candidate
 from hpgcn.planning.counts.plan_input import PlanInput
 
@@ -22,18 +23,25 @@ CASES = {
 def main(graph, ranks, hidden):
     inputs = PlanInput(graph, hpgcn.Config(graph=graph, layers=3, hidden=int(hidden)))
     ranks = [int(p) for p in ranks.split()]
-    curves = {}
+    ratios = {}
     for case, (strategy, parts) in CASES.items():
         counts = [operations(count_candidate(inputs, Candidate(strategy, parts, p, (p,))))
                   for p in ranks]
-        curves[case] = ranks, [float(count.max() / count.mean()) for count in counts]
+        ratios[case] = [count.max() / count.mean() for count in counts]
     show("balance", "operations of the busiest rank over the mean; 3 layers",
          {"case": ("case", ""), **{f"ranks_{p}": (str(p), ".3f") for p in ranks}},
-         [{"case": case, **{f"ranks_{p}": ratio for p, ratio in zip(ranks, ratios)}}
-          for case, (_, ratios) in curves.items()])
+         [{"case": case, **{f"ranks_{p}": value for p, value in zip(ranks, values)}}
+          for case, values in ratios.items()])
     print("mixgcn, Figure 11: 1 for MixGCN on any number of nodes; DistDGL and PipeGCN grow.")
-    lines("busiest rank over the mean", "ranks",
-          "operations, max / mean", curves)
+    picture(lambda axes: draw(axes, ranks, ratios))
+
+
+def draw(axes, ranks, ratios):
+    """Plot the balance by ranks, like Figure 11."""
+    curves(axes, {case: (ranks, values) for case, values in ratios.items()},
+           title="Operations, busiest rank over the mean (mixgcn, Figure 11)", xlabel="ranks",
+           ylabel="max / mean")
+    count_axis(axes.xaxis, ranks)
 
 
 def operations(footprint):
@@ -44,7 +52,7 @@ def operations(footprint):
                      np.float64)
     for product in footprint.products:
         plan = footprint.train_plans[product.layer]
-        columns = -(-product.width // plan.traffic.slices)
+        columns = np.diff(split(product.width, plan.traffic.slices))  # of each rank, or of all
         found += 2.0 * plan.operands[product.backward].entries_read * columns
     return found
 

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from results import bars, read, show, summary
+from results import groups, picture, read, show, summary, value_axis
 
 import hpgcn
 from hpgcn.graphs.vertex_order import rcm
@@ -17,7 +17,7 @@ PAPER = {"Reddit": (342, 4.25, 11, 1.01), "Orkut": (1009, 9.39, 11, 1.07),
          "Twitter": (23473, 175, 19, 1.02), "Friendster": (32490, 209, 6, 1.13),
          "papers100M": (13660, 201, 4, 1.18)}
 COLUMNS = {
-    "graph": ("graph", ""), "metis_seconds": ("METIS s", ".3g"), "rcm_seconds": ("RCM s", ".3g"),
+    "graph": ("graph", ""), "metis_seconds": ("METIS s", ",.2f"), "rcm_seconds": ("RCM s", ",.2f"),
     "bandwidth_stored": ("b / n", ".2f"), "bandwidth": ("by RCM", ".2f"),
     "stages_stored": ("stages", "d"), "stages": ("by RCM", "d"), "batches": ("batches", "d"),
     "first_stored": ("first waits for", "d"), "first": ("by RCM", "d"),
@@ -44,8 +44,8 @@ def table(folder):
     for path in sorted(folder.glob("*.seconds.json")):
         name, cost = path.name.removesuffix(".seconds.json"), read(path)
         stored, order = (read(folder / f"{name}.{order}.json") for order in ("stored", "rcm"))
-        slow, fast = (min(summary(run)["epoch_s_median"] for run in folder.glob(f"{name}-{order}-*"))
-                      for order in ("stored", "rcm"))
+        slow, fast = (min(summary(run)["epoch_s_median"] for run in folder.glob(pattern))
+                      for pattern in (f"{name}-stored-*", f"{name}-rcm-*"))
         records.append({
             "graph": name, "metis_seconds": cost["metis"], "rcm_seconds": cost["rcm"],
             "bandwidth_stored": stored["bandwidth"] / cost["vertices"],
@@ -55,12 +55,29 @@ def table(folder):
             "first": order["first_batches"], "seconds_stored": slow, "seconds": fast,
             "speedup": slow / fast})
     names = ("metis_seconds", "rcm_seconds", "stages", "speedup")
+    records += [{"graph": f"{name} (paper)", **dict(zip(names, values))}
+                for name, values in PAPER.items()]
     show("ordering", "METIS and RCM in seconds; bandwidth b / n and stages before and after; how "
          "many batches the first one waits for; seconds of an epoch of mop in batches", COLUMNS,
-         records + [{"graph": f"{name} (paper)", **dict(zip(names, values))}
-                    for name, values in PAPER.items()])
-    bars("an epoch of mop", "s", [record["graph"] for record in records],
-         {"RCM": [record["seconds"] for record in records]})
+         records)
+    picture(lambda *axes: draw(axes, records), width=12, height=2 + 0.5 * len(records), panels=4)
+
+
+def draw(axes, records):
+    """Plot Tables 5 and 4: seconds of both methods, batches of the first wait, stages, gain."""
+    names = [record["graph"] for record in records]
+
+    def panel(place, series, style, **labels):
+        groups(axes[place], names if place == 0 else [""] * len(names),
+               {kind: [record.get(key) for record in records] for kind, key in series.items()},
+               style, **labels)
+
+    panel(0, {"METIS": "metis_seconds", "RCM": "rcm_seconds"}, ",.2f", title="Seconds (Table 5)")
+    panel(1, {"as stored": "first_stored", "by RCM": "first"}, "d",
+          title="Batches that the first waits for")
+    panel(2, {"stages by RCM": "stages"}, "d", title="Stages (Table 4)")
+    panel(3, {"gain": "speedup"}, ".2f", title="Faster by (Table 4)")
+    value_axis(axes[0].xaxis)
 
 
 if __name__ == "__main__":

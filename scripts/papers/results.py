@@ -3,9 +3,12 @@ this folder.
 """
 import json
 import os
+from collections import defaultdict
 from pathlib import Path
 
-from hpgcn.report.figures import figure, png, style
+from matplotlib.transforms import offset_copy
+
+from hpgcn.report.figures import PALETTE, figure, line_style, plain_ticks, png, style
 from hpgcn.runtime import text_table
 
 # NAME.json of the script NAME.sh: its numbers; the picture is NAME.png beside it
@@ -20,6 +23,25 @@ def read(path):
 def summary(run):
     """Return the content of summary.json in a run directory."""
     return read(Path(run) / "summary.json")
+
+
+def median_epoch(run):
+    """Return the trace events of a run's training step of median length, and its seconds
+    on the slowest rank.
+    """
+    lengths, events = defaultdict(float), defaultdict(list)
+    end = 0.0
+    for event in read(Path(run) / "trace.json")["traceEvents"]:
+        if event["ph"] != "X":
+            continue
+        epoch = event["args"]["epoch"]
+        if event["name"].startswith("epoch "):  # it precedes the events that it encloses
+            lengths[epoch] = max(lengths[epoch], event["dur"] / 1e6)
+            end = event["ts"] + event["dur"]
+        elif event["ts"] < end:  # later ones evaluate
+            events[epoch].append(event)
+    middle = sorted(lengths, key=lengths.get)[len(lengths) // 2]
+    return events[middle], lengths[middle]
 
 
 def show(key, title, columns, records):
@@ -47,37 +69,78 @@ def show(key, title, columns, records):
     print(f"\n{title}\n\n{text_table.table(rows, left=left, rule=True)}")
 
 
-def picture(draw, width=7, height=4):
-    """Write the plot of `draw(axes)` to the script's PNG file, and print its path."""
+def picture(draw, width=7, height=4, panels=1):
+    """Write the plots of `draw(*axes)`, one for each panel, to the script's PNG file; print
+    its path.
+    """
     path = RESULTS.with_suffix(".png")
     with style():
         drawing = figure(width, height)
-        draw(drawing.subplots())
+        axes = drawing.subplots(1, panels, squeeze=False)[0]
+        draw(*axes)
+        add_legends(drawing, axes)
         path.write_bytes(png(drawing))
     print(f"\npicture: {path}")
 
 
-def lines(title, x_label, y_label, curves, *, log=False):
-    """Plot curves, a dict from name to (x, y)."""
-    def draw(axes):
-        for name, (x, y) in curves.items():
-            axes.plot(x, y, marker="o", markersize=3, label=name)
-        if log:
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log", base=2)
-        axes.set(title=title, xlabel=x_label, ylabel=y_label)
-        axes.legend()
-    picture(draw)
+def add_legends(drawing, axes):
+    """Add a legend below the picture if all panels have the same labels, else below each
+    panel with several.
+    """
+    given = [each.get_legend_handles_labels() for each in axes]
+    if all(labels == given[0][1] for _, labels in given):
+        drawing.legend(*given[0], loc="outside lower center",
+                       ncols=min(len(given[0][1]), round(drawing.get_figwidth() / 2.2)))
+        return
+    for each, (handles, labels) in zip(axes, given):
+        if len(labels) > 1:
+            below = offset_copy(each.transAxes, drawing, y=-0.55)  # inches
+            each.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0),
+                        bbox_transform=below, ncols=1 + (len(labels) > 4))
 
 
-def bars(title, y_label, names, parts):
-    """Plot stacked bars; `parts` is a dict from kind to one number for each name."""
-    def draw(axes):
-        base = [0.0] * len(names)
-        for kind, values in parts.items():
-            axes.bar(names, values, bottom=base, label=kind)
-            base = [low + value for low, value in zip(base, values)]
-        axes.set(title=title, ylabel=y_label)
-        axes.tick_params(axis="x", labelrotation=30)
-        axes.legend()
-    picture(draw)
+def curves(axes, data, **labels):
+    """Plot curves, a dict from name to (x, y), each in its own style."""
+    for number, (name, (x, y)) in enumerate(data.items()):
+        axes.plot(x, y, marker="o", markersize=4, label=name, **line_style(number))
+    axes.set(**labels)
+
+
+def bars(axes, names, parts, **labels):
+    """Plot stacked horizontal bars; `parts` is a dict from kind to one number for each name."""
+    left = [0.0] * len(names)
+    for (kind, values), color in zip(parts.items(), PALETTE):
+        axes.barh(range(len(names)), values, left=left, color=color, label=kind, height=0.7)
+        left = [low + value for low, value in zip(left, values)]
+    axes.grid(visible=False, axis="y")
+    axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5), **labels)
+
+
+def groups(axes, names, series, style=".2f", **labels):
+    """Plot a group of horizontal bars for each name, with their numbers.
+
+    `series` is a dict from kind to one number for each name; None: no bar.
+    """
+    height = 0.8 / len(series)
+    for number, (kind, values) in enumerate(series.items()):
+        places = [place - 0.4 + (number + 0.5) * height for place in range(len(names))]
+        known = [(place, value) for place, value in zip(places, values) if value is not None]
+        drawn = axes.barh(*zip(*known), color=PALETTE[number % len(PALETTE)], height=height,
+                          label=kind)
+        axes.bar_label(drawn, [format(value, style) for _, value in known], padding=2, fontsize=8)
+    axes.margins(x=0.2)
+    axes.grid(visible=False, axis="y")
+    axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5), **labels)
+
+
+def value_axis(axis):
+    """Make an axis logarithmic, with plain numbers as labels."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    plain_ticks(axis)
+
+
+def count_axis(axis, counts):
+    """Make an axis logarithmic, with a tick at each of these numbers of ranks or blocks."""
+    axis.axes.set_xscale("log", base=2)
+    axis.set_ticks(counts, labels=[f"{count:g}" for count in counts])
+    axis.set_ticks([], minor=True)

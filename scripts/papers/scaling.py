@@ -5,7 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from results import lines, read, show, summary
+import numpy as np
+from results import count_axis, curves, picture, read, show, summary, value_axis
 
 import hpgcn
 from hpgcn.comm.slow_network import parse
@@ -45,45 +46,61 @@ def widths(graph, *flags):
 
 def table(folder, cases, ranks, forecast):
     """Print the measured and the forecast seconds and speed-up of each case."""
-    folder = Path(folder)
-    measured = {case: {int(p): min(summary(run)["epoch_s_median"]
-                                   for run in folder.glob(f"{case}-P{p}-*")) for p in ranks.split()}
-                for case in cases.split()}
-    expected = {case: {int(p): forecast_seconds(folder, case, p)
-                       for p in [*ranks.split(), *forecast.split()]} for case in cases.split()}
+    folder, cases, ranks = Path(folder), cases.split(), [int(p) for p in ranks.split()]
+    counts = [*ranks, *map(int, forecast.split())]
+    measured = {(case, p): min(summary(run)["epoch_s_median"]
+                               for run in folder.glob(f"{case}-P{p}-*"))
+                for case in cases for p in ranks}
+    expected = {(case, p): forecast_seconds(folder, case, p) for case in cases for p in counts}
 
-    first = int(ranks.split()[0])
+    # forecasts take the messages of the plan, and its computation times one factor
+    first = [(case, ranks[0]) for case in cases if expected[case, ranks[0]]]
+    factor = (sum(measured[key] - expected[key]["communication"] for key in first)
+              / sum(expected[key]["compute"] for key in first))
+    base = float(np.median([measured[case, ranks[0]] for case in cases]))
+
     records = []
-    for case in cases.split():
-        # forecasts are scaled so that the first one is what was measured
-        scale = measured[case][first] / (expected[case][first] or measured[case][first])
-        for p, seconds in expected[case].items():
-            seen = measured[case].get(p)
-            value = seen if seen is not None else None if seconds is None else scale * seconds
-            records.append({"case": case, "ranks": p,
-                            "source": "forecast" if seen is None else "measured",
-                            "seconds": value,
-                            "speedup": value and measured[case][first] / value})
-    show("scaling", "seconds of an epoch, and speed-up over the fewest ranks",
+    for (case, p), plan in expected.items():
+        seconds = measured.get((case, p))
+        if seconds is None and plan:
+            seconds = factor * plan["compute"] + plan["communication"]
+        records.append({"case": case, "ranks": p,
+                        "source": "measured" if p in ranks else "forecast", "seconds": seconds,
+                        "message_seconds": plan and plan["communication"],
+                        "speedup": seconds and base / seconds})
+    show("scaling", "seconds of an epoch; speed-up over the median case on the fewest ranks",
          {"case": ("case", ""), "ranks": ("ranks", "d"), "source": ("", ""),
-          "seconds": ("s/epoch", ".4g"), "speedup": ("speed-up", ".2f")}, records)
-    print(*PAPERS, sep="\n")
-    points = [record for record in records if record["speedup"] is not None]
-    lines("speed-up", "ranks", "speed-up", {
-        case: ([point["ranks"] for point in points if point["case"] == case],
-               [point["speedup"] for point in points if point["case"] == case])
-        for case in cases.split()}, log=True)
+          "seconds": ("s/epoch", ".4g"), "message_seconds": ("messages (forecast)", ".4g"),
+          "speedup": ("speed-up", ".2f")}, records)
+    print(f"Computation takes {factor:.2f} times the forecast of the plan on {ranks[0]} ranks; "
+          "forecasts are scaled by that.", *PAPERS, sep="\n")
+    picture(lambda axes: draw(axes, cases, counts, [record for record in records
+                                                    if record["seconds"]]), height=5)
+
+
+def draw(axes, cases, counts, records):
+    """Plot the speed-up by ranks; forecasts have hollow marks."""
+    axes.plot(counts, [p / counts[0] for p in counts], color="gray", linewidth=1, label="linear")
+    curves(axes, {case: ([record["ranks"] for record in records if record["case"] == case],
+                         [record["speedup"] for record in records if record["case"] == case])
+                  for case in cases}, xlabel="ranks", ylabel="speed-up",
+           title="Speed-up; hollow: forecast (demirci-2022, Figure 3)")
+    points = [record for record in records if record["source"] == "forecast"]
+    axes.plot([record["ranks"] for record in points], [record["speedup"] for record in points], "o",
+              markersize=3, color="white", zorder=3)
+    count_axis(axes.xaxis, counts)
+    value_axis(axes.yaxis)
 
 
 def forecast_seconds(folder, case, p):
-    """Return the seconds of an epoch that the plan of a case forecasts; None without a
-    forecast.
+    """Return the seconds of an epoch that the plan of a case forecasts, a dict; None
+    without a forecast.
     """
     wanted = PARTS.get(case, case)
     plan = f"{case}-P{p}.plan.json" if case in PARTS else "graph.plan.json"
-    found = [row["seconds"]["epoch"] for row in read(folder / plan)["rows"]
-             if row["ranks"] == int(p) and (p == "1" or row["strategy"] == wanted)]
-    return min(found, default=None)
+    found = [row["seconds"] for row in read(folder / plan)["rows"]
+             if row["ranks"] == p and (p == 1 or row["strategy"] == wanted)]
+    return min(found, key=lambda seconds: seconds["epoch"], default=None)
 
 
 if __name__ == "__main__":
