@@ -3,7 +3,7 @@
 # first one waits for, and mop's pipeline in both orders (mixgcn, Tables 4 and 5: stages 11, 11, 19, 6, 4; faster by
 # 1.01 to 1.18).
 #     scripts/papers/mixgcn-ordering.sh [--small] GRAPH.h5 ...
-# RANKS=2, BATCHES=6, HIDDEN=128, EPOCHS, OUT=FOLDER. Both orders of mop take turns, twice over.
+# RANKS=2, BATCHES=6, HIDDEN=128, EPOCHS, PARTS=32 of METIS, OUT=FOLDER. Both orders of mop take turns, twice over.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
 ranks=${RANKS:-2}
@@ -15,7 +15,7 @@ for graph in "${graphs[@]}"; do
         hpgcn partition "$graph" -k "$ranks" --method block --pipeline-batches "$batches" ${flags[$order]} \
             -o "$out/$name.$order.h5" --overwrite --json > "$out/$name.$order.json"
     done
-    show mixgcn_ordering.py seconds "$graph" "$ranks" > "$out/$name.seconds.json"
+    show mixgcn_ordering.py seconds "$graph" "${PARTS:-$(pick 2 32)}" > "$out/$name.seconds.json"
     for turn in 1 $([ $small = 1 ] || echo 2); do
         for order in stored rcm; do
             on "$ranks" train "$out/$name.$order.h5" --strategy mop --pipeline-batches "$batches" --layers 3 \

@@ -41,7 +41,7 @@ def delays(outcome):
         if row["case"] in ("cd-0", "cd-5", "0c"):
             for name, column in (("accuracy", "test_percent"), ("sent", "sent_mb"),
                                  ("memory", "memory_mb"), ("split", "split_percent"),
-                                 ("seconds", "seconds"), ("rate", "learning_rate")):
+                                 ("seconds", "seconds"), ("rate", "lr")):
                 found.setdefault(f"{name}_{row['ranks']}", []).append(row[column])
     return found
 

@@ -17,7 +17,7 @@ def copies(outcome):
 def memory(outcome):
     """Return the GB of the largest rank by layers, shared and with buffers of their own."""
     rows = outcome.table("memory")
-    return {"shared": [row["peak_gb"] for row in rows],
+    return {"shared": [row["shared_gb"] for row in rows],
             "own": [row["own_buffers_gb"] for row in rows],
             "measured": next((row["measured_gb"] for row in rows if row["measured_gb"]), None)}
 
