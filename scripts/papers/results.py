@@ -88,9 +88,12 @@ def add_legends(drawing, axes):
     panel with several.
     """
     given = [each.get_legend_handles_labels() for each in axes]
-    if all(labels == given[0][1] for _, labels in given):
-        drawing.legend(*given[0], loc="outside lower center",
-                       ncols=min(len(given[0][1]), round(drawing.get_figwidth() / 2.2)))
+    if given[0][1] and all(labels == given[0][1] for _, labels in given):
+        labels = given[0][1]
+        inches = 0.6 + 0.09 * max(map(len, labels))
+        columns = max(1, int(drawing.get_figwidth() / inches))
+        rows = -(-len(labels) // columns)
+        drawing.legend(*given[0], loc="outside lower center", ncols=-(-len(labels) // rows))
         return
     for each, (handles, labels) in zip(axes, given):
         if len(labels) > 1:
