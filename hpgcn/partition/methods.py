@@ -78,11 +78,13 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
         vertices).
     effort : str
         "fast": parts by "stream", without an engine, and few passes over nonzeros.
-        "default": the engine does less work, in patterns that are not sparse from parts
-        by METIS; in large graphs METIS divides clusters, and the rest is that of "fast".
-        "best": all work of the engine. Small graphs take the work of "best" by default.
+        "default": the engine does less work. Method "best" improves parts by METIS in
+        patterns that are not sparse; other methods begin from scratch. In large graphs
+        engines divide clusters, those of "best" by METIS. "best": all work of the
+        engine. Small graphs take the work of "best" by default.
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
+        UsageError if the method does not take it, or effort "fast" does not run it.
     epsilon : float, optional
         Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save
         where a vertex alone is heavier, or rounding forbids it. By default .01, of

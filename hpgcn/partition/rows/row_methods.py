@@ -183,8 +183,16 @@ def stream_clusters(rows, weights, request):
             log.warning("the first parts are those of method stream: %s", error)
             return None
 
-    parts = stream(rows, weights, request, cut)
-    if found is None or not found.engine:
+    # name the engine if its parts were taken: they are the second ones
+    volumes = []
+    volume = _volume(rows, request)
+
+    def cost(part):
+        volumes.append(volume(part))
+        return volumes[-1]
+
+    parts = stream(rows, weights, request, cut, cost)
+    if found is None or not found.engine or volumes[1] >= volumes[0]:
         return parts
     return replace(parts, engine=engine, divided=f"{found.part.size:,} clusters", start="scratch")
 
@@ -217,7 +225,8 @@ def best(rows, weights, request):
     if _coarsened(rows, request) and request.named:
         return replace(hypergraph(rows, weights, request), winner="hypergraph")
     if _coarsened(rows, request):
-        return replace(stream_clusters(rows, weights, request), winner="stream")
+        parts = stream_clusters(rows, weights, request)
+        return replace(parts, winner="graph" if parts.engine else "stream")
 
     # parts with few cut edges, if there is an engine for them
     cut_request = request._replace(engine=GRAPH_ENGINES[0])
@@ -265,9 +274,9 @@ def stochastic(rows, weights, request):
     return replace(parts, statistics=facts, batch=sampling.name)
 
 
-def stream(rows, weights, request, cut=None):
+def stream(rows, weights, request, cut=None, cost=None):
     """Lower the volume without an engine: passes over the rows (`rows.streaming`), then
-    moves. `cut` is an argument of `stream_parts`.
+    moves. `cut` and `cost` are arguments of `stream_parts`.
     """
     k = request.k
     if parts := _trivial(rows, weights, k):
@@ -276,7 +285,7 @@ def stream(rows, weights, request, cut=None):
     from hpgcn.partition.rows.streaming import memory_level, stream_parts
 
     part = stream_parts(memory_level(rows, weights), k, request.epsilon, request.seed, cut,
-                        _volume(rows, request))
+                        cost)
     if not request.refine:
         return Parts(part, epsilon=request.epsilon)
 
