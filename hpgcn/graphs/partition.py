@@ -48,7 +48,7 @@ class Partition:
 
     @property
     def work(self):
-        """Text on the engine, what it divided and began with, and on the seconds; may be ""."""
+        """Text on the engine, the input that it divided, its start, and the seconds; may be ""."""
         texts = []
         if self.engine:
             texts.append(f"by {self.engine} {self.engine_version}".rstrip())

@@ -1,4 +1,4 @@
-"""Methods and engines that are asked for by name run: on all vertices, or on clusters of them."""
+"""Methods and engines run if they are named: on all vertices, or on clusters of them."""
 import logging
 import sys
 from itertools import pairwise
