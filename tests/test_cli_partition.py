@@ -1,5 +1,6 @@
 """`hpgcn partition`: its output, files and refusals."""
 import json
+import re
 
 import numpy as np
 import pytest
@@ -62,6 +63,33 @@ def test_compare(graph, tmp_path):
     assert not list(graph.parent.glob("g.p4*"))
     assert "--compare" in refused(2, "partition", *given, "block", "-o", tmp_path / "x.h5")
     assert "did you mean block" in refused(2, "partition", *given, "blok")
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-refine",)])
+def test_compare_shows_what_ran(graph, flags):
+    pytest.importorskip("pymetis")
+    given = ("partition", graph, "-k", 4, "--compare", "hypergraph,graph,block", *flags)
+    told = json.loads(succeed(*given, "--json"))
+    assert [each["engine"] for each in told.values()] == ["mtkahypar", "metis", ""]
+    assert [each["divided"] for each in told.values()] == ["vertices", "vertices", ""]
+    assert [each["start"] for each in told.values()] == ["scratch", "scratch", ""]
+    assert all(each["seconds"] > 0 for each in told.values())
+    lines = dict(re.split("  +", line, maxsplit=1) for line in succeed(*given).splitlines()
+                 if re.match("engine|divided|began with|seconds", line.strip()))
+    assert lines["engine"].split() == ["mtkahypar", "metis", "-"]
+    assert lines["seconds"].replace(".", "").split()[0].isdigit()
+
+
+def test_compare_gives_the_engine_to_methods_that_take_it(graph):
+    pytest.importorskip("kaminpar")
+    told = found(graph, "-k", 4, "--compare", "hypergraph,graph", "--engine", "kaminpar")
+    assert [each["engine"] for each in told.values()] == ["mtkahypar", "kaminpar"]
+    line = refused(2, "partition", graph, "-k", 4, "--compare", "graph,block", "--engine",
+                   "mtkahypar")
+    assert "engine = 'mtkahypar': no method of --compare graph,block takes it" in line
+    assert "effort fast runs no engine" in refused(
+        2, "partition", graph, "-k", 4, "--effort", "fast", "--engine", "mtkahypar", "--compare",
+        "hypergraph,graph")
 
 
 @pytest.mark.long

@@ -208,11 +208,13 @@ def partition(command):
              "medium-grain, fine-grain, vertex-cut, distgnn, expansion (default: best)")
     add("--effort", default="default", choices=["fast", "default", "best"],
         help="work for the parts. fast: parts by stream, and few passes over nonzeros. default: "
-             "less work of the engine, from parts by stream. best: all of it. The seconds to be "
-             "expected are printed first (default: default)")
+             "less work of the engine; method best improves parts by METIS. In large graphs it "
+             "divides clusters. best: all of it. The seconds to be expected are printed first "
+             "(default: default)")
     add("--engine", metavar="ENGINE",
         help="library that partitions: mtkahypar or kahypar; metis or kaminpar for method graph. "
-             "Methods vertex-cut and expansion use none (default: mtkahypar)")
+             "Methods vertex-cut and expansion use none. With --compare, of the methods that take "
+             "it (default: mtkahypar)")
     integers(method, ("seed", 0, "seed of all random draws"))
     add("--no-refine", action="store_true", help="skip the improvement of the first parts found")
 
@@ -265,7 +267,8 @@ def partition(command):
     add("--parts", metavar="FILE",
         help="do not partition: read the part of each vertex from FILE (.npy or text)")
     add("--compare", metavar="METHOD,...",
-        help="run several methods, or all, and print their statistics side by side. Writes no file")
+        help="run several methods, or all, and print side by side which engine ran, the seconds "
+             "and the statistics. Writes no file")
 
 
 def parse_degrees(args):

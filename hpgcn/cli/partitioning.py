@@ -46,7 +46,8 @@ def partition_file(args, source, out, vector, names, sampled):
 
     # compare methods, or make one partition
     if args.compare:
-        made = {name: make(method=name, engine=args.engine if name == args.method else None,
+        engines = _engines(names, args.engine)
+        made = {name: make(method=name, engine=engines.get(name),
                            **(sampled if name == parts.STOCHASTIC else {}))
                 for name in names}
         figures = {name: partition_as_json(each) for name, each in made.items()}
@@ -61,6 +62,19 @@ def partition_file(args, source, out, vector, names, sampled):
         made = make(method=args.method, engine=args.engine, **sampled)
 
     _write_partition(args, source, graph, made, out, vector)
+
+
+def _engines(names, engine):
+    """Return a dict with the engine, if given, of each method that takes it.
+
+    UsageError if no method in `names` does.
+    """
+    if engine is None:
+        return {}
+    takers = [name for name in names if engine in parts.METHOD_ENGINES.get(name, ())]
+    if not takers:
+        raise UsageError(f"engine = {engine!r}: no method of --compare {','.join(names)} takes it")
+    return dict.fromkeys(takers, engine)
 
 
 def _write_partition(args, source, graph, made, out, vector):
@@ -85,7 +99,8 @@ def _write_partition(args, source, graph, made, out, vector):
 
 
 def partition_as_json(made):
-    names = ("k", "method", "winner", "effort", "engine", "seed", "epsilon", "batch")
+    names = ("k", "method", "winner", "effort", "engine", "engine_version", "divided", "start",
+             "seconds", "seed", "epsilon", "batch")
     nodes = {"node_sizes": list(made.node_sizes)} if made.node_sizes else {}
     return {**{name: getattr(made, name) for name in names}, **nodes, **made.statistics,
             "relative": parts.relative(made.statistics)}

@@ -28,6 +28,9 @@ class Partition:
     batch: str = ""  # mini-batches that method stochastic serves, e.g. "vertices:20000"
     winner: str = ""  # e.g. "graph": the method whose parts "best" took
     effort: str = ""  # e.g. "default": how much work the method took; "" if that does not depend
+    divided: str = ""  # what the engine divided: "vertices" or "78,493 clusters"; "" if unknown
+    start: str = ""  # what the engine began with: "scratch", or parts by e.g. "metis"
+    seconds: float = 0.0  # that the method took; 0 if unknown
     # parts of each node, whose numbers are consecutive; () if they were not made for nodes
     node_sizes: tuple[int, ...] = ()
 
@@ -42,6 +45,20 @@ class Partition:
         (graph)"; "" if unknown.
         """
         return f"{self.method} ({self.winner})" if self.winner else self.method
+
+    @property
+    def work(self):
+        """Text on the engine, the input that it divided, its start, and the seconds; may be ""."""
+        texts = []
+        if self.engine:
+            texts.append(f"by {self.engine} {self.engine_version}".rstrip())
+        if self.divided:
+            texts.append(f"on {self.divided}")
+        if self.start:
+            texts.append(f"from {'' if self.start == 'scratch' else 'parts of '}{self.start}")
+        if self.seconds:
+            texts.append(f"in {self.seconds:,.1f} s")
+        return " ".join(texts)
 
     @property
     def merges(self):

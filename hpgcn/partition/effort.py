@@ -13,6 +13,7 @@ FAST, DEFAULT, BEST = EFFORTS = ("fast", "default", "best")
 SMALL = 1 << 16  # entries up to which all work of an engine takes seconds
 WORTH_SAYING = 2.0  # seconds from which on a forecast is logged
 COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for clusters only
+PINS = 1 << 22  # pins of the nets of clusters that an engine gets, at most
 SPARSE = 4.0  # pins of a net, on average, up to which a pattern is sparse
 SHARE = 0.2  # largest share of the seconds of training that preparation may take
 A_SECOND = 1.0  # seconds that it may take beside a training of less,
@@ -66,7 +67,7 @@ def is_sparse(column_sizes):
     return int(sizes.sum()) <= SPARSE * sizes.size
 
 
-def expected_seconds(effort, column_sizes, k, *, holders=False):
+def expected_seconds(effort, column_sizes, k, *, holders=False, nets=False):
     """Return the seconds that partitioning takes on the machine that was measured.
 
     They depend on the graph alone, so all ranks and all runs choose alike.
@@ -80,6 +81,8 @@ def expected_seconds(effort, column_sizes, k, *, holders=False):
     k : int
     holders : bool
         Nonzeros get holders of their own.
+    nets : bool
+        An engine divides clusters of a large graph by their nets.
 
     Returns
     -------
@@ -89,6 +92,9 @@ def expected_seconds(effort, column_sizes, k, *, holders=False):
     if effort == FAST or (effort == DEFAULT and entries >= COARSE):
         of_entry, of_pair = STREAM_SECONDS[effort]
         seconds = (of_entry * entries + of_pair * touched_pairs(column_sizes, k)) / 1e6
+        if nets and effort == DEFAULT:
+            share = min(1, PINS / entries)
+            seconds += share * _engine_seconds(effort, entries, column_sizes, k)
     else:
         seconds = _engine_seconds(effort, entries, column_sizes, k)
     if holders:
@@ -156,7 +162,7 @@ def paying_effort(column_sizes, k, training_seconds, *, holders=False):
 
 
 @contextmanager
-def announced(name, request, effort, columns, *, holders=False):
+def announced(name, request, effort, columns, *, holders=False, nets=False):
     """Log the seconds that partitioning is expected to take, and then those it took.
 
     Yield a dict in which the caller puts the statistics of the partition. Nothing is
@@ -165,7 +171,8 @@ def announced(name, request, effort, columns, *, holders=False):
     # the forecast, for the speed of this machine
     begun = time.perf_counter()
     statistics = {}
-    seconds = expected_seconds(request.effort, np.bincount(columns), request.k, holders=holders)
+    seconds = expected_seconds(request.effort, np.bincount(columns), request.k, holders=holders,
+                               nets=nets)
     seconds *= slowness() if seconds >= WORTH_SAYING / SLOWER else 1
     said = effort and seconds >= WORTH_SAYING
     if said:

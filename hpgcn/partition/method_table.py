@@ -10,7 +10,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError, suggestion
 from hpgcn.kernels.cgroups import usable_cores
-from hpgcn.partition.effort import EFFORTS
+from hpgcn.partition.effort import EFFORTS, FAST
 from hpgcn.partition.nonzeros.nonzero_methods import (
     cover,
     distgnn,
@@ -55,6 +55,7 @@ CUTS = dict.fromkeys(("best", "hypergraph"), lambda rows, own: rows[own]) | {
 # vertices without entries are dealt out last; others balance rows, or keep their order
 DEALING = (*STREAMED, STOCHASTIC)
 WITHOUT_EFFORT = ("block", "random", "stream", "distgnn")  # they do the same work at any effort
+FAST_WITHOUT_ENGINE = (*STREAMED, "cover")  # methods that effort FAST makes without an engine
 EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 
 
@@ -62,9 +63,13 @@ def check_request(graph, k, method, engine, epsilon, *, w0, seed, time_limit, me
                   refine, effort, sampled):
     """Return the PartitionRequest of arguments of `make_partition`; refuse invalid ones."""
     cores = usable_cores()
+    named = engine is not None
     engine = _choose(method, engine)
     if effort not in EFFORTS:
         raise UsageError(f"effort = {effort!r}: expected one of {', '.join(EFFORTS)}")
+    if named and effort == FAST and method in FAST_WITHOUT_ENGINE:
+        raise UsageError(f"engine = {engine!r}: method {method} of effort {FAST} runs no engine, "
+                         "expected none")
     if epsilon is None:
         epsilon = EPSILON_NONZEROS if method in NONZERO_METHODS else EPSILON
     request = PartitionRequest(
@@ -73,7 +78,7 @@ def check_request(graph, k, method, engine, epsilon, *, w0, seed, time_limit, me
         _number("time_limit", time_limit, above=True),
         memory=None if memory is None else integer("memory", memory, 1),
         threads=integer("threads", cores if threads is None else threads, 1),
-        refine=bool(refine), effort=effort)
+        refine=bool(refine), effort=effort, named=named)
 
     n = graph.header.num_nodes
     if k > n:

@@ -1,6 +1,7 @@
 """Partition a graph: `make_partition` runs a method, and orders the vertices of the parts."""
 import logging
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -77,11 +78,13 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
         vertices).
     effort : str
         "fast": parts by "stream", without an engine, and few passes over nonzeros.
-        "default": the engine does less work, in patterns that are not sparse from parts
-        by METIS; in large graphs METIS divides clusters, and the rest is that of "fast".
-        "best": all work of the engine. Small graphs take the work of "best" by default.
+        "default": the engine does less work. Method "best" improves parts by METIS in
+        patterns that are not sparse; other methods begin from scratch. In large graphs
+        engines divide clusters, those of "best" by METIS. "best": all work of the
+        engine. Small graphs take the work of "best" by default.
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
+        UsageError if the method does not take it, or effort "fast" does not run it.
     epsilon : float, optional
         Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save
         where a vertex alone is heavier, or rounding forbids it. By default .01, of
@@ -180,7 +183,8 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
     weights = np.diff(rows.indptr).astype(np.int64) + request.w0
     effort = "" if method in WITHOUT_EFFORT else effort
     with announced(graph.header.name, request, effort, rows.indices,
-                   holders=method in NONZERO_METHODS) as statistics:
+                   holders=method in NONZERO_METHODS, nets=method == "hypergraph") as statistics:
+        begun = time.perf_counter()
         parts, groups = _find_parts(rows, weights, method, request, nested, sizes)
         if balance_train:
             parts = _balanced(rows, weights, parts, request, train_mask(graph))
@@ -189,8 +193,12 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
 
         # order the vertices within the parts
         partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
-                             effort=effort, nested=bool(nested), node_sizes=sizes)
+                             effort=effort, nested=bool(nested), node_sizes=sizes,
+                             seconds=time.perf_counter() - begun)
         statistics |= partition.statistics
+    if partition.engine:
+        log.info("%s: parts of method %s found %s", graph.header.name, partition.title,
+                 partition.work)
     if sizes:
         log.info("%s: %s rows sent between %d nodes, %s within them", graph.header.name,
                  f"{statistics['volume_between']:,}", len(sizes),
@@ -231,9 +239,10 @@ def _find_parts(rows, weights, method, request, nested, sizes):
 
 def _parts_by_method(rows, weights, method, request, nested, sizes):
     if nested and method in CUTS:
-        part, groups = nested_parts(METHODS[method], CUTS[method], rows, weights, request)
+        part, groups, first = nested_parts(METHODS[method], CUTS[method], rows, weights, request)
         winner = "hypergraph" if method == "best" else ""  # nested parts are not refined
-        return Parts(part, request.engine, request.epsilon, winner=winner), groups
+        made = Parts(part, request.engine, request.epsilon, winner=winner)
+        return replace(made, divided=first.divided, start=first.start) if first else made, groups
     if sizes and method in METHODS_BY_NODE:
         return parts_by_node(METHODS[method], method, rows, weights, request, sizes), 1
     if sizes:
@@ -316,7 +325,7 @@ def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
     partition = Partition.from_parts(
         parts.part, k, order=order, edge_part=edge_part, engine=parts.engine or "",
         engine_version=version, epsilon=parts.epsilon, batch=parts.batch, winner=parts.winner,
-        **attributes)
+        divided=parts.divided, start=parts.start, **attributes)
     symmetric = {"symmetric": not graph.header.directed}
     counted = count(rows, parts.part, k, parts.holder, train_mask(graph), **symmetric)
     partition.statistics.update(

@@ -1,7 +1,7 @@
 """Memory that `hpgcn partition` needs at most, by the sizes of a graph."""
 from hpgcn.errors import DataError, setting
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.partition.effort import COARSE, DEFAULT, FAST
+from hpgcn.partition.effort import COARSE, DEFAULT, FAST, PINS
 from hpgcn.partition.method_table import METHOD_ENGINES, METHODS
 from hpgcn.partition.rows.net_bits import NET_BYTES, num_words
 from hpgcn.partition.rows.row_methods import QUICK, STREAMED
@@ -11,7 +11,8 @@ BLOCKS = 96 << 20  # bytes of what is read or written at a time
 KEPT = 10  # entries of a cluster that are sorted at once, at most, on average
 # bytes of an entry, and of a vertex, in an engine and in what is passed to it; rough
 ENGINE = 150, 300
-DEGREE, FEWEST = 16, 1 << 18  # entries of a cluster, and clusters, that METIS gets at most
+FEWEST = 1 << 18  # clusters that METIS gets at most, of method best
+NET_ENTRY = 16  # bytes of an entry while the nets of clusters are made
 VERTEX_BYTES = 60  # bytes of a vertex in `partition_stored`, at most,
 LEVEL_BYTES = 24  # and while clusters are contracted
 LEAST_WINDOW = 16 << 20
@@ -49,7 +50,8 @@ def needed_memory(header, k, method, effort, *, refine=True):
     by_rows = method in ("best", "hypergraph", "graph")
     divided = by_rows and effort == DEFAULT and entries >= COARSE
     if divided:
-        need += ENGINE[0] * DEGREE * FEWEST + ENGINE[1] * FEWEST
+        engine = ENGINE[0] * PINS + ENGINE[1] * (FEWEST if method == "best" else n)
+        need += max(engine, NET_ENTRY * entries if method == "hypergraph" else 0)
     elif method != "stream" and not (by_rows and effort == FAST):
         return need + ENGINE[0] * entries + ENGINE[1] * n
 

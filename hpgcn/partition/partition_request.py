@@ -18,8 +18,9 @@ ROWS = 0.1  # rows that a part may own beyond the mean, where nonzeros have hold
 # the checked arguments of `make_partition`
 PartitionRequest = namedtuple(
     "PartitionRequest",
-    "graph k engine epsilon w0 seed time_limit memory threads refine effort sampling piece",
-    defaults=(DEFAULT, None, False))  # piece: the rows are a part of a large graph
+    "graph k engine epsilon w0 seed time_limit memory threads refine effort sampling piece named",
+    # piece: the rows are a part of a large graph; named: the caller named the engine
+    defaults=(DEFAULT, None, False, False))
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,8 @@ class Parts:
     unrefined: tuple | None = None  # (part, holder) before refinement; None if not refined
     winner: str = ""  # the method whose parts these are, if a method compares several
     batch: str = ""  # mini-batches whose traffic was minimized, e.g. "vertices:20000"
+    divided: str = ""  # what the engine divided: "vertices" or "78,493 clusters"
+    start: str = ""  # what the engine began with: "scratch", or the maker of parts, e.g. "metis"
 
 
 def is_quick(request, pins):
@@ -47,7 +50,7 @@ def run(arrays, weights, request, start=None, *, sparse=False):
 
     Vertices without weight, which are isolated, are not passed to the engine.
 
-    `start`: a function without arguments that returns parts to begin with, for an effort
+    `start`: a function without arguments that returns Parts to begin with, for an effort
     below BEST. `sparse`: nets are small, so that a first partition is cheap, and worth
     more tries.
     """
@@ -67,8 +70,11 @@ def run(arrays, weights, request, start=None, *, sparse=False):
 
     # the engine that can be quick takes parts to begin with
     quick = is_quick(request, len(arrays.get("pins", ())))
+    begun = "scratch"
     if quick and start is not None:
-        arrays = {**arrays, "start": start()}
+        first = start()
+        begun = first.engine or "stream"
+        arrays = {**arrays, "start": first.part}
 
     # weights and settings
     divisor = -(-int(weights.sum()) // MAX_TOTAL_WEIGHT)
@@ -79,7 +85,7 @@ def run(arrays, weights, request, start=None, *, sparse=False):
     part, volume = run_engine(request.engine, arrays, settings, time_limit=request.time_limit,
                               memory=request.memory)
     counted = {} if volume is None else {"engine_volume": volume}
-    return Parts(part, request.engine, epsilon, counted)
+    return Parts(part, request.engine, epsilon, counted, divided="vertices", start=begun)
 
 
 def _without_weightless(arrays, weights, heavy, request, start, sparse):
@@ -92,7 +98,12 @@ def _without_weightless(arrays, weights, heavy, request, start, sparse):
         offsets = arrays["offsets"]
         arrays = {**arrays, "offsets": np.append(offsets[heavy], offsets[-1]),
                   "adjacent": number[arrays["adjacent"]]}
-    found = run(arrays, weights[heavy], request, start and (lambda: start()[heavy]), sparse=sparse)
+
+    def start_of_heavy():
+        first = start()
+        return replace(first, part=first.part[heavy])
+
+    found = run(arrays, weights[heavy], request, start and start_of_heavy, sparse=sparse)
     part = np.zeros(weights.size, np.int32)
     part[heavy] = found.part
     return replace(found, part=part)

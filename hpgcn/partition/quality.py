@@ -39,6 +39,9 @@ LABELS = {
     "pipeline_batches": ("batches of rows", "{:,}"),
     "first_batches": ("batches that the first one waits for", "{:,}"),
 }
+# the same for what ran, attributes of a Partition
+WORK = {"engine": ("engine", "{}"), "divided": ("  divided", "{}"), "start": ("  began with", "{}"),
+        "seconds": ("seconds", "{:,.1f}")}
 # statistics that a user needs most; the last three need a flag
 BRIEF = ("volume", "messages", "imbalance_nnz", "volume_between", "nets", "first_batches")
 # what an imbalance above UNEVEN means
@@ -272,17 +275,20 @@ def format_statistics(columns, *, brief=False):
     """
     # a column for each partition, and its ratio to random ones
     labels = {key: each for key, each in LABELS.items() if not brief or key in BRIEF}
-    cells = [["", *(label for label, _ in labels.values())]]
+    work = {} if brief else WORK
+    cells = [["", *(label for label, _ in (*work.values(), *labels.values()))]]
     for name, partition in columns.items():
         numbers = partition.statistics
         if name == partition.method:
             name = partition.title
-        cells.append([name, *(form.format(numbers[key]) if key in numbers else "-"
-                              for key, (_, form) in labels.items())])
+        ran = {key: getattr(partition, key) for key in work if getattr(partition, key)}
+        cells.append([name, *(form.format(each[key]) if key in each else "-"
+                              for each, forms in ((ran, work), (numbers, labels))
+                              for key, (_, form) in forms.items())])
         if any(f"random_{key}" in numbers for key in COMPARED):
             ratios = relative(numbers)
             cells.append([f"{name} / random", *(f"{ratios[key]:.3f}" if key in ratios else ""
-                                        for key in labels)])
+                                        for key in (*work, *labels))])
 
     # leave out quantities that no partition has
     heading, *lines = zip(*cells)
@@ -293,8 +299,10 @@ def format_statistics(columns, *, brief=False):
 def describe(partition):
     """Return a line that describes how a partition was made."""
     text = f"{partition.title or 'unnamed'}, {partition.k} parts, seed {partition.seed}"
+    if partition.work:
+        text += f", {partition.work}"
     if partition.engine:
-        text += f", {partition.engine} {partition.engine_version}, epsilon {partition.epsilon:g}"
+        text += f", epsilon {partition.epsilon:g}"
     if partition.effort:
         text += f", effort {partition.effort}"
     if partition.node_sizes:

@@ -204,10 +204,10 @@ def _split(header, reader):
 
 def _partition(stored, reader):
     partition = stored.vertex_partition
-    engine = f" by {partition.engine} {partition.engine_version}" if partition.engine else ""
     offsets = stored.offsets
     entries = np.diff(reader.read("adjacency/pointers_to_1")[offsets])
-    yield (f"{partition.k:,} parts, method {partition.title or 'unknown'}{engine.rstrip()}, "
+    yield (f"{partition.k:,} parts, method {partition.title or 'unknown'}"
+           f"{' ' * bool(partition.work)}{partition.work}, "
            f"seed {partition.seed}, epsilon {partition.epsilon:g}"
            + (f", effort {partition.effort}" if partition.effort else ""))
     if partition.node_sizes:

@@ -18,6 +18,7 @@ from hpgcn.store.schema import (
     GRAPH,
     ORDER,
     PARTITION_FIELDS,
+    PARTITION_OPTIONS,
     PARTITIONED,
     mask_name,
     node_fields,
@@ -128,8 +129,8 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
 
         # write the partition, and the holder of each nonzero
         fields = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
-        fields |= {"k": partition.k, "nested": partition.nested, "batch": partition.batch or None,
-                   "winner": partition.winner or None, "effort": partition.effort or None,
+        fields |= {name: getattr(partition, name) or None for name in PARTITION_OPTIONS}
+        fields |= {"k": partition.k, "nested": partition.nested,
                    **node_fields(partition.node_sizes)}
         writer.attributes("partition", {**partition.statistics, **fields})
         for name in ("part", "perm", "iperm", "offsets"):

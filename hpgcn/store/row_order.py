@@ -14,10 +14,9 @@ from hpgcn.graphs.partition import Partition, halves
 from hpgcn.store import schema
 from hpgcn.store.csr_arrays import read_csr, refuse_pointers, reorder_entries
 from hpgcn.store.row_arrays import read_ends, read_numbers, refuse_where
-from hpgcn.store.schema import ORDER, PARTITION_FIELDS
+from hpgcn.store.schema import ORDER, PARTITION_FIELDS, PARTITION_OPTIONS
 
 ENTRY_BYTES = 32  # bytes of memory to put the part of an entry into the original order
-TEXTS = ("batch", "winner", "effort")  # attributes of a partition that only some methods write
 NODES = ("nodes", "ranks_per_node")  # attributes of a partition made for nodes
 
 
@@ -136,9 +135,10 @@ class StoredPartition:
         fields = {name: self.reader.field(name, kind, "/partition")
                   for name, kind in PARTITION_FIELDS.items()}
         statistics = {name: value for name, value in self.reader.attributes("/partition").items()
-                      if name not in ("k", "nested", *NODES, *TEXTS, *fields)}
-        texts = {name: self.reader.field(name, str, "/partition") for name in TEXTS
-                 if name in self.reader.attributes("/partition")}
+                      if name not in ("k", "nested", *NODES, *PARTITION_OPTIONS, *fields)}
+        options = {name: self.reader.field(name, kind, "/partition")
+                   for name, kind in PARTITION_OPTIONS.items()
+                   if name in self.reader.attributes("/partition")}
         sizes = schema.read_node_sizes(self.reader, self.merge * self.k)
         if self.merge > 1:
             statistics, sizes = {}, ()  # they count the parts of the file
@@ -154,7 +154,7 @@ class StoredPartition:
                      "is a vertex of another part than the offsets say")
 
         return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics,
-                         nested=self.nested, node_sizes=sizes, **texts)
+                         nested=self.nested, node_sizes=sizes, **options)
 
     @functools.cached_property
     def of_entries(self):

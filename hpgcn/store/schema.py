@@ -19,6 +19,9 @@ DEGREES = ("row", "column", "loop")
 ORDER = "order/perm"  # order of the rows of a graph without parts, new -> original
 PARTITION_FIELDS = {
     "method": str, "engine": str, "engine_version": str, "seed": int, "epsilon": float}
+# attributes of a partition that only some methods write, and no old files
+PARTITION_OPTIONS = {
+    "batch": str, "winner": str, "effort": str, "divided": str, "start": str, "seconds": float}
 
 
 def mask_name(key, split):

@@ -6,7 +6,8 @@ import pytest
 from small_graphs import grid
 
 from hpgcn.partition import make_partition
-from hpgcn.partition.engines.engine_registry import write_parhip
+from hpgcn.partition.engines.engine_registry import kaminpar, write_parhip
+from hpgcn.partition.rows.partition_model import pattern
 
 
 def test_equal_calls_give_equal_parts():
@@ -26,3 +27,17 @@ def test_the_file_of_a_graph():
                         "weights": np.array([5, 6, 7])})
     numbers = np.frombuffer(file.getvalue(), np.uint64)
     assert numbers.tolist() == [1, 3, 4, 56, 64, 80, 88, 1, 0, 2, 1, 5, 6, 7]
+
+
+def test_costs_of_edges_count():
+    """A lattice whose horizontal edges are cheap is cut in vertical lines."""
+    pytest.importorskip("kaminpar")
+    matrix = pattern(grid(20)).tocoo()
+    other = matrix.row != matrix.col
+    row, column = matrix.row[other], matrix.col[other]
+    costs = np.where(row // 20 == column // 20, 1, 1000)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=400))])
+    part, _ = kaminpar({"offsets": offsets, "adjacent": column, "costs": costs,
+                        "weights": np.ones(400, np.int64)},
+                       {"k": 2, "epsilon": 0.01, "seed": 0, "threads": 1})
+    assert costs[part[row] != part[column]].sum() == 2 * 20

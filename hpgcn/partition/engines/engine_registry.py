@@ -183,16 +183,17 @@ def write_parhip(file, arrays):
 
     All numbers are uint64:
 
-    - a version, whose bit 0 means that edges have no weights;
+    - a version, whose bit 0 means that edges have no weights (costs);
     - the number of vertices, and of entries;
     - for each vertex the byte of the file where its neighbors begin, and the end;
     - the neighbors;
-    - the weights of vertices.
+    - the weights of vertices, then those of edges, if any.
     """
     offsets, adjacent = arrays["offsets"], arrays["adjacent"]
     begin = 8 * (3 + offsets.size)
-    header = [1, offsets.size - 1, adjacent.size]
-    for numbers in (header, begin + 8 * offsets, adjacent, arrays["weights"]):
+    costs = arrays.get("costs", ())
+    header = [int(len(costs) == 0), offsets.size - 1, adjacent.size]
+    for numbers in (header, begin + 8 * offsets, adjacent, arrays["weights"], costs):
         file.write(np.asarray(numbers).astype(np.uint64).data)
     file.flush()
 

@@ -1,6 +1,8 @@
 """Partitioning methods that choose a holder for each nonzero and an owner for each row;
 both are refined.
 """
+from dataclasses import replace
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -8,13 +10,13 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.partition.effort import COARSE, FAST, is_sparse
 from hpgcn.partition.partition_request import Parts, run
 from hpgcn.partition.rows.partition_model import entry_rows, holders
-from hpgcn.partition.rows.row_methods import partition_columns, stream
+from hpgcn.partition.rows.row_methods import best_columns, stream
 
 SMALL = 1 << 24  # nonzeros up to which effort "fast" refines
 
 
 def cover(rows, weights, request, parts=None):
-    """Find owners like method hypergraph, then holders with the fewest rows and sums
+    """Find owners like method best does first, then holders with the fewest rows and sums
     for each pair of parts.
 
     Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J.
@@ -27,7 +29,7 @@ def cover(rows, weights, request, parts=None):
     if request.effort == FAST:
         return _greedy(rows, request, parts or stream(rows, weights, request))
     if parts is None:
-        parts = partition_columns(rows, weights, request)
+        parts = best_columns(rows, weights, request)
 
     from hpgcn.parallel.vertex_covers import balanced_cover  # brings Numba
 
@@ -111,7 +113,7 @@ def _greedy(rows, request, parts, of_edges=False):
     refined = request.effort != FAST or rows.nnz <= SMALL
     holder, owner = _greedy_holders(rows, request, parts, of_edges and refined)
     if not refined:
-        return Parts(owner, parts.engine, request.epsilon, holder=holder)
+        return replace(parts, part=owner, epsilon=request.epsilon, statistics={}, holder=holder)
     return _refined(rows, request, parts, holder, owner)
 
 
@@ -153,6 +155,7 @@ def _by_groups(rows, weights, request, group, grouped):
     kept = sizes > 1
     arrays = {"offsets": run_offsets(sizes[kept]), "pins": nets.indices[np.repeat(kept, sizes)]}
     parts = run(arrays, grouped, request)
+    parts = replace(parts, divided="nonzeros" if parts.engine else "")
     holder = parts.part[group]
     rival = None if request.effort == FAST else _rival(rows, weights, request)
     return _refined(rows, request, parts, holder, holder[number == rows.indices], rival)
@@ -184,4 +187,4 @@ def _refined(rows, request, parts, holder, owner, rival=None):
         holder, owner = refine_nonzeros(rows, holder, owner, request.k, epsilon, request.w0,
                                         request.seed, request.effort, rival,
                                         by_engine=bool(parts.engine))
-    return Parts(owner, parts.engine, epsilon, parts.statistics, holder, unrefined=unrefined)
+    return replace(parts, part=owner, epsilon=epsilon, holder=holder, unrefined=unrefined)

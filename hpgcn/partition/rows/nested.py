@@ -26,6 +26,8 @@ def nested_parts(method, cut, rows, weights, request):
     part : (n,) int32
     groups : int
         Number of groups of consecutive parts that are nested already.
+    first : Parts or None
+        Of the first halving, or of the whole.
     """
     # halvings first; together they keep within the imbalance
     factors, rest = [], request.k
@@ -37,6 +39,7 @@ def nested_parts(method, cut, rows, weights, request):
     # divide each group, level by level
     part = np.zeros(weights.size, np.int32)
     groups = 1
+    first = None
     for factor in (*factors, rest):
         finer = np.empty_like(part)
         for group in range(groups):
@@ -44,11 +47,13 @@ def nested_parts(method, cut, rows, weights, request):
             found = np.arange(own.size) % factor
             if 1 < factor < own.size:
                 part_request = request._replace(k=factor, epsilon=share, refine=False)
-                found = method(cut(rows, own), weights[own], part_request).part
+                made = method(cut(rows, own), weights[own], part_request)
+                first = first or made
+                found = made.part
             finer[own] = found
         part = part * factor + finer
         groups *= factor
-    return part, groups // rest
+    return part, groups // rest, first
 
 
 def nested_numbers(touched):

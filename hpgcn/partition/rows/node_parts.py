@@ -14,6 +14,8 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.partition.effort import FAST, SMALL
 from hpgcn.partition.quality import touched
 from hpgcn.partition.rows.row_methods import (
+    divide_columns,
+    divide_edges,
     partition_columns,
     stream_clusters,
     takes_clusters,
@@ -80,7 +82,6 @@ def parts_by_node(find, method, rows, weights, request, sizes):
     # parts within each node
     part = np.empty(weights.size, np.int32)
     first = run_offsets(sizes)
-    engine = found.engine
     for m, size in enumerate(sizes):
         own = np.flatnonzero(node == m)
         inner = np.arange(own.size) % size
@@ -88,7 +89,8 @@ def parts_by_node(find, method, rows, weights, request, sizes):
             piece = _within(find, method, rows, own, weights,
                             request._replace(k=size, epsilon=share, refine=False,
                                              piece=rows.nnz > SMALL))
-            inner, engine = piece.part, engine or piece.engine
+            inner = piece.part
+            found = found if found.engine else piece
         part[own] = first[m] + inner
 
     # moves within nodes leave the rows between nodes as they are
@@ -99,7 +101,7 @@ def parts_by_node(find, method, rows, weights, request, sizes):
         unrefined = part, None
         part = refine(rows, part, request.k, weights, request.epsilon, request.seed,
                       group=np.repeat(np.arange(len(sizes)), sizes))
-    return replace(found, part=part, engine=engine, epsilon=request.epsilon, statistics={},
+    return replace(found, part=part, epsilon=request.epsilon, statistics={},
                    unrefined=unrefined)
 
 
@@ -111,11 +113,19 @@ def _within(find, method, rows, own, weights, request):
     """
     lines = rows[own]
     block = lines[:, own]
+    weights = weights[own]
+    if method == "stream" or request.effort == FAST:
+        return find(block, weights, request)
     if takes_clusters(rows.nnz, request):
-        return stream_clusters(block, weights[own], request)
-    if method in HYPERGRAPHS and request.effort != FAST:
-        return partition_columns(lines, weights[own], request, block=block)
-    return find(block, weights[own], request)
+        if method == "graph":
+            return divide_edges(block, weights, request)
+        if method == "hypergraph" or request.named:
+            return divide_columns(lines, block, weights, request)
+        return stream_clusters(block, weights, request)
+    if method in HYPERGRAPHS:
+        return partition_columns(lines, weights, request,
+                                 block=block if method == "best" else None)
+    return find(block, weights, request)
 
 
 def group_parts(lines, sizes):

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.normalization import with_self_loops
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.graphs.reordering import symmetric_pattern
+from hpgcn.graphs.reordering import random_order, symmetric_pattern
 from hpgcn.parallel.pattern import bool_matrix
 
 DENSE_SPEED = 4  # dense operations in the time of a sparse one
@@ -69,6 +69,42 @@ def column_nets(rows):
     sizes = np.diff(columns.indptr)
     kept = sizes > 1
     return run_offsets(sizes[kept]), columns.indices[np.repeat(kept, sizes)]
+
+
+def cluster_nets(rows, number, size, limit, seed=0):
+    """Make the column nets of clusters of rows; a cluster is a pin once.
+
+    Nets of one pin are left out. If the others have more pins than `limit`, they are
+    a sample, whose nets are drawn with equal chances by `seed`.
+
+    Parameters
+    ----------
+    rows : csr_array (m, n)
+    number : (m,) int32
+        Cluster of each row.
+    size : int
+        Number of clusters.
+    limit : int
+
+    Returns
+    -------
+    dict
+        offsets (nets + 1,) int64 and pins, as `column_nets`.
+    """
+    columns = rows.tocsc()
+    nets = sp.csr_array((np.ones(columns.nnz, bool), number[columns.indices],
+                         columns.indptr.copy()), shape=(columns.shape[1], size))
+    del columns
+    nets.sum_duplicates()
+    sizes = np.diff(nets.indptr)
+    kept = sizes > 1
+
+    # a sample of the nets
+    chosen = np.flatnonzero(kept)
+    if sizes[chosen].sum() > limit:
+        chosen = chosen[random_order(chosen.size, seed)]
+        kept[chosen[np.cumsum(sizes[chosen], dtype=np.int64) > limit]] = False
+    return {"offsets": run_offsets(sizes[kept]), "pins": nets.indices[np.repeat(kept, sizes)]}
 
 
 def neighbours(rows):

@@ -7,9 +7,14 @@ import numpy as np
 from hpgcn.errors import InternalError, MissingError
 from hpgcn.graphs.reordering import random_order
 from hpgcn.parallel.layout import cut_evenly
-from hpgcn.partition.effort import COARSE, DEFAULT, FAST, is_sparse
+from hpgcn.partition.effort import COARSE, DEFAULT, FAST, PINS, is_sparse
 from hpgcn.partition.partition_request import Parts, is_quick, run
-from hpgcn.partition.rows.partition_model import both_directions, column_nets, neighbours
+from hpgcn.partition.rows.partition_model import (
+    both_directions,
+    cluster_nets,
+    column_nets,
+    neighbours,
+)
 from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochastic_nets
 
 log = logging.getLogger("hpgcn")
@@ -40,34 +45,112 @@ def quick_parts(method, weights, k):
 
 
 def hypergraph(rows, weights, request):
-    """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2)."""
+    """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2).
+
+    The engine begins from scratch. Effort DEFAULT divides clusters of a large matrix.
+    """
     if _streamed(rows, request):
         return stream(rows, weights, request)
     if _coarsened(rows, request):
-        return stream_clusters(rows, weights, request)
+        return _refined(rows, weights, request, divide_columns(rows, rows, weights, request))
     return _refined(rows, weights, request, partition_columns(rows, weights, request))
 
 
-def partition_columns(rows, weights, request, first=None, block=None):
-    """Return the Parts of column nets by an engine; without an engine if effort is FAST.
+def divide_columns(rows, block, weights, request):
+    """Divide clusters of a square `block` of `rows` by their column nets in `rows`.
 
-    Effort DEFAULT improves parts with few cut edges: those of `first`, Parts, if given. If
-    `rows` is not square, they are those of `block`, its square part, if given. In a sparse
-    pattern such parts are too far from the best ones, and the engine begins anew.
+    The vertices then move to parts with most of their neighbors, or to lower the volume:
+    what gives the least volume.
     """
-    if _streamed(rows, request):
-        return stream(rows, weights, request._replace(refine=False))
-    if _coarsened(rows, request):
-        return stream_clusters(rows, weights, request._replace(refine=False))
+    def divide(level, number):
+        nets = cluster_nets(rows, number, level.weights.size, PINS, request.seed)
+        return run(nets, level.weights, request, sparse=is_sparse(np.diff(nets["offsets"])))
+
+    def choose(moved, divided):
+        from hpgcn.partition.rows.refine import refine
+
+        symmetric = not request.graph.header.directed
+        lowered = refine(block, divided, request.k, weights, request.epsilon, request.seed,
+                         passes=0, symmetric=symmetric)
+        return min(lowered, moved, key=_volume(block, request))
+
+    return _divided(block, weights, request, divide, choose)
+
+
+def divide_edges(rows, weights, request):
+    """Divide clusters of a square matrix by the edges between them."""
+    def divide(level, number):
+        return run(both_directions(*next(level.blocks())[1:]), level.weights, request)
+
+    return _divided(rows, weights, request, divide, lambda moved, divided: moved)
+
+
+def _divided(rows, weights, request, divide, choose):
+    """Return the Parts of `divide_clusters`.
+
+    `divide(level, number)` returns the Parts of clusters. `choose` takes both results
+    of `divide_clusters`, and returns parts.
+    """
+    if parts := _trivial(rows, weights, request.k):
+        return parts
+
+    from hpgcn.partition.rows.streaming import divide_clusters, memory_level
+
+    found = None
+
+    def parts_of(level, number):
+        nonlocal found
+        found = divide(level, number)
+        if level.weights.size < weights.size and found.engine:
+            found = replace(found, divided=f"{level.weights.size:,} clusters")
+        return found.part
+
+    part = choose(*divide_clusters(memory_level(rows, weights), request.k, request.epsilon,
+                                   request.seed, parts_of))
+    # the engine's own count is that of clusters
+    return replace(found, part=part, epsilon=request.epsilon, statistics={})
+
+
+def _volume(rows, request):
+    """Return a function of parts: the rows that they send."""
+    from hpgcn.partition.part_counts import count_parts
+
+    symmetric = not request.graph.header.directed
+    return lambda part: int(count_parts(rows, part, request.k, symmetric=symmetric).sent.sum())
+
+
+def partition_columns(rows, weights, request, first=None, block=None):
+    """Return the Parts of column nets by an engine that divides all vertices.
+
+    With `block`, the square part of `rows`, effort DEFAULT improves parts with few cut
+    edges: those of `first`, Parts, if given. In a sparse pattern such parts are too far
+    from the best ones, and the engine begins anew.
+    """
     offsets, pins = column_nets(rows)
     sparse = is_sparse(np.diff(offsets))
-    block = rows if rows.shape[0] == rows.shape[1] else block
 
     def start():
-        return (first or _first_parts(block, weights, request)).part
+        return first or _first_parts(block, weights, request)
 
     return run({"offsets": offsets, "pins": pins}, weights, request,
                None if sparse or block is None else start, sparse=sparse)
+
+
+def best_columns(rows, weights, request, first=None):
+    """Return the Parts that method best begins with, not refined; `first` as above.
+
+    They are those of `stream` if effort is FAST. DEFAULT divides clusters of a large
+    matrix: by METIS, or by the nets of clusters if the caller named an engine.
+    """
+    request = request._replace(refine=False)
+    if _streamed(rows, request):
+        return stream(rows, weights, request)
+    if not _coarsened(rows, request):
+        square = rows.shape[0] == rows.shape[1]
+        return partition_columns(rows, weights, request, first, rows if square else None)
+    if request.named:
+        return divide_columns(rows, rows, weights, request)
+    return stream_clusters(rows, weights, request)
 
 
 def _first_parts(rows, weights, request):
@@ -97,13 +180,21 @@ def stream_clusters(rows, weights, request):
                         request._replace(engine=engine))
             return found.part
         except (MissingError, InternalError) as error:
-            if request.engine == engine:
-                raise
             log.warning("the first parts are those of method stream: %s", error)
             return None
 
-    parts = stream(rows, weights, request, cut)
-    return replace(parts, engine=found.engine if found else None)
+    # name the engine if its parts were taken: they are the second ones
+    volumes = []
+    volume = _volume(rows, request)
+
+    def cost(part):
+        volumes.append(volume(part))
+        return volumes[-1]
+
+    parts = stream(rows, weights, request, cut, cost)
+    if found is None or not found.engine or volumes[1] >= volumes[0]:
+        return parts
+    return replace(parts, engine=engine, divided=f"{found.part.size:,} clusters", start="scratch")
 
 
 def _coarsened(rows, request):
@@ -112,11 +203,8 @@ def _coarsened(rows, request):
 
 
 def takes_clusters(entries, request):
-    """Return whether an engine only divides clusters of a matrix with these entries. KaHyPar,
-    which is only taken on request, divides vertices.
-    """
-    return (request.effort == DEFAULT and entries >= COARSE
-            and request.engine != HYPERGRAPH_ENGINES[1])
+    """Return whether an engine only divides clusters of a matrix with these entries."""
+    return request.effort == DEFAULT and entries >= COARSE
 
 
 def _streamed(rows, request):
@@ -134,8 +222,11 @@ def best(rows, weights, request):
     """
     if _streamed(rows, request):
         return replace(stream(rows, weights, request), winner="stream")
+    if _coarsened(rows, request) and request.named:
+        return replace(hypergraph(rows, weights, request), winner="hypergraph")
     if _coarsened(rows, request):
-        return replace(stream_clusters(rows, weights, request), winner="stream")
+        parts = stream_clusters(rows, weights, request)
+        return replace(parts, winner="graph" if parts.engine else "stream")
 
     # parts with few cut edges, if there is an engine for them
     cut_request = request._replace(engine=GRAPH_ENGINES[0])
@@ -149,7 +240,7 @@ def best(rows, weights, request):
                         request.engine, error)
 
     # parts by hypergraph; effort DEFAULT begins with the others
-    parts = partition_columns(rows, weights, request, first)
+    parts = best_columns(rows, weights, request, first)
     parts = replace(_refined(rows, weights, request, parts), winner="hypergraph")
     if not parts.engine or first is None:
         return parts
@@ -183,25 +274,18 @@ def stochastic(rows, weights, request):
     return replace(parts, statistics=facts, batch=sampling.name)
 
 
-def stream(rows, weights, request, cut=None):
+def stream(rows, weights, request, cut=None, cost=None):
     """Lower the volume without an engine: passes over the rows (`rows.streaming`), then
-    moves. `cut` is an argument of `stream_parts`.
+    moves. `cut` and `cost` are arguments of `stream_parts`.
     """
-    k, n = request.k, weights.size
-    if k == n:
-        return Parts(np.arange(n, dtype=np.int32))
-    if k == 1 or rows.nnz == n:
-        return Parts(cut_evenly(np.maximum(weights, 1), k))  # nothing to cut: only balance
+    k = request.k
+    if parts := _trivial(rows, weights, k):
+        return parts
 
-    from hpgcn.partition.part_counts import count_parts
     from hpgcn.partition.rows.streaming import memory_level, stream_parts
 
-    symmetric = not request.graph.header.directed
-
-    def cost(part):
-        return int(count_parts(rows, part, k, symmetric=symmetric).sent.sum())
-
-    part = stream_parts(memory_level(rows, weights), k, request.epsilon, request.seed, cut, cost)
+    part = stream_parts(memory_level(rows, weights), k, request.epsilon, request.seed, cut,
+                        cost)
     if not request.refine:
         return Parts(part, epsilon=request.epsilon)
 
@@ -210,17 +294,26 @@ def stream(rows, weights, request, cut=None):
     less = request.effort == FAST
     work = {"passes": FAST_PASSES, "large_little": FAST_LITTLE} if less else {}
     refined = refine(rows, part, k, weights, request.epsilon, request.seed, **work,
-                     symmetric=symmetric)
+                     symmetric=not request.graph.header.directed)
     return Parts(refined, epsilon=request.epsilon, unrefined=(part, None))
+
+
+def _trivial(rows, weights, k):
+    """Return Parts that need no search: of one part, one vertex each, or no edges; else None."""
+    n = weights.size
+    if k == n:
+        return Parts(np.arange(n, dtype=np.int32))
+    if k == 1 or rows.nnz == n:
+        return Parts(cut_evenly(np.maximum(weights, 1), k))  # nothing to cut: only balance
+    return None
 
 
 def graph(rows, weights, request):
     """Seek the least edge cut of the undirected graph behind the pattern."""
     if _streamed(rows, request):
         return stream(rows, weights, request)
-    if _coarsened(rows, request):
-        return stream_clusters(rows, weights, request)
-    return _refined(rows, weights, request, _cut_edges(rows, weights, request))
+    find = divide_edges if _coarsened(rows, request) else _cut_edges
+    return _refined(rows, weights, request, find(rows, weights, request))
 
 
 def random_parts(n, k, seed):

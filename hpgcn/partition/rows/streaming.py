@@ -85,27 +85,9 @@ def stream_parts(level, k, epsilon, seed=0, cut=None, cost=None, room=None, clas
     (n,) int32
         It depends on the order of the rows, but not on the size of blocks.
     """
-    # clusters, and clusters of clusters
-    total = int(level.weights.sum())
-    cap = int(min((1 + epsilon) * total / k, total))
-    levels = [level]
-    numbers = []
-    while levels[-1].weights.size > 2 * CLUSTERS * k:
-        finer = levels[-1]
-        number, size = _numbered(_clusters(finer, total // (CLUSTERS * k), seed))
-        limit = DEGREE * size
-        if room is not None:
-            limit = min(limit, (room - CLUSTER_BYTES * size) // ENTRY_BYTES)
-        if size > SHRINKS * finer.weights.size or limit < size:
-            break
-        levels.append(_contracted(finer, number, size, seed, limit))
-        numbers.append(number)
-        if room is not None:
-            room -= CLUSTER_BYTES * size + ENTRY_BYTES // 2 * limit
-
-    # assign the last clusters in several orders; loads are even within half a cluster
-    room = [cap + int(each.weights.max()) // 2 for each in levels]
-    room[0] = cap
+    # assign the last clusters in several orders
+    levels, numbers = _cluster_levels(level, k, seed, room)
+    room = _largest_loads(levels, k, epsilon)
     last = levels[-1]
     tries = []
     count = max(2, min(TRIES, TRIED // last.weights.size)) if numbers else 1
@@ -129,6 +111,42 @@ def stream_parts(level, k, epsilon, seed=0, cut=None, cost=None, room=None, clas
             _assign(levels[depth], other, k, room[depth], FINER_PASSES)
             rivals.append(other)
     return min(rivals, key=cost) if len(rivals) > 1 else part
+
+
+def divide_clusters(level, k, epsilon, seed, divide):
+    """Divide clusters of the rows, which then move on the way back to rows.
+
+    The clusters are the first ones of at most FEWEST, or the last ones. Without
+    clusters the rows themselves are divided.
+
+    Parameters
+    ----------
+    level, k, epsilon, seed
+        As of `stream_parts`.
+    divide : callable
+        `divide(level, number)` returns the parts of the clusters of a level, (c,)
+        int32. `number`, (n,) int32, is the cluster of each row.
+
+    Returns
+    -------
+    moved, divided : (n,) int32
+        The parts after and before the moves.
+    """
+    levels, numbers = _cluster_levels(level, k, seed)
+    few = (depth for depth, each in enumerate(levels) if depth and each.weights.size <= FEWEST)
+    top = next(few, len(numbers))
+    number = np.arange(level.weights.size, dtype=np.int32)
+    for each in numbers[:top]:
+        number = each[number]
+
+    # the clusters of each level move, then the rows
+    part = divide(levels[top], number)
+    divided = part[number]
+    room = _largest_loads(levels, k, epsilon)
+    for depth in reversed(range(top + 1)):
+        part = part[numbers[depth]] if depth < top else part
+        _assign(levels[depth], part, k, room[depth], FINER_PASSES)
+    return part, divided
 
 
 def memory_level(rows, weights, block=BLOCK):
@@ -171,6 +189,37 @@ def stored_level(source, w0=0, block=STORED_BLOCK):
         weights[rows[loops]] -= 1
         alone[rows[~loops]] = alone[indices[~loops]] = False
     return Level(blocks, weights, int(weights.sum()) - (1 + w0) * weights.size), alone
+
+
+def _cluster_levels(level, k, seed, room=None):
+    """Return a level, clusters of its rows, clusters of these and so on.
+
+    The second result has the cluster of each member, (n,) int32, for each level but
+    the last. `room`: as of `stream_parts`.
+    """
+    cap = int(level.weights.sum()) // (CLUSTERS * k)
+    levels = [level]
+    numbers = []
+    while levels[-1].weights.size > 2 * CLUSTERS * k:
+        finer = levels[-1]
+        number, size = _numbered(_clusters(finer, cap, seed))
+        limit = DEGREE * size
+        if room is not None:
+            limit = min(limit, (room - CLUSTER_BYTES * size) // ENTRY_BYTES)
+        if size > SHRINKS * finer.weights.size or limit < size:
+            break
+        levels.append(_contracted(finer, number, size, seed, limit))
+        numbers.append(number)
+        if room is not None:
+            room -= CLUSTER_BYTES * size + ENTRY_BYTES // 2 * limit
+    return levels, numbers
+
+
+def _largest_loads(levels, k, epsilon):
+    """Return the largest weight of a part at each level: even within half a cluster."""
+    total = int(levels[0].weights.sum())
+    cap = int(min((1 + epsilon) * total / k, total))
+    return [cap, *(cap + int(each.weights.max()) // 2 for each in levels[1:])]
 
 
 def _clusters(level, cap, seed):
