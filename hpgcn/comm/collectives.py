@@ -22,7 +22,7 @@ from hpgcn.runtime.device import address
 MAX_MESSAGE_BYTES = 1 << 30  # longer ones go in pieces: not every MPI takes counts past 2^31 - 1
 NAP = 5e-5  # seconds that a rank sleeps between two polls
 PATIENCE = 1 / 256  # share by which sleep may lengthen a wait for ranks that compute
-TAG = 21  # messages of one tag between two ranks arrive in the order of their start
+TAG = 21  # of lane 0: messages of one tag between two ranks arrive in the order of their start
 
 
 class Collectives:
@@ -96,18 +96,19 @@ class Collectives:
         same_block(own, blocks[self.rank], "own", "its place in out")
         return self._exchange([own] * self.size, blocks, kind)
 
-    def start_alltoall(self, send, send_counts, recv, recv_counts, kind):
+    def start_alltoall(self, send, send_counts, recv, recv_counts, kind, lane=0):
         """Copy block q of `send` to rank q, and into block q of `recv` the block that
         rank q sends here.
 
         The arrays do not overlap. The counts, (P,) ints each, are those of this rank:
-        send_counts[q] equals recv_counts[this rank] of rank q.
+        send_counts[q] equals recv_counts[this rank] of rank q. All-to-alls of different
+        `lane`s, 0 to 20, may be started in another order on each rank.
         """
         outgoing = self._blocks(flat(send, "send"), send_counts, "send")
         incoming = self._blocks(flat(recv, "recv"), recv_counts, "recv")
         same_block(outgoing[self.rank], incoming[self.rank],
                    "the own block of send", "the own block of recv")
-        return self._exchange(outgoing, incoming, kind)
+        return self._exchange(outgoing, incoming, kind, lane=lane)
 
     def start_reduce_scatter(self, packed, out, counts, kind, work=None):
         """Sum `packed` over ranks: rank q gets the sum of block q in `out`, added in
@@ -247,7 +248,7 @@ class Collectives:
             calls = [MpiCall(start, piece, way) for piece in self._pieces(view, operation)]
             return self._begin(calls, operation, describe, name=name)
 
-    def _exchange(self, outgoing, incoming, kind, finish=None):
+    def _exchange(self, outgoing, incoming, kind, finish=None, lane=0):
         """Start sending outgoing[q] to, and receiving incoming[q] from, all ranks q."""
         self._count_blocks(kind, outgoing, added=finish is not None)
         calls = []
@@ -257,7 +258,8 @@ class Collectives:
             for distance in range(1, self.size):  # not all ranks begin with the same one
                 other = (self.rank + step * distance) % self.size
                 for piece in self._pieces(blocks[other].view(np.uint8), "message"):
-                    calls.append(MpiCall(partial(start, tag=TAG, **{end: other}), piece, way))
+                    call = partial(start, tag=TAG - lane, **{end: other})
+                    calls.append(MpiCall(call, piece, way))
                     others.append(other)
 
         def describe(what, numbers):

@@ -213,7 +213,7 @@ class ShapeComm(SerialComm):
     def _own(self, *call, **named):
         return Pending(self)
 
-    def _exchange(self, outgoing, incoming, kind, finish=None):
+    def _exchange(self, outgoing, incoming, kind, finish=None, lane=0):
         self._count_blocks(kind, outgoing)
         return Pending(self)
 
