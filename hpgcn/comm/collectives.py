@@ -22,13 +22,14 @@ from hpgcn.runtime.device import address
 MAX_MESSAGE_BYTES = 1 << 30  # longer ones go in pieces: not every MPI takes counts past 2^31 - 1
 NAP = 5e-5  # seconds that a rank sleeps between two polls
 PATIENCE = 1 / 256  # share by which sleep may lengthen a wait for ranks that compute
-TAG = 21  # of lane 0: messages of one tag between two ranks arrive in the order of their start
+TAG = 21  # messages of one tag between two ranks arrive in the order of their start
 
 
 class Collectives:
     """Collectives of `SerialComm` and `MpiComm`; with a single rank nothing is sent.
 
-    All ranks start the same collectives in the same order; several may be under way.
+    All ranks start the same collectives in the same order (all-to-alls: by lane).
+    Several may be under way.
     Each `start_...` returns a Pending. Arrays are contiguous, of any shape and one
     dtype in a call. `counts` are the elements (not rows) of each rank's block, the same
     on all ranks. The arrays of a call lie on all ranks in host memory, or on the GPU
@@ -102,7 +103,7 @@ class Collectives:
 
         The arrays do not overlap. The counts, (P,) ints each, are those of this rank:
         send_counts[q] equals recv_counts[this rank] of rank q. All-to-alls of different
-        `lane`s, 0 to 20, may be started in another order on each rank.
+        lanes (0 to 20, each a tag) may be started in another order on each rank.
         """
         outgoing = self._blocks(flat(send, "send"), send_counts, "send")
         incoming = self._blocks(flat(recv, "recv"), recv_counts, "recv")

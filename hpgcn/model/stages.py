@@ -48,10 +48,10 @@ class LayerStage:
     used otherwise. `before` is the Activation whose mask the layer's backward applies,
     if any. `masked_by` is the Activation behind the layer, if its dropout masks the
     product with A. `updates` are the RowUpdates, if rows can be updated in batches.
-    `lower` is the Layer before, if its backward first multiplies the gradient by A^T. If
-    `centred`, the next stage subtracts the mean of each column. The gradient of the
-    bias is then set to exactly 0, because Adam would amplify rounding errors. `dtype`
-    is that of the output.
+    `lower` is the Layer before, if its backward begins with a product that may begin
+    early. If `centred`, the next stage subtracts the mean of each column. The gradient
+    of the bias is then set to exactly 0, because Adam would amplify rounding errors.
+    `dtype` is that of the output.
     """
 
     def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
@@ -191,8 +191,8 @@ class RowUpdates:
 
     These are bias, activation and dropout, then the next layer's product with its W. A
     Strategy that returns rows in batches (`updates_in_batches`) updates one batch while
-    the next is aggregated, and may begin the next product with it: mixgcn, section
-    3.2.2. Others update all rows at once.
+    the next is aggregated (mixgcn, section 3.2.2). It may begin the next product with
+    the updated rows. Others update all rows at once.
 
     Parameters
     ----------

@@ -337,9 +337,7 @@ class Plan:
         return np.full(self.num_ranks, rows * -(-width // self.traffic.slices) * itemsize)
 
     def begins_early(self, following):
-        """Return whether the product after this one, of plan `following`, may begin
-        before this one is complete, if layers allow it.
-        """
+        """Return whether a product of plan `following` may begin early after this one."""
         return False
 
     def early_bytes(self, width, itemsize):

@@ -87,7 +87,7 @@ def events(monkeypatch):
 
 @pytest.fixture(params=[False, True])
 def two_devices(request, monkeypatch):
-    """Treat buffers as those between a GPU and the host, or not."""
+    """Pack and send rows as between a GPU and the host, or not."""
     monkeypatch.setattr(Shared, "eager", request.param)
     return request.param
 

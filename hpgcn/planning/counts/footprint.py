@@ -253,7 +253,7 @@ class RankFootprint(DenseFootprint):
 
     @cached_property
     def _begins_early(self):
-        """Number of a product that begins before the one before it is complete, or None."""
+        """Number of a product that begins before the last one is complete, or None."""
         for first, second in self.rank_steps[0].borders:
             if self.train_plans[first].begins_early(self.train_plans[second]):
                 return second

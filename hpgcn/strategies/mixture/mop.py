@@ -6,20 +6,26 @@ multiplies them by all of A-hat, which every rank holds. It sends the rows of th
 back to their owners. The mask of a result travels as bits, before the product, and is
 applied within it (S-SpMM).
 
-Both all-to-alls go in s batches of rows (`row_batches`). All batches are sent at once.
-Batch i is aggregated as soon as the rows that it reads have arrived, by the columns of
-A. It returns while batch i + 1 is aggregated, and is updated then (`product`). Ranks may
-own pieces of contiguous batches of an order of bandwidth b < n. With s = ceil(2 n / (n
-- b)) the first batch then does not wait for the last (Proposition 3.5). With contiguous
-row blocks the same holds with the rows of a rank, m = n / P, for n. Otherwise only the
-way back is hidden.
+Both all-to-alls go in s batches of rows (`row_batches`). Batch i is aggregated as soon
+as the rows that it reads have arrived, by the columns of A. It returns while batch i + 1
+is aggregated, and is updated then (`product_in_flight`). Ranks may own pieces of
+contiguous batches of an order of bandwidth b < n. With s = ceil(2 n / (n - b)) the first
+batch then does not wait for the last (Proposition 3.5). With contiguous row blocks the
+same holds with the rows of a rank, m = n / P, for n. Otherwise only the way back is
+hidden.
+
+The next product begins before this one is complete, if layers announce it (`expect`).
+An updated batch leaves at once. Batches whose rows have arrived are aggregated while the
+last sums of this product are under way (Figure 5d). The other products send all rows at
+their call.
 
 Valid for any P and any row blocks, empty ones included, and for fewer columns than
 ranks. Words per product of width f: n f - sum of m_p f_p each way over all ranks,
 whatever the graph. A masked result adds ceil(f_q / 8) bytes of rank q's columns for
 each row of the others. Messages: one for each non-empty (source, destination, batch)
 each way; the bits go in one batch. Memory: all of A on every rank (and A^T if A is not
-symmetric), 2 n ceil(f / P) words of columns. Rows under way take m f words.
+symmetric), 2 n ceil(f / P) words of columns. Rows under way take m f words. A product
+that begins early takes n ceil(f / P) + m f more.
 
 Restricted to some rows (out) of the result and some (in) of H, only these travel: n_in
 f words there, n_out f back. Such a map holds its entries of A, once in each direction

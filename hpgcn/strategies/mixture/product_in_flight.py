@@ -1,9 +1,9 @@
 """A product of strategy mop: its batches of rows leave, are aggregated, and return.
 
-The next product may begin before all batches of this one have returned: as soon as a
-batch is updated, it leaves for the next product (mixgcn, Figure 5d). Two products are
-under way at most. Messages of a product go in two lanes of their own, one each way. So
-ranks need not agree on the order in which batches of both products are started.
+The next product may begin before this one is complete (mixgcn, Figure 5d): an updated
+batch leaves for it at once. At most two products are under way. Messages of a product go
+in two lanes of its own, one each way. So each rank may interleave the batches of both
+products in its own order.
 """
 from contextlib import contextmanager
 from itertools import pairwise
@@ -19,7 +19,7 @@ from hpgcn.strategies.strategy import product_name
 
 
 class ProductInFlight:
-    """A product under way.
+    """A product with A under way, from the first batch sent to the last one updated.
 
     `work`, such as a BatchProduct, receives rows as they arrive, and tiles of rows of
     the result. Create it while the clock has the name of its layer.
@@ -51,7 +51,7 @@ class ProductInFlight:
             clock.detail, clock.stage = before
 
     def begin(self):
-        """Take buffers for the columns of this rank, and for rows under way."""
+        """Choose buffers for own columns and for rows under way."""
         comm, operand, H = self.comm, self.operand, self.H
         f = H.shape[1]
         self.buffers.reserve(f)
@@ -123,7 +123,7 @@ class ProductInFlight:
         return all(each.test() for each in self.there[self.arrived:self.operand.needed[batch]])
 
     def aggregate_next(self, between):
-        """Multiply the next batch of rows once those that it reads are there; return it.
+        """Wait for the rows that the next batch reads, multiply, and start its return.
 
         `between()` is called before each tile.
         """
