@@ -162,30 +162,50 @@ class Collectives:
         if not pending:
             return
         with self.clock("wait", name):
-            begin = time.monotonic()
-            nap = NAP
-            polls = 0
-            while pending:
-                if self.test(requests, pending):
-                    polls = 0
-                    continue
+            self._poll(lambda: self.test(requests, pending), lambda: not pending,
+                       lambda: what(sorted(pending)), patient)
 
-                # poll, then yield, then sleep
-                polls += 1
-                if polls < 200:
-                    os.sched_yield()
-                    continue
-                time.sleep(nap)
+    def wait_for_one(self, groups, what):
+        """Wait until all Pendings of one of the lists in `groups` have arrived.
 
-                # name the ranks that are late
-                waited = time.monotonic() - begin
-                if patient:
-                    nap = max(NAP, PATIENCE * waited)
-                if waited > self.timeout:
-                    missing = unresponsive_ranks(self, min(5.0, self.timeout / 4))
-                    text = f"; no word from {format_ranks(missing)}" if missing else ""
-                    raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
-                                       f"for {what(sorted(pending))}{text}")
+        Errors name the first Pending, as `what`.
+        """
+        handles = [each for group in groups for each in group]
+        first = handles[0]
+
+        def test():
+            return sum(self.test(each.requests, each.open) for each in handles if each.open) > 0
+
+        with self.clock("wait"):
+            self._poll(test, lambda: any(not any(each.open for each in group) for group in groups),
+                       lambda: first.describe(what, first.open))
+
+    def _poll(self, test, over, describe, patient=False):
+        """Call `test`, which returns whether anything arrived, until `over()` is true."""
+        begin = time.monotonic()
+        nap = NAP
+        polls = 0
+        while not over():
+            if test():
+                polls = 0
+                continue
+
+            # poll, then yield, then sleep
+            polls += 1
+            if polls < 200:
+                os.sched_yield()
+                continue
+            time.sleep(nap)
+
+            # name the ranks that are late
+            waited = time.monotonic() - begin
+            if patient:
+                nap = max(NAP, PATIENCE * waited)
+            if waited > self.timeout:
+                missing = unresponsive_ranks(self, min(5.0, self.timeout / 4))
+                text = f"; no word from {format_ranks(missing)}" if missing else ""
+                raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
+                                   f"for {describe()}{text}")
 
     def test(self, requests, pending):
         """Test pending requests once, which lets messages progress; return whether any is done."""

@@ -117,10 +117,15 @@ class ProductInFlight:
     @property
     def ready(self):
         """Whether a batch is left whose rows have arrived."""
+        rows = self.rows_of_next()
+        return rows is not None and all(each.test() for each in rows)
+
+    def rows_of_next(self):
+        """Return the messages that the next batch waits for; None if one is not sent."""
         batch = len(self.back)
         if batch == self.num_batches or self.operand.needed[batch] > len(self.there):
-            return False
-        return all(each.test() for each in self.there[self.arrived:self.operand.needed[batch]])
+            return None
+        return self.there[self.arrived:self.operand.needed[batch]]
 
     def aggregate_next(self, between):
         """Wait for the rows that the next batch reads, multiply, and start its return.
@@ -209,12 +214,23 @@ class ProductInFlight:
 
         # a batch of the next product for each that is updated, more while sums are not back
         while self.taken < self.num_batches:
-            if following is not None and following.ready:
-                following.aggregate_next(between)
-                if not self.returned:
-                    continue
-            if self.taken < self.num_batches:
+            if following is None:
                 self.take_next(out, update, following)
+                continue
+            if following.ready:
+                following.aggregate_next(between)
+            elif not self.returned:
+                self._wait_for_either(following)
+            if self.returned:
+                self.take_next(out, update, following)
+
+    def _wait_for_either(self, following):
+        """Wait for the next sums of this product or the next rows of `following`."""
+        batch = self.taken
+        rows = following.rows_of_next()
+        groups = [[self.back[batch]]] if rows is None else [[self.back[batch]], rows]
+        with self._timed(batch):
+            self.comm.wait_for_one(groups, f"{self.what}, sums of batch {batch}")
 
     def abandon(self):
         """Receive all messages of a product that no rank goes on with."""
