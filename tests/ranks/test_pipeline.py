@@ -63,7 +63,7 @@ def events(monkeypatch):
     aggregate, take = ProductInFlight.aggregate_next, ProductInFlight.take_next
 
     def aggregate_next(flight, between):
-        batch = len(flight.back)
+        batch = len(flight.returns)
         tiles = []
 
         def before_tile():
@@ -76,7 +76,7 @@ def events(monkeypatch):
         note("sent", flight, batch)
 
     def take_next(flight, out, update, following):
-        batch = flight.taken
+        batch = flight.num_updated
         take(flight, out, update, following)
         note("update", flight, batch)
 
@@ -141,7 +141,7 @@ def trained(comm, graph, config, *, border=True):
                 if stage.updates:
                     stage.updates.expected = None
         history = metrics_of(trainer, 2)
-        assert trainer.shard.strategy.buffers.begun is None
+        assert trainer.shard.strategy.buffers.early is None
         if border:
             check_held(footprint_of(graph, config, comm, PlanInput(graph, config)), trainer,
                        comm.rank)
@@ -169,8 +169,8 @@ BORDERS = {  # settings, classes, and borders where a product begins early: forw
 def patient(monkeypatch):
     """Aggregate a batch as soon as its rows are sent, and wait for those of other ranks."""
     monkeypatch.setattr(ProductInFlight, "ready", property(lambda flight: (
-        len(flight.back) < flight.num_batches
-        and flight.operand.needed[len(flight.back)] <= len(flight.there))))
+        len(flight.returns) < flight.num_batches
+        and flight.operand.needed[len(flight.returns)] <= len(flight.sends))))
 
 
 @on_ranks(2, 3, 4)
@@ -236,13 +236,13 @@ def test_a_product_that_does_not_follow_is_received(comm):
     right = made.forward(H), made.forward(other), made.backward(H)
     made.expect(other)
     np.testing.assert_array_equal(made.forward(H, update=lambda first, last: None), right[0])
-    assert made.buffers.begun
+    assert made.buffers.early
     np.testing.assert_array_equal(made.backward(H), right[2])
-    assert not made.buffers.begun
+    assert not made.buffers.early
     made.expect(other)
     np.testing.assert_array_equal(made.forward(H, update=lambda first, last: None), right[0])
     np.testing.assert_array_equal(made.forward(other), right[1])
     made.expect(H)  # an evaluation follows: nothing is begun
     np.testing.assert_array_equal(made.forward(other), right[1])
-    assert not made.buffers.begun and not made.buffers.expected
+    assert not made.buffers.early and not made.buffers.expected
     made.close()

@@ -74,8 +74,9 @@ class MopBuffers:
         self.room = layout.rows.num_rows
         self.row_numbers = comm.device.xp.arange(self.room)  # positions of the rows of a piece
         self.attended = Workspace(dtype, home)  # by layers that attend
-        self.turn = 0  # number of products so far
-        self.expected = self.begun = None  # the next ProductInFlight
+        self.num_products = 0  # that used the buffers so far
+        # the next ProductInFlight, if it was announced, and if its rows are being sent
+        self.expected = self.early = None
         self.columns, self.packed = [None, None], [None]
         self.width = -1
         self.reserve(0)
@@ -88,7 +89,7 @@ class MopBuffers:
         mine = -(-width // self.comm.size)
         # columns of H and of the result
         self.columns = [self._column_buffer() for _ in self.columns]
-        self.packed = [self._place() for _ in self.packed]
+        self.packed = [self._packed_rows() for _ in self.packed]
         bits = 1 + self.batched, self.num_rows * -(-mine // 8)  # as they come, and in batches
         self.bits = self.home.empty(bits, np.uint8)
         packed_bits = self.room * self.comm.size * -(-mine // 8)
@@ -97,7 +98,7 @@ class MopBuffers:
     def _column_buffer(self):
         return self.home.empty(self.num_rows * -(-self.width // self.comm.size), self.dtype)
 
-    def _place(self):
+    def _packed_rows(self):
         device = self.comm.device
         kind = Shared if self.home is device else StagedBuffers
         return kind(device, self.room * self.width, self.dtype)
@@ -105,16 +106,16 @@ class MopBuffers:
     def make_second(self):
         """Make room for a product that begins before the last one is complete."""
         if len(self.packed) == 1:
-            self.turn = 0
+            self.num_products = 0
             self.columns.append(self._column_buffer())
-            self.packed.append(self._place())
+            self.packed.append(self._packed_rows())
 
-    def next(self):
+    def for_next_product(self):
         """Return the number of a product, its two column buffers, and its packed rows."""
-        turn = self.turn
-        self.turn += 1
-        columns = [self.columns[(2 * turn + k) % len(self.columns)] for k in range(2)]
-        return turn, *columns, self.packed[turn % len(self.packed)]
+        number = self.num_products
+        self.num_products += 1
+        columns = [self.columns[(2 * number + k) % len(self.columns)] for k in range(2)]
+        return number, *columns, self.packed[number % len(self.packed)]
 
     @property
     def nbytes(self):
@@ -258,18 +259,18 @@ class MixtureOfParallelism(Strategy):
             buffers.make_second()
 
         # this product, which may have begun
-        begun, buffers.begun = buffers.begun, None
-        if begun is not None and not (begun.H is H and begun.operand is operand and mask is None):
-            begun.abandon()
-            begun = None
-        if begun is None:
-            begun = ProductInFlight(comm, buffers, operand, H, work)
-            begun.begin()
+        flight, buffers.early = buffers.early, None
+        if flight is not None and not (flight.reads(operand, H) and mask is None):
+            flight.abandon()
+            flight = None
+        if flight is None:
+            flight = ProductInFlight(comm, buffers, operand, H, work)
+            flight.begin()
             if mask is not None:
-                begun.exchange_bits(mask)
-            begun.send_all()
-        buffers.begun = following
-        begun.complete(out, update, following)
+                flight.exchange_bits(mask)
+            flight.send_all()
+        buffers.early = following
+        flight.complete(out, update, following)
         return out
 
     def _alone(self, block, H, mask, out, work):

@@ -36,8 +36,12 @@ class ProductInFlight:
         self.what = product_name(comm.clock)
         self.bits = None
         # by batch: functions that wait until it is packed, and messages each way
-        self.packed, self.there, self.back = [], [], []
-        self.arrived = self.taken = 0
+        self.packed, self.sends, self.returns = [], [], []
+        self.num_received = self.num_updated = 0
+
+    def reads(self, operand, H):
+        """Return whether this is the product of `operand` and the array H."""
+        return self.operand is operand and self.H is H
 
     @contextmanager
     def _timed(self, batch):
@@ -55,31 +59,31 @@ class ProductInFlight:
         comm, operand, H = self.comm, self.operand, self.H
         f = H.shape[1]
         self.buffers.reserve(f)
-        turn, X, Z, self.places = self.buffers.next()
+        number, X, Z, self.staged = self.buffers.for_next_product()
         self.cuts = split(f, comm.size)
         self.width = int(self.cuts[comm.rank + 1] - self.cuts[comm.rank])
         self.X, self.Z = (
             flat[:batches.num_rows * self.width].reshape(batches.num_rows, self.width)
             for flat, batches in ((X, operand.columns), (Z, operand.rows)))
-        self.lanes = 1 + 2 * (turn % 2), 2 + 2 * (turn % 2)
+        self.lanes = 1 + 2 * (number % 2), 2 + 2 * (number % 2)
 
         # messages, by batch of rows
         room = self.buffers.room
         m = int(np.diff(operand.rows.offsets)[comm.rank])
         self.going = self._parcels(operand.columns, slice((room - len(H)) * f, room * f))
         self.coming = self._parcels(operand.rows, slice(m * f))
-        self.places.begin()
+        self.staged.begin()
 
     def _parcels(self, batches, place):
         """Return PackedBatches of a slice of both buffers: on the device, and for MPI."""
         return [PackedBatches(batches, self.comm.rank, flat[place], self.cuts)
-                for flat in (self.places.near, self.places.far)]
+                for flat in (self.staged.near, self.staged.far)]
 
     def send_all(self):
         """Start to send all rows of H."""
         for batch in range(self.num_batches):
             self._pack(batch)
-            if not self.places.eager:
+            if not self.staged.eager:
                 self._post()
         self._post()
 
@@ -93,7 +97,7 @@ class ProductInFlight:
         batch = len(self.packed)
         with self._timed(batch):
             self._pack(batch)
-            self._post(batch + 1 - self.places.eager)
+            self._post(batch + 1 - self.staged.eager)
 
     def _pack(self, batch):
         near, far = self.going
@@ -101,16 +105,16 @@ class ProductInFlight:
         with self.comm.clock("comm"):
             for block, rows in near.pairs(batch, self.H):
                 ops.gather(rows, self.buffers.row_numbers[:len(rows)], block)
-            self.packed.append(self.places.lower(near.parts[batch], far.parts[batch]))
+            self.packed.append(self.staged.lower(near.parts[batch], far.parts[batch]))
 
     def _post(self, before=None):
         """Start the messages of packed batches, those before the batch `before`."""
         batches = self.operand.columns
         far = self.going[1]
-        for batch in range(len(self.there), len(self.packed) if before is None else before):
+        for batch in range(len(self.sends), len(self.packed) if before is None else before):
             self.packed[batch]()
             first, last = batches.bounds[batch:batch + 2]
-            self.there.append(self.comm.start_alltoall(
+            self.sends.append(self.comm.start_alltoall(
                 far.parts[batch], far.sizes(batch), self.X[first:last],
                 batches.counts[batch] * self.width, "aggregation", self.lanes[0]))
 
@@ -122,10 +126,10 @@ class ProductInFlight:
 
     def rows_of_next(self):
         """Return the messages that the next batch waits for; None if one is not sent."""
-        batch = len(self.back)
-        if batch == self.num_batches or self.operand.needed[batch] > len(self.there):
+        batch = len(self.returns)
+        if batch == self.num_batches or self.operand.needed[batch] > len(self.sends):
             return None
-        return self.there[self.arrived:self.operand.needed[batch]]
+        return self.sends[self.num_received:self.operand.needed[batch]]
 
     def aggregate_next(self, between):
         """Wait for the rows that the next batch reads, multiply, and start its return.
@@ -133,9 +137,9 @@ class ProductInFlight:
         `between()` is called before each tile.
         """
         comm, rows = self.comm, self.operand.rows
-        batch = len(self.back)
+        batch = len(self.returns)
         self._receive(self.operand.needed[batch])
-        under_way = [*self.there[self.arrived:], *self.back[self.taken:]]
+        under_way = [*self.sends[self.num_received:], *self.returns[self.num_updated:]]
         block = self.operand.batches[batch]
         begin, end = rows.bounds[batch:batch + 2].tolist()
         most = -(-TILES // self.num_batches)
@@ -151,37 +155,37 @@ class ProductInFlight:
 
         # the rows of my columns go back to their owners
         with self._timed(batch):
-            self.back.append(comm.start_alltoall(
+            self.returns.append(comm.start_alltoall(
                 self.Z[begin:end], rows.counts[batch] * self.width, self.coming[1].parts[batch],
                 self.coming[1].sizes(batch), "aggregation", self.lanes[1]))
 
     def _receive(self, needed):
         """Wait for the rows of batches before `needed`."""
         bounds = self.operand.columns.bounds
-        for batch in range(self.arrived, needed):
+        for batch in range(self.num_received, needed):
             with self._timed(batch):
-                self.there[batch].wait(f"{self.what}, rows of batch {batch}")
+                self.sends[batch].wait(f"{self.what}, rows of batch {batch}")
                 self.work.receive_rows(self.X, *bounds[batch:batch + 2].tolist())
-        self.arrived = max(self.arrived, needed)
+        self.num_received = max(self.num_received, needed)
 
     @property
     def returned(self):
         """Whether the sums of the next batch are back."""
-        return self.taken < len(self.back) and self.back[self.taken].test()
+        return self.num_updated < len(self.returns) and self.returns[self.num_updated].test()
 
     def take_next(self, out, update, following):
         """Put the sums of the next batch into `out` and update its rows.
 
         Then they leave for the product `following`, if any.
         """
-        batch = self.taken
+        batch = self.num_updated
         near, far = self.coming
-        self.taken += 1
+        self.num_updated += 1
         with self._timed(batch):
-            self.back[batch].wait(f"{self.what}, sums of batch {batch}")
+            self.returns[batch].wait(f"{self.what}, sums of batch {batch}")
             ops = kernels.backend(out)
             with self.comm.clock("comm"):
-                self.places.lift(near.parts[batch], far.parts[batch])
+                self.staged.lift(near.parts[batch], far.parts[batch])
                 for block, rows in near.pairs(batch, out):
                     ops.gather(block, self.buffers.row_numbers[:len(rows)], rows)
             if update is not None and near.counts[batch]:
@@ -197,23 +201,23 @@ class ProductInFlight:
         the host aggregates. Once all batches are aggregated, those of `following` are
         aggregated in between, as soon as their rows are there.
         """
-        eager = self.places.eager
+        eager = self.staged.eager
         self._post()
 
         def take_returned(before):
-            while update is not None and self.taken < before and self.returned:
+            while update is not None and self.num_updated < before and self.returned:
                 self.take_next(out, update, following)
 
         def between():
             if eager:
-                take_returned(len(self.back))
+                take_returned(len(self.returns))
 
-        while len(self.back) < self.num_batches:
+        while len(self.returns) < self.num_batches:
             self.aggregate_next(between)
-            take_returned(len(self.back) - 1)
+            take_returned(len(self.returns) - 1)
 
         # a batch of the next product for each that is updated, more while sums are not back
-        while self.taken < self.num_batches:
+        while self.num_updated < self.num_batches:
             if following is None:
                 self.take_next(out, update, following)
                 continue
@@ -226,9 +230,9 @@ class ProductInFlight:
 
     def _wait_for_either(self, following):
         """Wait for the next sums of this product or the next rows of `following`."""
-        batch = self.taken
+        batch = self.num_updated
         rows = following.rows_of_next()
-        groups = [[self.back[batch]]] if rows is None else [[self.back[batch]], rows]
+        groups = [[self.returns[batch]]] if rows is None else [[self.returns[batch]], rows]
         with self._timed(batch):
             self.comm.wait_for_one(groups, f"{self.what}, sums of batch {batch}")
 
@@ -237,9 +241,9 @@ class ProductInFlight:
         while len(self.packed) < self.num_batches:
             self.send_next()
         self._post()
-        while len(self.back) < self.num_batches:
+        while len(self.returns) < self.num_batches:
             self.aggregate_next(lambda: None)
-        for handle in self.back:
+        for handle in self.returns:
             handle.wait(f"{self.what}, which is left")
 
     def exchange_bits(self, mask):
@@ -247,7 +251,7 @@ class ProductInFlight:
         comm = self.comm
         batches = self.operand.rows
         sizes = -(-np.diff(self.cuts) // 8)
-        mask = self.places.fetch(mask)
+        mask = self.staged.fetch(mask)
         n = batches.num_rows
         m = len(mask)
 
