@@ -28,7 +28,8 @@ TAG = 21  # messages of one tag between two ranks arrive in the order of their s
 class Collectives:
     """Collectives of `SerialComm` and `MpiComm`; with a single rank nothing is sent.
 
-    All ranks start the same collectives in the same order; several may be under way.
+    All ranks start the same collectives in the same order (all-to-alls: by lane).
+    Several may be under way.
     Each `start_...` returns a Pending. Arrays are contiguous, of any shape and one
     dtype in a call. `counts` are the elements (not rows) of each rank's block, the same
     on all ranks. The arrays of a call lie on all ranks in host memory, or on the GPU
@@ -97,18 +98,19 @@ class Collectives:
         same_block(own, blocks[self.rank], "own", "its place in out")
         return self._exchange([own] * self.size, blocks, kind)
 
-    def start_alltoall(self, send, send_counts, recv, recv_counts, kind):
+    def start_alltoall(self, send, send_counts, recv, recv_counts, kind, lane=0):
         """Copy block q of `send` to rank q, and into block q of `recv` the block that
         rank q sends here.
 
         The arrays do not overlap. The counts, (P,) ints each, are those of this rank:
-        send_counts[q] equals recv_counts[this rank] of rank q.
+        send_counts[q] equals recv_counts[this rank] of rank q. All-to-alls of different
+        lanes (0 to 20, each a tag) may be started in another order on each rank.
         """
         outgoing = self._blocks(flat(send, "send"), send_counts, "send")
         incoming = self._blocks(flat(recv, "recv"), recv_counts, "recv")
         same_block(outgoing[self.rank], incoming[self.rank],
                    "the own block of send", "the own block of recv")
-        return self._exchange(outgoing, incoming, kind)
+        return self._exchange(outgoing, incoming, kind, lane=lane)
 
     def start_reduce_scatter(self, packed, out, counts, kind, work=None):
         """Sum `packed` over ranks: rank q gets the sum of block q in `out`, added in
@@ -161,30 +163,50 @@ class Collectives:
         if not pending:
             return
         with self.clock("wait", name):
-            begin = time.monotonic()
-            nap = NAP
-            polls = 0
-            while pending:
-                if self.test(requests, pending):
-                    polls = 0
-                    continue
+            self._poll(lambda: self.test(requests, pending), lambda: not pending,
+                       lambda: what(sorted(pending)), patient)
 
-                # poll, then yield, then sleep
-                polls += 1
-                if polls < 200:
-                    os.sched_yield()
-                    continue
-                time.sleep(nap)
+    def wait_for_one(self, groups, what):
+        """Wait until all Pendings of one of the lists in `groups` have arrived.
 
-                # name the ranks that are late
-                waited = time.monotonic() - begin
-                if patient:
-                    nap = max(NAP, PATIENCE * waited)
-                if waited > self.timeout:
-                    missing = unresponsive_ranks(self, min(5.0, self.timeout / 4))
-                    text = f"; no word from {format_ranks(missing)}" if missing else ""
-                    raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
-                                       f"for {what(sorted(pending))}{text}")
+        Errors name the first Pending, as `what`.
+        """
+        handles = [each for group in groups for each in group]
+        first = handles[0]
+
+        def test():
+            return sum(self.test(each.requests, each.open) for each in handles if each.open) > 0
+
+        with self.clock("wait"):
+            self._poll(test, lambda: any(not any(each.open for each in group) for group in groups),
+                       lambda: first.describe(what, first.open))
+
+    def _poll(self, test, over, describe, patient=False):
+        """Call `test`, which returns whether anything arrived, until `over()` is true."""
+        begin = time.monotonic()
+        nap = NAP
+        polls = 0
+        while not over():
+            if test():
+                polls = 0
+                continue
+
+            # poll, then yield, then sleep
+            polls += 1
+            if polls < 200:
+                os.sched_yield()
+                continue
+            time.sleep(nap)
+
+            # name the ranks that are late
+            waited = time.monotonic() - begin
+            if patient:
+                nap = max(NAP, PATIENCE * waited)
+            if waited > self.timeout:
+                missing = unresponsive_ranks(self, min(5.0, self.timeout / 4))
+                text = f"; no word from {format_ranks(missing)}" if missing else ""
+                raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
+                                   f"for {describe()}{text}")
 
     def test(self, requests, pending):
         """Test pending requests once, which lets messages progress; return whether any is done."""
@@ -248,7 +270,7 @@ class Collectives:
             calls = [MpiCall(start, piece, way) for piece in self._pieces(view, operation)]
             return self._begin(calls, operation, describe, name=name)
 
-    def _exchange(self, outgoing, incoming, kind, finish=None):
+    def _exchange(self, outgoing, incoming, kind, finish=None, lane=0):
         """Start sending outgoing[q] to, and receiving incoming[q] from, all ranks q."""
         self._count_blocks(kind, outgoing, added=finish is not None)
         calls = []
@@ -258,7 +280,8 @@ class Collectives:
             for distance in range(1, self.size):  # not all ranks begin with the same one
                 other = (self.rank + step * distance) % self.size
                 for piece in self._pieces(blocks[other].view(np.uint8), "message"):
-                    calls.append(MpiCall(partial(start, tag=TAG, **{end: other}), piece, way))
+                    call = partial(start, tag=TAG - lane, **{end: other})
+                    calls.append(MpiCall(call, piece, way))
                     others.append(other)
 
         def describe(what, numbers):

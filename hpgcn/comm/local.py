@@ -62,6 +62,11 @@ class LocalComm(MpiComm):
                                         lambda: what(sorted(pending)), self.counters.phase)
                     self._record_disk()
 
+    def wait_for_one(self, groups, what):
+        """Wait for the first group: another one may be ready no earlier in a turn."""
+        for each in groups[0]:
+            each.wait(what)
+
     def end_product(self):
         """Let the other ranks run if this is the last one and arrays are in files.
 

@@ -51,6 +51,7 @@ class Model:
         self.layers = []
         self.norms = []
         self._maps = []  # layers and their second linear maps, in order
+        self.borders = []  # maps of two products, of which the second may begin early
         self._place = WORK[0]
 
         groups = self._groups()
@@ -97,15 +98,23 @@ class Model:
                     and isinstance(behind[0], Activation)):
                 continue
 
-            # the next layer may multiply its input by W before all else; a jump takes the
-            # work array of that product
-            layer = None
+            # nothing but an activation between two layers; a jump takes the work array of
+            # the product with W
+            multiplied = expected = None
             alone = len(group) == 2 and self.spec.jump == "none"
-            if alone and following and isinstance(following[0], LayerStage):
-                layer = following[0].layer
-                if not layer.updates_rows or layer.spmm_first or first.layer.spmm_first:
-                    layer = None
-            first.updates = RowUpdates(behind[0], layer)
+            stage = following[0] if alone and following else None
+            if isinstance(stage, LayerStage) and stage.layer.updates_rows:
+                layer = stage.layer
+                # the next layer may multiply its input by W before all else, or by A
+                if not (layer.spmm_first or first.layer.spmm_first):
+                    multiplied = layer
+                if not stage.masked_by and (multiplied or layer.spmm_first):
+                    expected = layer
+                if stage.before and not (layer.stores_AX or first.layer.stores_AX):
+                    stage.lower = first.layer
+                if first.layer.A and (expected or stage.lower):
+                    self.borders.append((first.layer.A, layer.A))
+            first.updates = RowUpdates(behind[0], multiplied, expected)
 
     def _fused(self, blocks, number):
         """Return whether the next layer's backward applies the mask of the activation

@@ -47,14 +47,15 @@ class LayerStage:
     `kept` is the name of the output array in training, `place` that of the work array
     used otherwise. `before` is the Activation whose mask the layer's backward applies,
     if any. `masked_by` is the Activation behind the layer, if its dropout masks the
-    product with A. `updates` are the RowUpdates, if rows can be updated in batches. If
-    `centred`, the next stage subtracts the mean of each column. The gradient of the
-    bias is then set to exactly 0, because Adam would amplify rounding errors. `dtype`
-    is that of the output.
+    product with A. `updates` are the RowUpdates, if rows can be updated in batches.
+    `lower` is the Layer before, if its backward begins with a product that may begin
+    early. If `centred`, the next stage subtracts the mean of each column. The gradient
+    of the bias is then set to exactly 0, because Adam would amplify rounding errors.
+    `dtype` is that of the output.
     """
 
     def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
-        self.masked_by = self.updates = None
+        self.masked_by = self.updates = self.lower = None
         self.layer = layer
         self.kept = kept
         self.place = place
@@ -78,15 +79,17 @@ class LayerStage:
         if self.updates and context.keep and layer.A and layer.A.updates_in_batches:
             options["update"] = self.updates.begin(out, context)
         Z, backward = layer.forward(H, out, keep=context.keep, **options)
-        return Z, partial(self._backward, backward, out)
+        return Z, partial(self._backward, backward, H, out)
 
-    def _backward(self, backward, out, G, gradient):
+    def _backward(self, backward, H, out, G, gradient):
         layer = self.layer
         layer.clock.detail = f"layer {layer.number} backward"
         if self.learns_bias:
             with layer.clock("dense"):
                 db = gradient.arrays[layer.bias]
                 db[layer.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
+        if self.lower and layer.A.updates_in_batches:
+            expect(self.lower, layer.input_gradient(H), "backward")
         below = backward(G, self.before and self.before.mask, gradient)
         layer.discard(out)  # later stages have read it before this one
         return below
@@ -188,7 +191,8 @@ class RowUpdates:
 
     These are bias, activation and dropout, then the next layer's product with its W. A
     Strategy that returns rows in batches (`updates_in_batches`) updates one batch while
-    the next is aggregated: mixgcn, section 3.2.2. Others update all rows at once.
+    the next is aggregated (mixgcn, section 3.2.2). It may begin the next product with
+    the updated rows. Others update all rows at once.
 
     Parameters
     ----------
@@ -196,11 +200,14 @@ class RowUpdates:
         Directly behind the layer.
     following : hpgcn.model.layers.layer.Layer or None
         The next layer, if it multiplies the result by W before anything else.
+    expected : hpgcn.model.layers.layer.Layer or None
+        The next layer, if its product with A follows, without a mask.
     """
 
-    def __init__(self, activation, following):
+    def __init__(self, activation, following, expected):
         self.activation = activation
         self.following = following
+        self.expected = expected
 
     def begin(self, Z, context):
         """Return a function that updates rows [first, last) of Z, (m, f'); call it once
@@ -208,6 +215,8 @@ class RowUpdates:
         """
         activate = self.activation.begin(Z, context)
         multiply = self.following and self.following.begin_times_W(Z)
+        if self.expected:
+            expect(self.expected, self.following.begun if multiply else Z, "forward")
 
         def update(first, last):
             activate(first, last)
@@ -215,6 +224,14 @@ class RowUpdates:
                 multiply(first, last)
 
         return update
+
+
+def expect(layer, H, phase):
+    """Note that the next product with A is that of `layer`, with H."""
+    clock = layer.clock
+    before, clock.detail = clock.detail, f"layer {layer.number} {phase}"
+    layer.A.expect(H, backward=phase == "backward")
+    clock.detail = before
 
 
 class Residual:

@@ -188,6 +188,7 @@ class Plan:
     ==================  ==================================================  =========
     `kept_bytes`        A, and its transpose if it is another matrix        always
     `buffer_bytes`      buffers for messages and partial sums of a width    always
+    `early_bytes`       second buffers, if a product begins early           in steps
     `persistent_bytes`  arrays that a Product keeps from step to step       always
     `reduced_bytes`     MPI's copies of partial sums of a width             in steps
     `packed_bytes`      packed rows, if the host aggregates for a GPU       in steps
@@ -334,6 +335,14 @@ class Plan:
         """
         rows = int(self.layout_in.offsets[-1]) * (self.num_ranks > 1)
         return np.full(self.num_ranks, rows * -(-width // self.traffic.slices) * itemsize)
+
+    def begins_early(self, following):
+        """Return whether a product of plan `following` may begin early after this one."""
+        return False
+
+    def early_bytes(self, width, itemsize):
+        """Return the bytes of buffers for a product that begins early, (P,)."""
+        return np.zeros(self.num_ranks, np.int64)
 
     def persistent_bytes(self, product, itemsize):
         """Return the bytes that a Product keeps between steps, including messages under

@@ -229,6 +229,12 @@ class Strategy:
         """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); see `forward`."""
         raise NotImplementedError
 
+    def expect(self, H, *, backward=False):
+        """Note that `forward` (`backward`) follows the next product, and multiplies H.
+
+        That product's `update` completes the rows of H. Default: wait for the call.
+        """
+
     def replicate_slab(self, slab):
         """Return `slab`, a Graph of the rows assigned to this rank, extended to the
         rows of `layout`.

@@ -124,7 +124,8 @@ def test_delayed_sums(comm, gpus, delay, sparse):
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy, options", [
-    ("vertex-cut", {"delay": "2"}), ("mop", {"aggregate_on": "cpu", "update_on": "cuda"}),
+    ("vertex-cut", {"delay": "2"}),
+    ("mop", {"aggregate_on": "cpu", "update_on": "cuda", "pipeline_batches": 3}),
     *((strategy, {}) for strategy in STRATEGIES)])
 def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     if cuda is None:

@@ -19,6 +19,7 @@ from hpgcn.training.loop.loop_state import CLOCKED
 pytestmark = pytest.mark.mpi
 MORE = [{"strategy": "p2p", **SETTINGS["gat"]}, {"strategy": "p2p", **SETTINGS["appnp"]},
         {"strategy": "vertex-cut", "delay": "2"}, {"strategy": "mop+p2p+cover"},
+        {"strategy": "mop", "pipeline_batches": 4},
         {"strategy": "p2p", "dtype": "bf16"},
         {"strategy": "cover", "batch": "neighbours:3,2,2:40"}]
 # models and samplers whose ranks exchange nothing that those above do not

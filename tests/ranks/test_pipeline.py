@@ -1,12 +1,21 @@
 """Strategy mop updates one batch of rows while it aggregates the next (MixGCN, section 3.2.2)."""
+from collections import defaultdict
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from graphs import make
+from held import check_held, footprint_of
+from test_strategies import build
 from training import alone, assert_same_curves, metrics_of, on_ranks, start
 
 from hpgcn import Config
+from hpgcn.graphs.graph import Graph
+from hpgcn.model.stages import LayerStage
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.mixed_devices import pipeline_seconds
-from hpgcn.strategies.mixture.mop_attention import BatchProduct
+from hpgcn.strategies.mixture.product_in_flight import ProductInFlight
+from hpgcn.strategies.mixture.staged_buffers import Shared
 
 MODELS = {"W first": {"hidden": 12}, "A first": {"hidden": 20}, "elu": {"activation": "elu"},
           "layer norm": {"norm": "layer"}, "all rows": {"prune": False}, "sparse": {},
@@ -40,71 +49,200 @@ def schedule(events, batches, aggregate, update):
     return max(host, device)
 
 
+@pytest.fixture
+def events(monkeypatch):
+    """Record (kind, product, batch) of each rank: batches that are aggregated, sent, updated."""
+    recorded = defaultdict(list)
+
+    def note(kind, flight, batch):
+        products = flight.buffers.__dict__.setdefault("seen", [])
+        if flight not in products:
+            products.append(flight)
+        recorded[flight.comm.rank].append((kind, products.index(flight), batch))
+
+    aggregate, take = ProductInFlight.aggregate_next, ProductInFlight.take_next
+
+    def aggregate_next(flight, between):
+        batch = len(flight.returns)
+        tiles = []
+
+        def before_tile():
+            between()
+            if not tiles:
+                note("aggregate", flight, batch)
+            tiles.append(batch)
+
+        aggregate(flight, before_tile)
+        note("sent", flight, batch)
+
+    def take_next(flight, out, update, following):
+        batch = flight.num_updated
+        take(flight, out, update, following)
+        note("update", flight, batch)
+
+    monkeypatch.setattr(ProductInFlight, "aggregate_next", aggregate_next)
+    monkeypatch.setattr(ProductInFlight, "take_next", take_next)
+    return recorded
+
+
+@pytest.fixture(params=[False, True])
+def two_devices(request, monkeypatch):
+    """Pack and send rows as between a GPU and the host, or not."""
+    monkeypatch.setattr(Shared, "eager", request.param)
+    return request.param
+
+
 @on_ranks(2)
-@pytest.mark.parametrize("two_devices", [False, True])
-def test_batches_are_updated_while_others_are_aggregated(comm, two_devices):
+def test_batches_are_updated_while_others_are_aggregated(comm, events, two_devices):
     batches = 5
     graph = make(60, 16, 5)
     config = Config(layers=3, hidden=12, strategy="mop", pipeline_batches=batches, prune=False)
     with start(graph, config, comm) as trainer:
         product_map = trainer.shard.strategy
         assert {*map(id, trainer.training.model.field.maps)} == {id(product_map)}
-        product_map.buffers.packed.eager = two_devices
-        products = record(product_map)
         trainer.train_epoch(1)
 
     # forward and backward of three layers
-    assert len(products) == 6
-    for events in products:
+    mine = events[comm.rank]
+    assert {product for _, product, _ in mine} == {*range(6)}
+    products = [[(kind, batch) for kind, product, batch in mine if product == number]
+                for number in range(6)]
+    for each in products:
         for kind in ("aggregate", "sent", "update"):
-            assert [batch for name, batch in events if name == kind] == [*range(batches)]
-        place = {event: number for number, event in enumerate(events)}
+            assert [batch for name, batch in each if name == kind] == [*range(batches)]
+        place = {event: number for number, event in enumerate(each)}
         for batch in range(batches - 1 - two_devices):
             assert place["sent", batch + 1 - two_devices] < place["update", batch]
 
     # a rank that finds all sums there keeps both devices busy, as `plan` says. On one device
     # a batch is updated after the next one is sent
     for a, u in ((5.0, 1.0), (1.0, 5.0), (2.0, 2.0)):
-        mine = min(schedule(events, batches, a, u) for events in products)
+        ends = min(schedule(each, batches, a, u) for each in products)
         late = 0 if two_devices else min(a, u) / batches
-        assert min(comm.allgather(mine)) == pytest.approx(pipeline_seconds(a, u, batches) + late)
+        assert min(comm.allgather(ends)) == pytest.approx(pipeline_seconds(a, u, batches) + late)
 
 
-def record(product_map):
-    """Record the events (kind, batch) of each product of a map; return a list for each product."""
-    products = []
-    whole, comm = product_map.product, product_map.comm
-    start_alltoall = comm.start_alltoall
+# What follows begins the product of a layer before that of the last one is complete (Figure 5d).
 
-    def product(operand, H, out, work, mask=None, update=None):
-        events = []
-        products.append(events)
-        sums = operand.rows.bounds
+def banded(n=240, band=6, classes=5):
+    """Return a graph whose rows read at most `band` rows on either side; all of them if n."""
+    made = make(n, 16, classes)
+    distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    near = sp.csr_array((distance <= band) * 1.0)
+    return Graph.from_scipy(near, made.features, made.labels, made.masks, classes=True)
 
-        class Noted(BatchProduct):
-            def tile(self, block, indptr, X, Z, first, last, bits):
-                batch = int(np.searchsorted(sums, first, side="right")) - 1
-                if ("aggregate", batch) not in events:
-                    events.append(("aggregate", batch))
-                super().tile(block, indptr, X, Z, first, last, bits)
 
-        def start_noted(send, *others):
-            handle = start_alltoall(send, *others)
-            aggregated = [batch for kind, batch in events if kind == "aggregate"]
-            if aggregated:
-                events.append(("sent", aggregated[-1]))
-            return handle
+def trained(comm, graph, config, *, border=True):
+    """Train two epochs, with or without the next product begun early; return the results."""
+    with start(graph, config, comm) as trainer:
+        for stage in trainer.training.model.stages if not border else ():
+            if isinstance(stage, LayerStage):
+                stage.lower = None
+                if stage.updates:
+                    stage.updates.expected = None
+        history = metrics_of(trainer, 2)
+        assert trainer.shard.strategy.buffers.early is None
+        if border:
+            check_held(footprint_of(graph, config, comm, PlanInput(graph, config)), trainer,
+                       comm.rank)
+        losses = [entry["loss"] for entry in history]
+        return losses, trainer.parameters.flat.tobytes()
 
-        def noted(first, last):
-            starts = operand.rows.starts[:, comm.rank] - operand.rows.offsets[comm.rank]
-            events.append(("update", int(np.flatnonzero(starts == first)[0])))
-            update(first, last)
 
-        comm.start_alltoall = start_noted
-        try:
-            return whole(operand, H, out, Noted(), mask, noted if update else None)
-        finally:
-            comm.start_alltoall = start_alltoall
+BORDERS = {  # settings, classes, and borders where a product begins early: forward, backward
+    "W first": ({"hidden": 12}, 5, "01 12 21 10"),
+    "A first": ({"hidden": 20}, 5, "12 21"),
+    "A last": ({"hidden": 12}, 30, "01 12 10"),
+    "two layers": ({"hidden": 12, "layers": 2}, 5, "01 10"),
+    "four layers": ({"hidden": 12, "layers": 4}, 5, "01 12 23 32 21 10"),
+    "few labels": ({"hidden": 12, "prune": True}, 5, "01 12 21 10"),
+    "means": ({"hidden": 12, "model": "sage", "aggregator": "gcn"}, 5, "01 12 21 10"),
+    "elu": ({"hidden": 12, "activation": "elu"}, 5, "01 12"),
+    "norm": ({"hidden": 12, "norm": "layer"}, 5, ""),
+    "residual": ({"hidden": 12, "residual": True}, 5, ""),
+    "masked": ({"hidden": 12, "dropout": 0.5, "masked_products": "always"}, 5, "12 21 10"),
+    "sage": ({"hidden": 12, "model": "sage"}, 5, ""),
+    "gin": ({"hidden": 12, "model": "gin"}, 5, "")}
 
-    product_map.product = product
-    return products
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Aggregate a batch as soon as its rows are sent, and wait for those of other ranks."""
+    monkeypatch.setattr(ProductInFlight, "ready", property(lambda flight: (
+        len(flight.returns) < flight.num_batches
+        and flight.operand.needed[len(flight.returns)] <= len(flight.sends))))
+
+
+@on_ranks(2, 3, 4)
+@pytest.mark.parametrize("batches", [2, 5, 6])
+@pytest.mark.parametrize("name", BORDERS)
+def test_a_product_that_begins_early_changes_no_bit(comm, name, batches, two_devices):
+    settings, classes, _ = BORDERS[name]
+    config = Config(strategy="mop", **{"layers": 3, "prune": False, **settings},
+                    pipeline_batches=batches)
+    graph = banded(classes=classes)
+    ours = trained(comm, graph, config)
+    assert ours == trained(comm, graph, config, border=False)
+
+
+def borders_in(events):
+    """Return the borders in a list of events: "01" if layer 1 began before the last of layer 0."""
+    begun, updated = {}, {}
+    for name, begin, end, _, detail, _ in events:
+        if detail.startswith("layer"):
+            _, layer, phase = detail.split()
+            place = int(layer) * (1 if phase == "forward" else -1), phase
+            if name == "spmm":
+                begun[place] = min(begin, begun.get(place, begin))
+            elif name == "dense":
+                updated[place] = max(end, updated.get(place, end))
+    return " ".join(
+        f"{abs(layer)}{abs(layer + 1)}"
+        for phase in ("forward", "backward") for layer in range(-9, 9)
+        if begun.get((layer + 1, phase), np.inf) < updated.get((layer, phase), -np.inf))
+
+
+@on_ranks(2, 4)
+@pytest.mark.parametrize("name", BORDERS)
+def test_the_next_layer_is_aggregated_before_the_last_update(comm, name, patient):
+    settings, classes, expected = BORDERS[name]
+    config = Config(strategy="mop", **{"layers": 3, "prune": False, **settings}, pipeline_batches=6)
+    with start(banded(classes=classes), config, comm) as trainer:
+        assert trainer.shard.strategy.operand.needed[0] < 5
+        comm.clock.record(limit=10_000)
+        trainer.train_epoch(1)
+        assert borders_in(comm.clock.stop()) == expected
+
+
+@on_ranks(2, 4)
+def test_rows_in_random_order_wait_for_all_batches(comm, events, patient):
+    config = Config(strategy="mop", layers=3, hidden=12, prune=False, pipeline_batches=5)
+    graph = banded(n=60, band=60)
+    with start(graph, config, comm) as trainer:
+        assert trainer.shard.strategy.operand.needed == [5] * 5
+        trainer.train_epoch(1)
+    order = [(product, kind) for kind, product, _ in events[comm.rank] if kind != "sent"]
+    assert order == sorted(order, key=lambda each: each[0])
+    ours = trained(comm, graph, config)
+    assert ours == trained(comm, graph, config, border=False)
+
+
+@on_ranks(3)
+def test_a_product_that_does_not_follow_is_received(comm):
+    """As after an error on all ranks between two layers."""
+    made, _ = build(comm, ("mop", (3,), 5), banded(), "even")
+    rows = made.layout.rows
+    H, other = np.random.default_rng(3).standard_normal((2, rows.num_rows, 7))
+    right = made.forward(H), made.forward(other), made.backward(H)
+    made.expect(other)
+    np.testing.assert_array_equal(made.forward(H, update=lambda first, last: None), right[0])
+    assert made.buffers.early
+    np.testing.assert_array_equal(made.backward(H), right[2])
+    assert not made.buffers.early
+    made.expect(other)
+    np.testing.assert_array_equal(made.forward(H, update=lambda first, last: None), right[0])
+    np.testing.assert_array_equal(made.forward(other), right[1])
+    made.expect(H)  # an evaluation follows: nothing is begun
+    np.testing.assert_array_equal(made.forward(other), right[1])
+    assert not made.buffers.early and not made.buffers.expected
+    made.close()

@@ -21,7 +21,7 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.strategies import STRATEGIES, RankGrid, StrategyOptions
 from hpgcn.strategies.grids.packed_blocks import Blocks
-from hpgcn.strategies.mixture.mop import column_bits
+from hpgcn.strategies.mixture.product_in_flight import column_bits
 from hpgcn.strategies.mixture.row_batches import default_num_batches
 from hpgcn.strategies.nonzeros import NonzeroPlan
 

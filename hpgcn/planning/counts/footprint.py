@@ -224,7 +224,8 @@ class RankFootprint(DenseFootprint):
             "features": self.feature_bytes + dropped + self.edge_bytes,
             "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
-            "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._persistent_bytes,
+            "buffers": (self.plan.buffer_bytes(self.widest, itemsize) + self._persistent_bytes
+                        + self._early_bytes),
             "plan": sum(operand.index_entries for operand in self.operands) * POINTER,
             "parameters": np.full(self.rows.size, self._parameter_bytes),
             "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
@@ -249,6 +250,22 @@ class RankFootprint(DenseFootprint):
             for plan in dict.fromkeys(plans):
                 total = total + plan.persistent_bytes(product, self.spec.row_itemsize)
         return total
+
+    @cached_property
+    def _begins_early(self):
+        """Number of a product that begins before the last one is complete, or None."""
+        for first, second in self.rank_steps[0].borders:
+            if self.train_plans[first].begins_early(self.train_plans[second]):
+                return second
+        return None
+
+    @property
+    def _early_bytes(self):
+        """Bytes of the second buffers for a product that begins early, (P,)."""
+        if self._begins_early is None:
+            return np.zeros_like(self.rows)
+        plan = self.plan.plan_for_product(self._begins_early)
+        return plan.early_bytes(self.widest, self.spec.row_itemsize)
 
     @property
     def total(self):
@@ -313,6 +330,7 @@ class RankFootprint(DenseFootprint):
         sizes["staging"] = np.zeros_like(self.rows) if self.rows.size == 1 else sizes["buffers"]
         packed = self.plan.packed_bytes(self.widest, self.spec.row_itemsize)
         if packed is not None:  # aggregated on the host: only rows under way are on the GPU
+            packed = packed * (1 if self._begins_early is None else 2)
             nothing = 0 * packed
             sizes |= {"matrix": nothing, "plan": nothing, "buffers": packed, "staging": packed,
                       "kernels": self._work_bytes}

@@ -100,6 +100,7 @@ class RankStep:
     work: Work  # work of the training step
     part_bytes: int  # bytes of rows of sparse features that layers have cut out and keep
     turns: tuple  # TurnSizes of the training step, and of the evaluation
+    borders: list  # numbers of two products each, of which the second may begin early
 
     @property
     def nbytes(self):
@@ -213,7 +214,7 @@ class ShapeComm(SerialComm):
     def _own(self, *call, **named):
         return Pending(self)
 
-    def _exchange(self, outgoing, incoming, kind, finish=None):
+    def _exchange(self, outgoing, incoming, kind, finish=None, lane=0):
         self._count_blocks(kind, outgoing)
         return Pending(self)
 
@@ -272,8 +273,9 @@ def run_rank(spec, levels, rank, columns):
     lasting = [*workspace.arrays.values(), *shared.workspace.arrays.values(), labels,
                *_dense(X), *_dense(evaluated)]
     turns = work.touches.turns(lasting), device.kernels.work.touches.turns(lasting)
+    borders = [(one.hop, other.hop) for one, other in training.borders]
     return RankStep(step, arrays, reserved, dense, comm.reductions, shared.column.reductions, work,
-                    device.part_bytes, turns)
+                    device.part_bytes, turns, borders)
 
 
 def shape_field(spec, view, rank, products, device):

@@ -112,7 +112,8 @@ def pipeline_seconds(first, second, stages):
     n/s, which is its Proposition 3.5, (n - b) / 2n >= 1 / s. (The inequality printed
     before the proposition has <= for >=.) In that case min(a, u) / s is paid about once
     instead of in each layer. So an order of rows saves less than a factor of 1 + 1 / s.
-    That gain is not counted on here.
+    Strategy mop begins the next product early between some layers. That gain is not
+    counted on here.
     """
     return np.maximum(first, second) + np.minimum(first, second) / stages
 

@@ -6,20 +6,26 @@ multiplies them by all of A-hat, which every rank holds. It sends the rows of th
 back to their owners. The mask of a result travels as bits, before the product, and is
 applied within it (S-SpMM).
 
-Both all-to-alls go in s batches of rows (`row_batches`). All batches are sent at once.
-Batch i is aggregated as soon as the rows that it reads have arrived, by the columns of
-A. It returns while batch i + 1 is aggregated, and is updated then (`product`). Ranks may
-own pieces of contiguous batches of an order of bandwidth b < n. With s = ceil(2 n / (n
-- b)) the first batch then does not wait for the last (Proposition 3.5). With contiguous
-row blocks the same holds with the rows of a rank, m = n / P, for n. Otherwise only the
-way back is hidden.
+Both all-to-alls go in s batches of rows (`row_batches`). Batch i is aggregated as soon
+as the rows that it reads have arrived, by the columns of A. It returns while batch i + 1
+is aggregated, and is updated then (`product_in_flight`). Ranks may own pieces of
+contiguous batches of an order of bandwidth b < n. With s = ceil(2 n / (n - b)) the first
+batch then does not wait for the last (Proposition 3.5). With contiguous row blocks the
+same holds with the rows of a rank, m = n / P, for n. Otherwise only the way back is
+hidden.
+
+The next product begins before this one is complete, if layers announce it (`expect`).
+An updated batch leaves at once. Batches whose rows have arrived are aggregated while the
+last sums of this product are under way (Figure 5d). The other products send all rows at
+their call.
 
 Valid for any P and any row blocks, empty ones included, and for fewer columns than
 ranks. Words per product of width f: n f - sum of m_p f_p each way over all ranks,
 whatever the graph. A masked result adds ceil(f_q / 8) bytes of rank q's columns for
 each row of the others. Messages: one for each non-empty (source, destination, batch)
 each way; the bits go in one batch. Memory: all of A on every rank (and A^T if A is not
-symmetric), 2 n ceil(f / P) words of columns. Rows under way take m f words.
+symmetric), 2 n ceil(f / P) words of columns. Rows under way take m f words. A product
+that begins early takes n ceil(f / P) + m f more.
 
 Restricted to some rows (out) of the result and some (in) of H, only these travel: n_in
 f words there, n_out f back. Such a map holds its entries of A, once in each direction
@@ -32,13 +38,10 @@ there. Returning rows are copied back batch by batch while others are aggregated
 
 Source: mixgcn, sections 3.1 and 3.2.
 """
-from itertools import pairwise
-
 import numpy as np
 
-from hpgcn import kernels
 from hpgcn.graphs.reordering import bandwidth
-from hpgcn.parallel.csr import TILES, in_order, rows_of
+from hpgcn.parallel.csr import in_order
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
@@ -47,23 +50,19 @@ from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.mixture.batched_operand import BatchedOperand
 from hpgcn.strategies.mixture.mop_attention import BatchProduct, ColumnAttention
 from hpgcn.strategies.mixture.mop_plan import MopPlan, MopTraffic
-from hpgcn.strategies.mixture.row_batches import (
-    PackedBatches,
-    RowBatches,
-    count_batches,
-    count_fewer,
-    pieces,
-)
+from hpgcn.strategies.mixture.product_in_flight import ProductInFlight
+from hpgcn.strategies.mixture.row_batches import RowBatches, count_batches, count_fewer
 from hpgcn.strategies.mixture.staged_buffers import Shared, StagedBuffers
-from hpgcn.strategies.strategy import Strategy, product_name
+from hpgcn.strategies.strategy import Strategy
 
 
 class MopBuffers:
-    """Buffers for own columns of all rows, packed rows and masks; one map at a time
-    uses them.
+    """Buffers for own columns of all rows, packed rows and masks, which all maps use.
 
-    `home`: the device where rows are aggregated; `batched`: rows travel in more than
-    one batch.
+    `home`: the device where rows are aggregated; `batched`: rows travel in more than one
+    batch. Products use the buffers in turns. If one may begin before the last is
+    complete, there is a second place for packed rows. There are three buffers of
+    columns: results are written where the last product read its rows.
     """
 
     def __init__(self, layout, comm, home, dtype, batched):
@@ -75,6 +74,10 @@ class MopBuffers:
         self.room = layout.rows.num_rows
         self.row_numbers = comm.device.xp.arange(self.room)  # positions of the rows of a piece
         self.attended = Workspace(dtype, home)  # by layers that attend
+        self.num_products = 0  # that used the buffers so far
+        # the next ProductInFlight, if it was announced, and if its rows are being sent
+        self.expected = self.early = None
+        self.columns, self.packed = [None, None], [None]
         self.width = -1
         self.reserve(0)
 
@@ -84,22 +87,42 @@ class MopBuffers:
             return
         self.width = width
         mine = -(-width // self.comm.size)
-        device = self.comm.device
-        empty = self.home.empty
         # columns of H and of the result
-        self.columns = empty((2, self.num_rows * mine), self.dtype)
-        kind = Shared if self.home is device else StagedBuffers
-        self.packed = kind(device, self.room * width, self.dtype)
+        self.columns = [self._column_buffer() for _ in self.columns]
+        self.packed = [self._packed_rows() for _ in self.packed]
         bits = 1 + self.batched, self.num_rows * -(-mine // 8)  # as they come, and in batches
-        self.bits = empty(bits, np.uint8)
+        self.bits = self.home.empty(bits, np.uint8)
         packed_bits = self.room * self.comm.size * -(-mine // 8)
-        self.packed_bits = empty(packed_bits, np.uint8)
+        self.packed_bits = self.home.empty(packed_bits, np.uint8)
+
+    def _column_buffer(self):
+        return self.home.empty(self.num_rows * -(-self.width // self.comm.size), self.dtype)
+
+    def _packed_rows(self):
+        device = self.comm.device
+        kind = Shared if self.home is device else StagedBuffers
+        return kind(device, self.room * self.width, self.dtype)
+
+    def make_second(self):
+        """Make room for a product that begins before the last one is complete."""
+        if len(self.packed) == 1:
+            self.num_products = 0
+            self.columns.append(self._column_buffer())
+            self.packed.append(self._packed_rows())
+
+    def for_next_product(self):
+        """Return the number of a product, its two column buffers, and its packed rows."""
+        number = self.num_products
+        self.num_products += 1
+        columns = [self.columns[(2 * number + k) % len(self.columns)] for k in range(2)]
+        return number, *columns, self.packed[number % len(self.packed)]
 
     @property
     def nbytes(self):
         """Bytes of all buffers."""
+        packed = [each.far for each in self.packed]
         return sum(each.nbytes for each in
-                   (self.columns, self.packed.far, self.bits, self.packed_bits))
+                   (*self.columns, *packed, self.bits, self.packed_bits))
 
 
 class MixtureOfParallelism(Strategy):
@@ -211,188 +234,58 @@ class MixtureOfParallelism(Strategy):
     def attention(self, heads):
         return ColumnAttention(self, heads)
 
+    def expect(self, H, *, backward=False):
+        operand = self.operand_back if backward else self.operand
+        self.buffers.expected = ProductInFlight(self.comm, self.buffers, operand, H, BatchProduct())
+
     def product(self, operand, H, out, work, mask=None, update=None):
         """Exchange rows of H for columns, run `work` on them, send the results back.
 
-        `work`, such as a BatchProduct, receives rows as they arrive, and tiles of rows
-        of the result. `update` gets ranges of own rows that have returned, in the order
-        of batches. On one device batch k + 1 is sent back before batch k is updated. A
-        GPU beside the host gets batches between tiles, as soon as they are back. It
-        updates them while the host aggregates.
+        `update` gets ranges of own rows that have returned, in the order of batches.
         """
-        comm = self.comm
-        rows, columns = operand.rows, operand.columns
-        f = H.shape[1]
-        m = int(rows.offsets[comm.rank + 1] - rows.offsets[comm.rank])
-        what = product_name(comm.clock)
-
+        comm, buffers = self.comm, self.buffers
         if out is None:
-            out = comm.device.empty((m, f), H.dtype)
+            m = int(np.diff(operand.rows.offsets)[comm.rank])
+            out = comm.device.empty((m, H.shape[1]), H.dtype)
         if comm.size == 1:
             with comm.clock("spmm"):
                 return self._alone(operand.block, H, mask, out, work)
 
-        # this rank gets all rows, but only its own columns
-        self.reserve(f)
-        cuts = split(f, comm.size)
-        width = int(cuts[comm.rank + 1] - cuts[comm.rank])
-        X, Z = (buffer[:batches.num_rows * width].reshape(batches.num_rows, width)
-                for buffer, batches in zip(self.buffers.columns, (columns, rows)))
-        room = self.buffers.room
+        # the product that is next, if it reads the batches that are updated here
+        following, buffers.expected = buffers.expected, None
+        if update is None or (following and not operand.rows.same(following.operand.columns)):
+            following = None
+        if following is not None:
+            buffers.make_second()
 
-        # messages, by batch of rows
-        going = self._parcels(columns, slice((room - len(H)) * f, room * f), cuts)
-        coming = self._parcels(rows, slice(m * f), cuts)
-        self.buffers.packed.begin()
-        bits = None if mask is None else self._exchange_bits(operand, mask, cuts, what)
-
-        # multiply each batch of rows once the rows that it reads have arrived
-        there = self._send_rows(columns, going, H, X)
-        back = []
-        arrived = returned = 0
-        two_devices = self.buffers.packed.eager
-
-        def take(batch):
-            comm.clock.stage = batch
-            back[batch].wait(f"{what}, sums of batch {batch}")
-            self._unpack(*coming, batch, out)
-            if update is not None and coming[0].counts[batch]:
-                update(*coming[0].rows(batch))
-            return batch + 1
-
-        def take_returned(returned, before):
-            while update is not None and returned < before and back[returned].test():
-                returned = take(returned)
-            return returned
-
-        for batch, needed in enumerate(operand.needed):
-            for earlier in range(arrived, needed):
-                comm.clock.stage = earlier
-                there[earlier].wait(f"{what}, rows of batch {earlier}")
-                work.receive_rows(X, *columns.bounds[earlier:earlier + 2].tolist())
-            arrived = max(arrived, needed)
-            under_way = [*there[arrived:], *back]
-            block = operand.batches[batch]
-            begin, end = rows.bounds[batch:batch + 2].tolist()
-            most = -(-TILES // self.num_batches)
-            tiles = block.tiles(bool(under_way), accumulate=False, most=most)
-            for lo, hi, indptr, _ in tiles:
-                if two_devices:
-                    returned = take_returned(returned, batch)
-                comm.clock.stage = batch
-                with comm.clock("spmm"):
-                    work.tile(block, indptr, X, Z, begin + lo, begin + hi, bits)
-                    count_masked(comm, indptr, rows_of(bits, begin + lo, begin + hi), width)
-                under_way = [handle for handle in under_way if not handle.test()]
-
-            # the rows of my columns go back to their owners
-            back.append(comm.start_alltoall(
-                Z[begin:end], rows.counts[batch] * width, coming[1].parts[batch],
-                coming[1].sizes(batch), "aggregation"))
-
-            # take earlier batches that are back
-            returned = take_returned(returned, batch)
-
-        # put the columns of all ranks together again
-        for batch in range(returned, len(back)):
-            take(batch)
-        comm.clock.stage = -1
+        # this product, which may have begun
+        flight, buffers.early = buffers.early, None
+        if flight is not None and not (flight.reads(operand, H) and mask is None):
+            flight.abandon()
+            flight = None
+        if flight is None:
+            flight = ProductInFlight(comm, buffers, operand, H, work)
+            flight.begin()
+            if mask is not None:
+                flight.exchange_bits(mask)
+            flight.send_all()
+        buffers.early = following
+        flight.complete(out, update, following)
         return out
 
     def _alone(self, block, H, mask, out, work):
         """Return the product on a single rank, whose host may aggregate for its GPU."""
         Z = out
         if self.home is not self.comm.device:
-            H, mask = map(self.buffers.packed.fetch, (H, mask))
+            H, mask = map(self.buffers.packed[0].fetch, (H, mask))
             Z = self.home.empty(out.shape, out.dtype)
         work.receive_rows(H, 0, len(H))
         work.tile(block, block.indptr, H, Z, 0, len(Z), mask)
         count_masked(self.comm, block.indptr, mask, Z.shape[1])
         if Z is not out:
-            self.buffers.packed.put_back(Z, out)
+            self.buffers.packed[0].put_back(Z, out)
         return out
-
-    def _parcels(self, batches, place, cuts):
-        """Return PackedBatches of a slice of both buffers: on the device, and for MPI."""
-        packed = self.buffers.packed
-        return [PackedBatches(batches, self.comm.rank, flat[place], cuts)
-                for flat in (packed.near, packed.far)]
-
-    def _send_rows(self, batches, going, H, X):
-        """Start to send own rows of H in batches; X receives columns of all rows."""
-
-        def send(batch):
-            first, last = batches.bounds[batch:batch + 2]
-            return self.comm.start_alltoall(
-                going[1].parts[batch], going[1].sizes(batch), X[first:last],
-                batches.counts[batch] * X.shape[1], "aggregation")
-
-        packed = []
-        handles = []
-        for batch in range(self.num_batches):
-            packed.append(self._pack(*going, batch, H))
-            if not self.buffers.packed.eager:
-                handles.append(send(batch))
-        for batch in range(len(handles), self.num_batches):
-            packed[batch]()
-            handles.append(send(batch))
-        return handles
-
-    def _pack(self, near, far, batch, H):
-        """Pack own rows of a batch for sending; return a function that waits for it."""
-        ops = kernels.backend(H)
-        packed = near.pairs(batch, H)
-        with self.comm.clock("comm"):
-            for block, rows in packed:
-                ops.gather(rows, self.buffers.row_numbers[:len(rows)], block)
-            return self.buffers.packed.lower(near.parts[batch], far.parts[batch])
-
-    def _unpack(self, near, far, batch, out):
-        ops = kernels.backend(out)
-        with self.comm.clock("comm"):
-            self.buffers.packed.lift(near.parts[batch], far.parts[batch])
-            for block, rows in near.pairs(batch, out):
-                ops.gather(block, self.buffers.row_numbers[:len(rows)], rows)
-
-    def _exchange_bits(self, operand, mask, cuts, what):
-        """Exchange a mask of own rows for own columns of all rows' mask, in batches."""
-        batches = operand.rows
-        sizes = -(-np.diff(cuts) // 8)
-        mask = self.buffers.packed.fetch(mask)
-        n = batches.num_rows
-        m = len(mask)
-
-        mine = int(sizes[self.comm.rank])
-        outgoing = self.buffers.packed_bits[:m * sizes.sum()]
-        incoming = self.buffers.bits[0, :n * mine].reshape(n, mine)
-
-        # cut the bits of each rank's columns out
-        with self.comm.clock("comm"):
-            for block, (lo, hi) in zip(pieces(outgoing, m * sizes), pairwise(cuts.tolist())):
-                column_bits(mask, lo, hi, block.reshape(m, -(-(hi - lo) // 8)))
-        self.comm.start_alltoall(outgoing, m * sizes, incoming, np.diff(batches.offsets) * mine,
-                                 "aggregation").wait(f"{what}, masks")
-
-        if self.num_batches == 1:
-            return incoming
-        with self.comm.clock("comm"):
-            in_batches = self.buffers.bits[1, :n * mine].reshape(n, mine)
-            return kernels.backend(mask).gather(incoming, operand.order, in_batches)
 
     def traffic(self):
         return MopTraffic((self.layout, self.layout_in), self.num_batches)
 
-
-def column_bits(mask, first, last, out):
-    """Copy mask bits of columns [first, last) to `out`, (m, ceil((last - first) / 8)).
-
-    Column `first` is bit 0; bits past the last column are 0.
-    """
-    byte, shift = divmod(first, 8)
-    size, rest = out.shape[1], (last - first) % 8
-    out[:] = mask[:, byte:byte + size] >> shift
-    if shift:
-        high = mask[:, byte + 1:byte + 1 + size]
-        out[:, :high.shape[1]] |= high << (8 - shift)
-    if rest:
-        out[:, -1] &= (1 << rest) - 1

@@ -111,6 +111,16 @@ class MopPlan(Plan):
         bits = (1 + (self.batches > 1)) * n + P * rows
         return (rows * width + 2 * n * part) * itemsize + bits * -(-part // 8)
 
+    def begins_early(self, following):
+        # Both have the same batches of rows.
+        return (self.num_ranks > 1 and isinstance(following, MopPlan)
+                and self.batches == following.batches > 1)
+
+    def early_bytes(self, width, itemsize):
+        # Rows in transit, and columns of all rows of H.
+        rows = self.rows()
+        return (rows * width + int(rows.sum()) * -(-width // self.num_ranks)) * itemsize
+
     def persistent_bytes(self, product, itemsize):
         # Attention keeps own columns of all rows, in steps and evaluations, and row
         # numbers. Shapes count the same arrays by rows; those of x and of the result

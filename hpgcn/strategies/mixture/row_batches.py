@@ -91,6 +91,11 @@ class RowBatches:
                 break
         return np.maximum.accumulate(found) + 1
 
+    def same(self, other):
+        """Return whether both assign the same rows to the same batches."""
+        return self is other or (np.array_equal(self.starts, other.starts)
+                                 and np.array_equal(self.counts, other.counts))
+
     @property
     def num_batches(self):
         """Number of batches (S)."""
