@@ -172,9 +172,10 @@ def shell(command, folder, **variables):
     line = re.sub(r"(?<![\w/])scripts/", f"{ROOT}/scripts/", command)
     places = [*map(str, PLACES), os.environ.get("PATH", "")]
     # more ranks than cores: MPICH's waiting ranks must give way to those that compute
-    environment = {"PATH": os.pathsep.join(places), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **variables}
+    environment = {**os.environ, "PATH": os.pathsep.join(places),
+                   "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", **variables}
     ended = subprocess.run(["bash", "-euo", "pipefail", "-c", line], cwd=folder, text=True,
-                           capture_output=True, check=False, env={**os.environ, **environment})
+                           capture_output=True, check=False, env=environment)
     if ended.returncode == UNAVAILABLE:
         raise MissingInputError(ended.stderr.strip().splitlines()[-1])
     if ended.returncode:
