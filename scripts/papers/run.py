@@ -55,16 +55,15 @@ def main(words):
     parser.add_argument("--folder", type=Path, help="graphs and results (default: a new one)")
     given = parser.parse_args(words)
 
-    measured = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
     if not (given.fill or given.check):
         folder = (given.folder or Path(tempfile.mkdtemp())).resolve()
         for label in chosen(parser, given.labels):
             try:
-                keep(measured, label, given.short, folder)
+                keep(label, given.short, folder)
             except MissingInputError as error:
                 print(f"{label}: left out, {error}", file=sys.stderr)
 
-    page = filled(TEMPLATE.read_text(), measured)
+    page = filled(TEMPLATE.read_text(), json.loads(MEASURED.read_text()))
     if given.check:
         if PAGE.read_text() != page:
             print(f"{PAGE} differs from {MEASURED.name}: run {Path(__file__).name} --fill",
@@ -83,7 +82,7 @@ def chosen(parser, labels):
             and (not labels or label in labels or label[0] in labels)]
 
 
-def keep(measured, label, short, folder):
+def keep(label, short, folder):
     """Run a command and write its figures to MEASURED."""
     run = RUNS[label]
     if short and not run.short:
@@ -93,6 +92,7 @@ def keep(measured, label, short, folder):
     figures = run_figures(label, command, folder)
     print(f"{label}: {time.perf_counter() - begin:.1f} s, {figures}", file=sys.stderr)
 
+    measured = json.loads(MEASURED.read_text())
     held = measured.setdefault(label, {})
     if short:
         held["short"] = {"command": command, "figures": figures}

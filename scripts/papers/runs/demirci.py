@@ -106,7 +106,7 @@ RUNS = {
     "D4": Run("hpgcn train cora.h5 --model gat --heads 8"),
     "D5": Run(f"scripts/papers/demirci-table2.sh {SLASHDOT}", table_2,
               "PARTS=8 scripts/papers/demirci-table2.sh --small sbm9.h5", .1),
-    "D6": Run(f"CASES='HP GP RP' scripts/papers/scaling.sh {SLASHDOT}", scaling),
+    "D6": Run(f"CASES='HP GP RP' FORECAST=512 scripts/papers/scaling.sh {SLASHDOT}", scaling),
     "D7": Run("scripts/papers/accuracy.sh cora.h5", accuracy,
               "RANKS='1 3' scripts/papers/accuracy.sh cora.h5", .01),
     "D8": Run("for graph in amazon_computers.h5 email-Enron.h5; do python "

@@ -41,7 +41,7 @@ def delays(outcome):
         if row["case"] in ("cd-0", "cd-5", "0c"):
             for name, column in (("accuracy", "test_percent"), ("sent", "sent_mb"),
                                  ("memory", "memory_mb"), ("split", "split_percent"),
-                                 ("seconds", "seconds"), ("rate", "lr")):
+                                 ("rate", "lr")):
                 found.setdefault(f"{name}_{row['ranks']}", []).append(row[column])
     return found
 
@@ -72,8 +72,9 @@ def vertex_cuts(graph, ranks):
 
 RUNS = {
     "N1": Run("python scripts/benchmarks/run.py kernels"),
-    "N2": Run("python scripts/benchmarks/run.py spmm --json", against_peers),
-    "N3": Run("python scripts/benchmarks/run.py torch --json", pyg_layers),
+    "N2": Run("python scripts/benchmarks/run.py spmm --widths 64,128 --json", against_peers),
+    "N3": Run("python scripts/benchmarks/run.py torch --graphs prod --widths 64 --json",
+              pyg_layers),
     "N4": Run(vertex_cuts("amazon_computers.h5", "2 4 8 16"), replication,
               vertex_cuts("sbm9.h5", "2 4")),
     "N5": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy vertex-cut"),

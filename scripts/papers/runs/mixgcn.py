@@ -1,4 +1,6 @@
 """The commands of mixgcn."""
+import json
+
 from papers.runs.outcome import Run, plan_rows
 
 RANKS = "2,4,8,16,32,64"
@@ -14,6 +16,26 @@ def volumes(outcome):
                                         for row in rows]
         found[f"{strategy}_memory"] = [row["memory"]["max_bytes"] / 1e6 for row in rows]
         found[f"{strategy}_matrix"] = [row["memory"]["matrix"] / 1e6 for row in rows]
+    return found
+
+
+def early_layers(outcome):
+    """Return how often a rank begins layer 2 before the end of layer 1, in percent.
+
+    Backward it is layer 1 before the end of layer 2. The end is the last update.
+    """
+    trace = json.loads((outcome.out / "run" / "trace.json").read_text())
+    times = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X" and event["name"].startswith(("spmm", "dense")):
+            key = event["args"]["epoch"], event["pid"], event["args"].get("at")
+            times.setdefault((event["name"][:4], *key), []).append(event["ts"])
+    found = {}
+    for name, before, after in (("forward", 1, 2), ("backward", 2, 1)):
+        early = [min(times["spmm", epoch, rank, f"layer {after} {name}"]) < max(last)
+                 for (kind, epoch, rank, place), last in times.items()
+                 if kind == "dens" and place == f"layer {before} {name}"]
+        found[name] = 100 * sum(early) / len(early)
     return found
 
 
@@ -56,7 +78,10 @@ def machines(outcome):
 
 RUNS = {
     "X1": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy mop"),
-    "X2": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy mop --pipeline-batches 11 --trace"),
+    "X2": Run("hpgcn partition usroads.h5 -k 4 --method block --pipeline-batches 16 -o X2.h5 "
+              "--overwrite -q; mpiexec -n 4 hpgcn train X2.h5 --strategy mop --pipeline-batches 16 "
+              "--layers 3 --hidden 128 --threads 1 --epochs 4 --eval-every 0 --trace "
+              "--out $OUT/run --overwrite", early_layers),
     "X3": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy mop --aggregate-on cpu "
               "--update-on cuda"),
     "X4": Run(f"hpgcn plan rmat14.h5 -k {RANKS} --method random --widths 128,128,40 --json",
