@@ -11,7 +11,7 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.partition import Partition, check_parts
 from hpgcn.graphs.reordering import profile, rcm_within_parts
-from hpgcn.partition.effort import announced
+from hpgcn.partition.effort import WORTH_SAYING, announced
 from hpgcn.partition.engines.engine_process import engine_version
 from hpgcn.partition.method_table import (
     CUTS,
@@ -197,8 +197,9 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
                              seconds=time.perf_counter() - begun)
         statistics |= partition.statistics
     if partition.engine:
-        log.info("%s: parts of method %s found %s", graph.header.name, partition.title,
-                 partition.work)
+        level = logging.INFO if partition.seconds >= WORTH_SAYING else logging.DEBUG
+        log.log(level, "%s: parts of method %s found %s", graph.header.name, partition.title,
+                partition.work)
     if sizes:
         log.info("%s: %s rows sent between %d nodes, %s within them", graph.header.name,
                  f"{statistics['volume_between']:,}", len(sizes),

@@ -17,7 +17,8 @@ GROUP = "manifest"
 ATTRIBUTES = "attributes_crc32"
 COMPLETE = "complete"
 UNSUMMED = (f"/{GROUP}", ATTRIBUTES), ("/", COMPLETE)  # the checksum, and those after it
-CIRCUMSTANCES = *UNSUMMED, ("/", "creator"), ("/", "created_utc")  # independent of the contents
+# attributes that are independent of the contents
+CIRCUMSTANCES = (*UNSUMMED, ("/", "creator"), ("/", "created_utc"), ("/partition", "seconds"))
 
 
 class BlockChecksums:

@@ -234,10 +234,13 @@ def run_table(letter, runs):
 
 
 def wrapped(command):
-    """Return a command as lines of at most WIDTH columns."""
-    lines = textwrap.wrap(command, WIDTH - 2, subsequent_indent="    ", break_long_words=False,
-                          break_on_hyphens=False)
-    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+    """Return the lines of a command, cut to at most WIDTH columns."""
+    found = []
+    for line in command.splitlines():
+        parts = textwrap.wrap(line, WIDTH - 2, subsequent_indent="    ", break_long_words=False,
+                              break_on_hyphens=False)
+        found += [*(f"{part} \\" for part in parts[:-1]), parts[-1]]
+    return found
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ RANDOM = "--features random:{} --labels random:{} --split all"
 # NAME.h5: the command that writes it; DATA is the folder of data sets
 GRAPHS = {
     "cora": "hpgcn convert DATA/planetoid/ind.cora.graph cora.h5",
-    "amazon_computers": "hpgcn convert DATA/npz/amazon_computers.npz amazon_computers.h5",
+    "amazon_computers": "hpgcn convert DATA/npz/amazon_computers.npz amazon_computers.h5 "
+                        "--split random:60/20/20",
     "email-Enron": "hpgcn convert DATA/snap/email-Enron.txt.gz email-Enron.h5 "
                    + RANDOM.format(128, 40),
     "soc-Slashdot0902": "hpgcn convert DATA/snap/soc-Slashdot0902.txt.gz soc-Slashdot0902.h5 "

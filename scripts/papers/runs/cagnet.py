@@ -88,8 +88,8 @@ def orders(outcome):
 
 def two_orders(graph, ranks):
     """Return the command that plans a graph as stored and in random order."""
-    return (f"hpgcn plan {graph} -k {ranks} --json; hpgcn partition {graph} -k {ranks} "
-            f"--method random --no-rcm -o C12.h5 --overwrite -q; hpgcn plan C12.h5 --json")
+    return (f"hpgcn plan {graph} -k {ranks} --json\nhpgcn partition {graph} -k {ranks} "
+            f"--method random --no-rcm -o C12.h5 --overwrite -q\nhpgcn plan C12.h5 --json")
 
 
 def layer_plan(vertices, edges, ranks):
@@ -100,7 +100,7 @@ def layer_plan(vertices, edges, ranks):
 
 def trains(graph, strategies, ranks, epochs):
     """Return the command that trains one rank and each strategy on several."""
-    return (f"hpgcn train {graph} --epochs {epochs} --out $OUT/0 --overwrite -q; "
+    return (f"hpgcn train {graph} --epochs {epochs} --out $OUT/0 --overwrite -q\n"
             f"for s in {strategies}; do hpgcn train {graph} --ranks {ranks} --strategy $s "
             f"--epochs {epochs} --out $OUT/$s --overwrite -q; done")
 
