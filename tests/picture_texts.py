@@ -12,7 +12,7 @@ SLACK = 1  # pixels that boxes may share
 
 
 def problems(drawing):
-    """Return what is wrong with the texts of a Figure, a list of sentences.
+    """Return the faults of the texts of a Figure, a list of sentences.
 
     Texts are inside the Figure, do not overlap each other or the legends, and have no
     code of TeX.

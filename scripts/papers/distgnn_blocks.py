@@ -9,7 +9,7 @@ from results import count_axis, curves, groups, picture, read, show, value_axis
 REUSE = {  # distgnn-2021, Table 3, by number of blocks: Reddit, OGBN-Products
     1: (3.1, 2.3), 2: (4.3, 2.2), 4: (7.3, 2.2), 8: (16.1, 2.1), 16: (27.0, 2.1), 32: (16.7, 2.0),
     64: (9.6, 1.8)}
-STEPS_OF_ONE_BLOCK = 2  # of Figure 4: the baseline and dynamic scheduling
+STEPS_OF_ONE_BLOCK = 2  # the baseline and dynamic scheduling (Figure 4)
 
 
 def main(folder):

@@ -52,7 +52,7 @@ def operations(footprint):
                      np.float64)
     for product in footprint.products:
         plan = footprint.train_plans[product.layer]
-        columns = np.diff(split(product.width, plan.traffic.slices))  # of each rank, or of all
+        columns = np.diff(split(product.width, plan.traffic.slices))  # by rank, or one for all
         found += 2.0 * plan.operands[product.backward].entries_read * columns
     return found
 

@@ -165,7 +165,7 @@ def make_graph(name, folder):
 
 
 def shell(command, folder, **variables):
-    """Run a command line in a folder and return what it prints; raise if it fails.
+    """Run a command line in a folder and return its output; raise if it fails.
 
     Scripts of the repository are found from any folder.
     """
@@ -199,7 +199,7 @@ class Figure:
 
 
 class Measured:
-    """What the template reads of a run: {D5[name]:.2f}, a figure with its format."""
+    """A run in the template: {D5[name]:.2f} is a figure with its format."""
 
     def __init__(self, label, held):
         self.label = label

@@ -12,7 +12,7 @@ def accuracy(outcome):
 
 
 def exchange(outcome):
-    """Return what ranks sent in an epoch, and what the plan says: MB and messages."""
+    """Return the MB and messages of an epoch, sent and planned."""
     (run,) = outcome.summaries().values()
     return {"sent_mb": run["sent_bytes_per_epoch"] / 1e6,
             "plan_mb": run["predicted_bytes_per_epoch"] / 1e6,

@@ -1,4 +1,4 @@
-"""A Run is a command of docs/papers.md; an Outcome is what it printed and wrote."""
+"""A Run is a command of docs/papers.md; an Outcome has its output and files."""
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Outcome(NamedTuple):
-    """What a command printed, and the folder of its files."""
+    """The output of a command, and the folder of its files."""
 
     printed: str
     out: Path
