@@ -23,5 +23,6 @@ GRAPHS = {
     "rmat12": "hpgcn generate rmat rmat12.h5 --scale 12",
     "rmat14": "hpgcn generate rmat rmat14.h5 --scale 14 --features 128 --classes 40",
     "sbm9": "hpgcn generate sbm sbm9.h5 --scale 9 --edge-factor 8 --features 16 --classes 4",
+    "sbm16": "hpgcn generate sbm sbm16.h5 --scale 16 --features 128 --classes 40 --order none",
     "sbm20": "hpgcn generate sbm sbm20.h5 --scale 20 --features 100 --classes 47",
 }

@@ -1,4 +1,6 @@
 """The commands of distgnn-2021."""
+from itertools import pairwise
+
 from papers.runs.outcome import Run, plan_row
 
 
@@ -26,7 +28,8 @@ def replication(outcome):
 def blocks(outcome):
     """Return the best reuse, its bound, the best number of blocks, and the largest gain."""
     rows, steps = outcome.table("blocks"), outcome.table("methods")
-    gains = {row["method"]: row["speedup"] for row in steps}
+    gains = {row["method"].removeprefix("+ "): row["speedup"] / before["speedup"]
+             for before, row in pairwise(steps)}
     best = max(rows, key=lambda row: row["reuse"])
     fastest = min(rows, key=lambda row: row["ms"])
     return {"reuse": best["reuse"], "reuse_blocks": best["blocks"],
@@ -43,7 +46,9 @@ def delays(outcome):
                                  ("memory", "memory_mb"), ("split", "split_percent"),
                                  ("rate", "lr")):
                 found.setdefault(f"{name}_{row['ranks']}", []).append(row[column])
-    return found
+    # all cases are of the same parts
+    return {name: values[0] if name.startswith("split") else values
+            for name, values in found.items()}
 
 
 def batches(outcome):
