@@ -93,8 +93,8 @@ FOREIGN = {  # flags of launchers, pip, scripts and python -m hpgcn.kernels
     "--allow-run-as-root", "--bind-to", "--cpu-bind", "--cpus", "--cpus-per-task",
     "--map-by", "--mpi", "--no-binary", "--oversubscribe",
     "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node",
-    "--small", "--short", "--methods", "--limit", "--nodes", "--ranks-per-node", "--rate", "--delay", "--mca",
-    "--shm-size", "--with-cuda", "--pty", "--index-url", "--no-execute"}
+    "--small", "--methods", "--limit", "--nodes", "--ranks-per-node", "--rate", "--delay", "--mca",
+    "--shm-size", "--short", "--with-cuda", "--pty", "--index-url", "--no-execute"}
 LINE = re.compile(r"^(?: {4,}|\$ )?(?:\$ )?(?:mpiexec (?:-\S+ \S+ )*|srun (?:\S+ )*?)?"
                   rf"(?:hpgcn|python) ((?:bench |{re.escape(SCRIPT)})?[a-z-]+) (.*)", re.MULTILINE)
 
