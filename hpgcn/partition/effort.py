@@ -13,6 +13,7 @@ FAST, DEFAULT, BEST = EFFORTS = ("fast", "default", "best")
 SMALL = 1 << 16  # entries up to which all work of an engine takes seconds
 WORTH_SAYING = 2.0  # seconds from which on a forecast is logged
 COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for clusters only
+FEWEST = 1 << 18  # clusters that other parts are sought of, at most
 PINS = 1 << 22  # pins of the nets of clusters that an engine gets, at most
 SPARSE = 4.0  # pins of a net, on average, up to which a pattern is sparse
 SHARE = 0.2  # largest share of the seconds of training that preparation may take

@@ -1,7 +1,7 @@
 """Memory that `hpgcn partition` needs at most, by the sizes of a graph."""
 from hpgcn.errors import DataError, setting
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.partition.effort import COARSE, DEFAULT, FAST, PINS
+from hpgcn.partition.effort import COARSE, DEFAULT, FAST, FEWEST, PINS
 from hpgcn.partition.method_table import METHOD_ENGINES, METHODS
 from hpgcn.partition.rows.net_bits import NET_BYTES, num_words
 from hpgcn.partition.rows.row_methods import QUICK, STREAMED
@@ -11,7 +11,6 @@ BLOCKS = 96 << 20  # bytes of what is read or written at a time
 KEPT = 10  # entries of a cluster that are sorted at once, at most, on average
 # bytes of an entry, and of a vertex, in an engine and in what is passed to it; rough
 ENGINE = 150, 300
-FEWEST = 1 << 18  # clusters that METIS gets at most, of method best
 NET_ENTRY = 16  # bytes of an entry while the nets of clusters are made
 VERTEX_BYTES = 60  # bytes of a vertex in `partition_stored`, at most,
 LEVEL_BYTES = 24  # and while clusters are contracted

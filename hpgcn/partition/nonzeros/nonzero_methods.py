@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graphs.partition import run_offsets
 from hpgcn.partition.effort import COARSE, FAST, is_sparse
 from hpgcn.partition.partition_request import Parts, run
-from hpgcn.partition.rows.partition_model import entry_rows, holders
+from hpgcn.partition.rows.partition_model import cut_nets, entry_rows, holders
 from hpgcn.partition.rows.row_methods import best_columns, stream
 
 SMALL = 1 << 24  # nonzeros up to which effort "fast" refines
@@ -151,10 +150,8 @@ def _by_groups(rows, weights, request, group, grouped):
     # each group is in a net once
     nets = sp.csr_array((np.ones(lines.size, bool), (lines, np.tile(group, 2))),
                         shape=(2 * n, grouped.size))
-    sizes = np.diff(nets.indptr)
-    kept = sizes > 1
-    arrays = {"offsets": run_offsets(sizes[kept]), "pins": nets.indices[np.repeat(kept, sizes)]}
-    parts = run(arrays, grouped, request)
+    offsets, pins = cut_nets(nets)
+    parts = run({"offsets": offsets, "pins": pins}, grouped, request)
     parts = replace(parts, divided="nonzeros" if parts.engine else "")
     holder = parts.part[group]
     rival = None if request.effort == FAST else _rival(rows, weights, request)

@@ -65,10 +65,17 @@ def column_nets(rows):
     pins[offsets[e]:offsets[e + 1]] of what is returned: offsets (nets + 1,) int64, and
     pins.
     """
-    columns = rows.tocsc()
-    sizes = np.diff(columns.indptr)
-    kept = sizes > 1
-    return run_offsets(sizes[kept]), columns.indices[np.repeat(kept, sizes)]
+    return cut_nets(rows.tocsc())
+
+
+def cut_nets(nets, chosen=None):
+    """Return offsets and pins of the nets of several pins, or of those `chosen`, bool.
+
+    `nets`: a net is a column of a csc_array, or a row of a csr_array.
+    """
+    sizes = np.diff(nets.indptr)
+    kept = sizes > 1 if chosen is None else chosen
+    return run_offsets(sizes[kept]), nets.indices[np.repeat(kept, sizes)]
 
 
 def cluster_nets(rows, number, size, limit, seed=0):
@@ -104,7 +111,7 @@ def cluster_nets(rows, number, size, limit, seed=0):
     if sizes[chosen].sum() > limit:
         chosen = chosen[random_order(chosen.size, seed)]
         kept[chosen[np.cumsum(sizes[chosen], dtype=np.int64) > limit]] = False
-    return {"offsets": run_offsets(sizes[kept]), "pins": nets.indices[np.repeat(kept, sizes)]}
+    return dict(zip(("offsets", "pins"), cut_nets(nets, kept)))
 
 
 def neighbours(rows):

@@ -18,6 +18,7 @@ import numpy as np
 
 from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.reordering import random_order
+from hpgcn.partition.effort import FEWEST
 from hpgcn.partition.rows.group_passes import assign_pass, cluster_pass, in_groups
 from hpgcn.partition.rows.stream_kernels import (
     MULTIPLIER,
@@ -35,7 +36,6 @@ ROUNDS = 5  # passes that seek clusters, at most
 FEW = 0.05  # share of the vertices that must move for another pass
 SHRINKS = 0.95  # clusters are clustered again if they are at most this share of the vertices
 DEGREE = 16  # entries of a cluster that are kept, on average
-FEWEST = 1 << 18  # clusters that other parts are sought of, at most
 ENTRY_BYTES = 40  # memory of an entry that is kept, while clusters are contracted
 CLUSTER_BYTES = 64  # memory of a cluster
 TRIES = 8  # orders in which the last clusters are assigned, of which the best is taken,
