@@ -12,7 +12,6 @@ or library is missing is left out with a line, and its figures stay.
 import argparse
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -28,6 +27,8 @@ sys.path[:0] = [str(ROOT / "scripts")]
 
 from papers.runs import GRAPHS, PAPERS, RUNS  # noqa: E402
 from papers.runs.outcome import Outcome  # noqa: E402
+
+from hpgcn.bench.host import cpu_model  # noqa: E402
 
 DATA = Path(os.environ.get("HPGCN_TEST_DATA", ROOT.parent / "shared" / "data")).resolve()
 PLACES = [Path(sys.executable).parent]  # folders of hpgcn, python and mpiexec
@@ -116,16 +117,7 @@ def circumstances():
     if output("git", "status", "--porcelain", "--", "hpgcn", "kernels", "datasets"):
         commit += "+"
     return {"date": datetime.now(UTC).date().isoformat(), "commit": commit,
-            "machine": f"{processor()}, {os.cpu_count()} threads"}
-
-
-def processor():
-    """Return the model of the CPU."""
-    try:
-        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    return found[1].strip() if found else platform.machine()
+            "machine": f"{cpu_model()}, {os.cpu_count()} threads"}
 
 
 def run_figures(label, command, folder):
@@ -202,7 +194,6 @@ class Measured:
     """A run in the template: {D5[name]:.2f} is a figure with its format."""
 
     def __init__(self, label, held):
-        self.label = label
         self.command = RUNS[label].command
         self.when = f": {held['date']}, {held['commit']}" if held.get("date") else ""
         self.figures = held.get("figures", {})

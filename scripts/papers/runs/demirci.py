@@ -85,11 +85,6 @@ def against_broadcasts(outcome):
     return found
 
 
-def reddit(outcome):
-    """Return the milliseconds of an epoch on one GPU, by hidden width."""
-    return {f"hidden_{row['hidden']}": row["epoch_ms"] for row in outcome.object["rows"]}
-
-
 RUNS = {
     "D1": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy p2p --epochs 5 --out $OUT/run "
               "--overwrite", exchange,
@@ -116,11 +111,10 @@ RUNS = {
               "--sweep 50,100:2,3,4,8 --json", deeper,
               "hpgcn plan sbm9.h5 -k 1,64 --method graph --widths 50,50,50 --sweep 50,100:2,3 "
               "--json", .1),
-    "D10": Run("python scripts/benchmarks/run.py cuda-epoch --json", reddit),
+    "D10": Run(f"scripts/papers/stochastic.sh {SLASHDOT}", busiest_of_batches,
+               "RANKS=3 scripts/papers/stochastic.sh --small sbm9.h5", .1),
     "D11": Run("hpgcn train cora.h5 --batch vertices:500"),
     "D12": Run(f"hpgcn plan {SLASHDOT} -k 512 --method hypergraph,graph,random --json",
                against_broadcasts,
                "hpgcn plan sbm9.h5 -k 16 --method hypergraph,graph,random --json", .1),
-    "D13": Run(f"scripts/papers/stochastic.sh {SLASHDOT}", busiest_of_batches,
-               "RANKS=3 scripts/papers/stochastic.sh --small sbm9.h5", .1),
 }

@@ -15,11 +15,6 @@ def against_peers(outcome):
         {name for row in times.values() for name in row if not name.startswith("hpgcn")})}
 
 
-def pyg_layers(outcome):
-    """Return by how much layers are faster than PyG's, the least and the mean."""
-    return {name: outcome.object["summary"][name] for name in ("least_ratio", "mean_ratio")}
-
-
 def replication(outcome):
     """Return the replication factor by parts."""
     return {"factor": [each["replication_factor"] for each in outcome.objects]}
@@ -78,8 +73,7 @@ def vertex_cuts(graph, ranks):
 RUNS = {
     "N1": Run("python scripts/benchmarks/run.py kernels"),
     "N2": Run("python scripts/benchmarks/run.py spmm --widths 64,128 --json", against_peers),
-    "N3": Run("python scripts/benchmarks/run.py torch --graphs prod --widths 64 --json",
-              pyg_layers),
+    "N3": Run(two_types("rmat14.h5", 16), bytes_of_types, two_types("sbm9.h5", 4)),
     "N4": Run(vertex_cuts("amazon_computers.h5", "2 4 8 16"), replication,
               vertex_cuts("sbm9.h5", "2 4")),
     "N5": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy vertex-cut"),
@@ -96,5 +90,4 @@ RUNS = {
                "--delay-variant paper"),
     "N13": Run("hpgcn partition amazon_computers.h5 -k 4 --method distgnn"),
     "N14": Run("hpgcn convert EDGES.csv am.h5 --features identity"),
-    "N15": Run(two_types("rmat14.h5", 16), bytes_of_types, two_types("sbm9.h5", 4)),
 }

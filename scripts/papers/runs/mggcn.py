@@ -40,7 +40,7 @@ def density(outcome):
 
 
 def gpu_epochs(outcome):
-    """Return milliseconds, torch's and the share of products with A, by hidden width."""
+    """Return milliseconds of an epoch and the share of products with A, by hidden width."""
     rows = outcome.object["rows"]
     return {"hidden": [row["hidden"] for row in rows], "ms": [row["epoch_ms"] for row in rows],
             "spmm_percent": [100 * row["spmm_share"] for row in rows]}
