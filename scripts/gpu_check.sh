@@ -45,7 +45,7 @@ PYTHON
 status=0 tests=null
 if "$python" -c "import pytest" 2> "$folder/why"; then
     echo "== tests of the CUDA kernels and of training"
-    "$python" -m pytest -q -p no:cacheprovider tests/kernels/test_cuda.py tests/test_trainer_cuda.py | tee "$folder/tests"
+    "$python" -m pytest -q -p no:cacheprovider tests/kernels/test_cuda.py tests/training/test_trainer_cuda.py | tee "$folder/tests"
     tests=${PIPESTATUS[0]}
     [ "$tests" -eq 0 ] || status=$tests
 else

@@ -5,7 +5,7 @@ configuration.
     python scripts/measure_code.py            # of this checkout
     python scripts/measure_code.py FOLDER     # of another one
 
-Tests do not judge these figures, except where tests/test_layering.py names a limit.
+Tests do not judge these figures, except where tests/structure/test_layering.py names a limit.
 """
 import ast
 import sys

@@ -2,11 +2,11 @@
 import gc
 import re
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from checkout import ROOT
 from commands import python
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
@@ -344,7 +344,7 @@ def test_without_torch_the_extra_is_named(tmp_path):
 
 @pytest.mark.long
 def test_examples_of_the_page_run():
-    page = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
+    page = (ROOT / "docs" / "torch.md").read_text()
     names = {"np": np}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         if "torch_geometric" in block:

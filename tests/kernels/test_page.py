@@ -3,16 +3,16 @@ import doctest
 import inspect
 import re
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import ROOT
 
 import hpgcn.kernels
 from hpgcn.kernels import reference
 from hpgcn.kernels.specs import SPECS, parse
 
-PAGE = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
+PAGE = (ROOT / "docs" / "kernels.md").read_text()
 KINDS = {  # kinds of an array in SPECS, in the words of the page's legend
     "index": "integers", "pointers": "integers", "classes": "integers", "once": "integers",
     "words": "uint32", "bits": "bits", "into_bits": "bits", "wide": "float64"}

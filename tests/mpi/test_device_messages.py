@@ -208,7 +208,7 @@ def test_the_first_piece_leaves_while_the_next_is_copied(comm, monkeypatch):
 @pytest.mark.long
 def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, tmp_path, monkeypatch):
     tests = Path(__file__).parents[1]
-    paths = [str(tests), str(tests / "kernels")]
+    paths = [str(tests / "support"), str(tests / "kernels")]
     (tmp_path / "cupy.py").write_text(f"import sys\nsys.path[:0] = {paths}\nimport fake_cupy\n"
                                       "sys.modules['cupy'] = fake_cupy.module()\n")
     monkeypatch.syspath_prepend(tmp_path)  # the probe's path as well

@@ -1,15 +1,15 @@
 """Examples of the documentation that run under mpiexec, with mpi4py's communicator."""
 import re
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from graphs import make
 
 import hpgcn
 
 pytestmark = [pytest.mark.mpi, pytest.mark.long]
 EXAMPLES = re.findall(r"```python\n(.*?)```", (
-    Path(__file__).parents[2] / "docs" / "propagation.md").read_text(), re.DOTALL)
+    ROOT / "docs" / "propagation.md").read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=["power_iteration", "appnp"])

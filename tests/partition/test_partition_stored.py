@@ -1,10 +1,10 @@
 """Parts of a graph file that are made in passes over its blocks."""
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from commands import clean_environment, peak_of_group, succeed
 from small_graphs import edges
 from test_partition_stream import communities
@@ -19,7 +19,7 @@ from hpgcn.partition.rows.net_bits import count_blocks, lower_volume
 from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.partition.rows.streaming import memory_level, stored_level, stream_parts
 
-LIMIT = Path(__file__).parents[2] / "scripts" / "limit_memory.sh"
+LIMIT = ROOT / "scripts" / "limit_memory.sh"
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@ import itertools
 import json
 import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from commands import refused, succeed
 from graphs import make
 
@@ -20,7 +20,7 @@ from hpgcn.planning.seconds.machine_files import SHIPPED
 from hpgcn.planning.seconds.mixed_devices import Aggregator, MixedDevices, Updater, pipeline_seconds
 from hpgcn.planning.seconds.step_seconds import Machine
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "paper_machines.py"
+SCRIPT = ROOT / "scripts" / "paper_machines.py"
 FILE = {"aggregate": {"adders": 4, "clock_hz": 10, "memory_bytes_per_s": 100, "cache_bytes": 0},
         "update": {"gemm_float32_flops_per_s": 10, "gemm_float64_flops_per_s": 5,
                    "memory_bytes_per_s": 100}}

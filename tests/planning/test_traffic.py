@@ -1,6 +1,6 @@
 """Predicted bytes and messages of a training step equal counts by rank pairs and closed forms.
 
-For single products with A, tests/test_plan.py compares plans with a simulation of all
+For single products with A, tests/planning/test_plan.py compares plans with a simulation of all
 ranks.
 """
 from copy import copy

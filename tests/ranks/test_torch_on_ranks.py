@@ -1,10 +1,10 @@
 """PyTorch models on distributed rows have the losses, gradients and counts of one rank."""
 import re
-from pathlib import Path
 
 import numpy as np
 import oracle
 import pytest
+from checkout import ROOT
 from graphs import make, scattered
 
 pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
@@ -17,7 +17,7 @@ from hpgcn.errors import ConfigError, UsageError
 from hpgcn.interop.torch import Propagation
 from hpgcn.strategies import STRATEGIES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "torch-on-ranks.md").read_text()
+PAGE = (ROOT / "docs" / "torch-on-ranks.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 WORKER = Path(__file__).with_name("fuzz_worker.py")
-TESTS = WORKER.parents[1]
+SUPPORT = WORKER.parents[1] / "support"
 MOST_FAILURES = 5  # failures of one call
 
 
@@ -19,7 +19,7 @@ def fuzz(kinds, seed, count, first=0):
     end of the output.
     """
     outcomes, failures = {kind: Counter() for kind in kinds}, []
-    paths = str(TESTS), os.environ.get("PYTHONPATH")
+    paths = str(SUPPORT), os.environ.get("PYTHONPATH")
     # address space is limited
     environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "NUMBA_NUM_THREADS": "2",
                    "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -1,9 +1,9 @@
 """Faults injected into running jobs end all ranks in time, with an exit code and a reason."""
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from commands import clean_environment, without_notice
 from in_process import refused
 from jobs import none_left, processes
@@ -180,7 +180,7 @@ def test_a_fault_happens_once_where_it_was_asked_for(monkeypatch):
 
 def test_points_are_where_faults_can_be_asked_for():
     """Every phase in `faults.PHASES` has a call of `faults.point` in the package."""
-    files = (Path(__file__).parents[2] / "hpgcn").rglob("*.py")
+    files = (ROOT / "hpgcn").rglob("*.py")
     sources = "".join(path.read_text() for path in files)
     missing = [phase for phase in faults.PHASES if f'faults.point("{phase}")' not in sources]
     assert [phase for phase in missing if not phase.startswith("checkpoint.")] == []

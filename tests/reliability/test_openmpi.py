@@ -1,13 +1,13 @@
 """Open MPI's launcher accepts the commands of the docs, if scripts/test_openmpi.sh installed it."""
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from commands import clean_environment
 from jobs import OPENMPI
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "clusters.md"
+PAGE = ROOT / "docs" / "how-to" / "clusters.md"
 SAID = PAGE.read_text().partition("## Open MPI\n")[2]
 ROOT, MORE = "--allow-run-as-root", "--oversubscribe"
 ROOT_BY_VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

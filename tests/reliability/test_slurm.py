@@ -1,11 +1,11 @@
 """The Slurm script, run with fake Slurm commands, requeues a job only if the run was stopped."""
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "slurm" / "train.sbatch"
+SCRIPT = ROOT / "scripts" / "slurm" / "train.sbatch"
 
 
 @pytest.mark.parametrize("code, restarts, ended, requeued", [

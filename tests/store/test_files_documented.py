@@ -2,12 +2,12 @@
 import json
 import re
 import zlib
-from pathlib import Path
 from unittest import mock
 
 import h5py
 import numpy as np
 import pytest
+from checkout import ROOT
 from stored_graphs import make_graph, make_partition
 
 import hpgcn
@@ -151,7 +151,7 @@ def test_a_checksum_of_another_block_size_is_noticed(tmp_path):
 
 def sections():
     """Return the words in backquotes in each section of docs/files.md, by heading."""
-    text = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
+    text = (ROOT / "docs" / "files.md").read_text()
     parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)[1:]
     return {title: {word for quoted in re.findall(r"`([^`]+)`", body) for word in quoted.split()}
             for title, body in zip(parts[::2], parts[1::2])}

@@ -4,12 +4,12 @@ import pickle
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from checkout import ROOT
 from stored_graphs import assert_same, make_graph, make_partition
 
 import hpgcn
@@ -281,7 +281,7 @@ def test_the_page_says_how(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     graph = make_graph(weighted=True)
     store.write_graph("graph.h5", graph)
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "open-files.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "open-files.md").read_text()
     names = {}
     code = re.search(r"```python\n(import anndata, binsparse.*?)```", page, re.DOTALL)[1]
     exec(code, names)

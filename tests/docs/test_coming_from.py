@@ -1,15 +1,15 @@
 """The code on the pages for users of PyG and DGL runs as printed."""
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from graphs import make
 from test_readme import OF_PYG
 
 import hpgcn
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 
 
 def code_of(page):

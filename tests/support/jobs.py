@@ -5,9 +5,10 @@ import subprocess
 import time
 from pathlib import Path
 
+from checkout import ROOT
 from commands import clean_environment
 
-OPENMPI = Path(os.environ.get("HPGCN_OPENMPI_VENV", Path(__file__).parents[1] / ".venv-openmpi"))
+OPENMPI = Path(os.environ.get("HPGCN_OPENMPI_VENV", ROOT / ".venv-openmpi"))
 
 
 class Launcher:

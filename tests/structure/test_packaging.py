@@ -1,5 +1,4 @@
 """The packages and commands that setup.cfg declares match the source tree."""
-import configparser
 import email
 import importlib.util
 import re
@@ -11,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from checkout import NOT_TRACKED, ROOT, SETUP
 from commands import python
 
 import hpgcn
@@ -18,12 +18,6 @@ from hpgcn.errors import MissingError, require
 from hpgcn.kernels import cpu
 from hpgcn.runtime import advice
 from hpgcn.runtime.advice import install_command
-
-ROOT = Path(__file__).parents[1]
-IGNORED = (ROOT / ".gitignore").read_text().replace("/", "").split()
-NOT_TRACKED = shutil.ignore_patterns(".git", *IGNORED)
-SETUP = configparser.ConfigParser()
-SETUP.read(ROOT / "setup.cfg")
 
 
 def test_every_package_is_listed():

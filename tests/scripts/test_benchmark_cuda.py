@@ -9,6 +9,7 @@ from types import SimpleNamespace as Namespace
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from commands import python
 
 from benchmarks import benchmark_graphs, checks, cuda, gpu, peers, run
@@ -18,7 +19,6 @@ from hpgcn.bench import timing
 from hpgcn.errors import InternalError, MissingError, UsageError
 from hpgcn.kernels import reference
 
-ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "gpu_check.sh"
 QUICK = {"graphs": "dense,road", "widths": "7,16", "scale_down": 4096, "repeats": 3}
 

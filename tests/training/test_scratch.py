@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from commands import clean_environment, peak_of_group, run, succeed
 from graphs import make, scattered
 
@@ -34,7 +34,7 @@ from hpgcn.store.manifest import as_bytes
 
 pytestmark = pytest.mark.long
 
-LIMIT = Path(__file__).parents[1] / "scripts" / "limit_memory.sh"
+LIMIT = ROOT / "scripts" / "limit_memory.sh"
 SETTINGS = {"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu", "strategy": "p2p"}
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import picture_texts
 import pytest
+from checkout import ROOT
 from commands import MPIEXEC, clean_environment
 
-FOLDER = Path(__file__).parents[1] / "scripts" / "papers"
+FOLDER = ROOT / "scripts" / "papers"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh") if path.name != "common.sh")
 SLOWEST = "accuracy.sh", "cagnet-breakdown.sh"  # run before a release
 # a sentence or a cell of the paper, in the output of each script

@@ -1,13 +1,12 @@
 """The documentation site builds without warnings, and its links have targets."""
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import build_site
 import pytest
+from checkout import ROOT
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md",
          *sorted(DOCS.rglob("*.md"))]

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from forked_commands import forked_commands
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 # a few epochs, and a line for each where a line stands for ten
 FEWER = {r"(epochs[= ])\d+\b": r"\g<1>3", r"range\(1, 51\)": "range(1, 6)",

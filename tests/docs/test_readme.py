@@ -16,11 +16,11 @@ import time
 
 import numpy as np
 import pytest
+from checkout import NOT_TRACKED, ROOT, SETUP
 from commands import clean_environment, succeed
 from commands import run as in_process
 from graphs import make
 from lent_packages import lend
-from test_packaging import NOT_TRACKED, ROOT, SETUP
 
 import hpgcn
 

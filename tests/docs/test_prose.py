@@ -1,11 +1,11 @@
 """scripts/check_prose.py detects each kind of fault, and finds none in the code and the pages."""
 import importlib.util
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 spec = importlib.util.spec_from_file_location(
-    "check_prose", Path(__file__).parents[1] / "scripts" / "check_prose.py")
+    "check_prose", ROOT / "scripts" / "check_prose.py")
 check_prose = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(check_prose)
 

@@ -2,10 +2,10 @@
 import dataclasses
 import math
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from commands import refused
 from graphs import make
 
@@ -106,7 +106,7 @@ def settings_list():
 
 def test_every_field_is_documented():
     """docs/config.md ends with the list of settings, and `help(hpgcn.Config)` has every field."""
-    text = (Path(__file__).parents[1] / "docs" / "config.md").read_text()
+    text = (ROOT / "docs" / "config.md").read_text()
     expected = settings_list()
     assert text.partition("### ")[1:] == ("### ", expected.removeprefix("### ").rstrip() + "\n")
     for entry in dataclasses.fields(Config):

@@ -5,9 +5,9 @@ import re
 import sys
 from collections import Counter
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from commands import python
 
 import hpgcn
@@ -16,7 +16,6 @@ from hpgcn.model import MODELS
 from hpgcn.partition import METHODS
 from hpgcn.strategies import STRATEGIES
 
-ROOT = Path(__file__).parents[1]
 FLOORS = [  # from the lowest: each imports from those below, or from the same
     "kernels",
     "errors config graphs runtime",

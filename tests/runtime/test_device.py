@@ -13,7 +13,7 @@ from hpgcn.errors import MissingError, UsageError
 from hpgcn.runtime import device
 from hpgcn.runtime.device import Cuda, Host, choose, start_gpu
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 class Ranks(SerialComm):
@@ -239,7 +239,7 @@ PROBES = {"works": ("", ""),
 def test_the_probe_finds_out_in_a_process_of_its_own(name, tmp_path, monkeypatch):
     pytest.importorskip("mpi4py")
     more, expected = PROBES[name]
-    code = CUPY.format(tests=str(TESTS), kernels=str(TESTS / "kernels"), more=more)
+    code = CUPY.format(tests=str(TESTS / "support"), kernels=str(TESTS / "kernels"), more=more)
     (tmp_path / "cupy.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)  # the probe's path as well
     monkeypatch.setenv("PMI_RANK", "1")  # set by a launcher without this process

@@ -3,9 +3,9 @@ import argparse
 import dataclasses
 import re
 import shlex
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from benchmarks import run as benchmarks
 from hpgcn.cli.headings import COMMON, HEADINGS
@@ -86,7 +86,6 @@ def test_help_shows_common_options_and_help_all_shows_all(command):
     assert command == "plan" or all(f"\n  --{name} " in short for name in COMMON)
 
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
 FOREIGN = {  # flags of launchers, pip, scripts and python -m hpgcn.kernels

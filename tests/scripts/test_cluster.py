@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from commands import PLACES, clean_environment
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "cluster.sh"
+SCRIPT = ROOT / "scripts" / "cluster.sh"
 LAYOUT = """
 import os, socket, time
 from mpi4py import MPI

@@ -7,8 +7,9 @@ import re
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from graphs import make
-from test_readme import ROOT, call
+from test_readme import call
 
 import hpgcn
 

@@ -1,13 +1,13 @@
 """Scripts that convert, partition and train under mpiexec, with a fake mpiexec and a real one."""
 import subprocess
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from commands import MPIEXEC, PLACES, clean_environment
 
 import hpgcn
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = ROOT / "scripts"
 MPICH, OPEN_MPI = "HYDRA build details", "mpirun (Open MPI) 5.0.6"
 
 

@@ -2,16 +2,15 @@
 import inspect
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 import hpgcn
 from hpgcn.report import Run
 from hpgcn.store import StoredGraph
 from hpgcn.training.runs.propagator import Propagator
 
-ROOT = Path(__file__).parents[1]
 OTHERS = {"Run": Run, "StoredGraph": StoredGraph, "Propagator": Propagator}
 PUBLIC = {name: getattr(hpgcn, name) for name in hpgcn.__all__} | OTHERS
 

@@ -1,13 +1,12 @@
 """The drawings in docs/strategies.md show the messages that the strategies plan."""
-from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import ROOT
 from draw_strategies import BLOCK, OUT, WIDTH, drawings, svg
 
 from hpgcn.strategies import STRATEGIES, Product
 
-ROOT = Path(__file__).parents[1]
 NAMES = [*STRATEGIES, "delayed"]
 
 

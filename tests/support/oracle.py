@@ -18,9 +18,9 @@ class ByModel(dict):
     def __missing__(self, model):
         raise LookupError(
             f"the tests have no oracle of model {model!r}: add the norm of A, and whether it has "
-            "self loops, to MATRIX of tests/oracle.py, and the forward and backward of the layer "
-            "in dense NumPy to `logits` and `loss_and_gradient` there (CONTRIBUTING.md, Add a "
-            "layer)")
+            "self loops, to MATRIX of tests/support/oracle.py, and the forward and backward of the "
+            "layer in dense NumPy to `logits` and `loss_and_gradient` there (CONTRIBUTING.md, Add "
+            "a layer)")
 
 
 MATRIX = ByModel({

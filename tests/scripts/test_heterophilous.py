@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from checkout import ROOT
 
 
 @pytest.mark.long

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from commands import clean_environment
 from papers import run as papers
 from papers.runs import GRAPHS, RUNS
 from papers.runs.outcome import Outcome
-from test_readme import ROOT
 
 from benchmarks import run as benchmarks
 from hpgcn.cli.parser import parser
