@@ -4,15 +4,20 @@ configuration.
 
     python scripts/measure_code.py            # of this checkout
     python scripts/measure_code.py FOLDER     # of another one
+    python scripts/measure_code.py --check    # compare rooms with scripts/code_budget.toml
 
-Tests do not judge these figures, except where tests/structure/test_layering.py names a limit.
+A room is within its budget if its lines of code, without docstrings, comments and blank lines, are
+at most those of the table. A commit that needs more raises the figure, and its message says why.
+Tests do not judge the other figures, except where tests/structure/test_layering.py names a limit.
 """
 import ast
 import sys
+import tomllib
 from collections import Counter, defaultdict
 from pathlib import Path
 
 FOLDERS = ("hpgcn", "kernels", "datasets")
+BUDGET = "scripts/code_budget.toml"
 MOST_FILES = 20  # in a folder
 LONG = 25  # lines of a function that should have a comment before each phase
 BODY = 12  # lines without the docstring; a shorter body has one phase
@@ -148,10 +153,40 @@ def measure(root):
     }
 
 
+def lines_by_room(root):
+    """Return a dict of the lines of code of each room, and of docs all lines."""
+    counts = Counter()
+    beside = [path for folder in ("tests", "scripts") for path in (root / folder).rglob("*.py")]
+    for path in (*sources(root), *beside):
+        parts = path.relative_to(root).parts
+        room = parts[0] if parts[0] != "hpgcn" else "/".join(parts[:2]) if parts[2:] else "hpgcn"
+        text = path.read_text()
+        lines = text.splitlines()
+        counts[room] += len(lines) - text_lines(ast.parse(text), lines)
+    counts["docs"] = sum(len(path.read_text().splitlines()) for path in root.glob("docs/**/*.md"))
+    return counts
+
+
+def check(root):
+    """Print the lines of each room beside its budget; return the names of rooms above it."""
+    budget = tomllib.loads((root / BUDGET).read_text())
+    counts = lines_by_room(root)
+    for room in sorted({*counts, *budget}):
+        print(f"{room:20} {counts[room]:7,} of {budget.get(room, 0):7,}")
+    product = sum(count for room, count in counts.items() if room.partition("/")[0] in FOLDERS)
+    print(f"{'product':20} {product:7,}")
+    return [room for room in counts if counts[room] > budget.get(room, 0)]
+
+
 def main():
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
-    for name, figure in measure(root).items():
-        print(f"{name:42} {figure}")
+    words = sys.argv[1:]
+    asked = "--check" in words
+    root = Path(next((word for word in words if word != "--check"), Path(__file__).parents[1]))
+    if not asked:
+        for name, figure in measure(root.resolve()).items():
+            print(f"{name:42} {figure}")
+    elif above := check(root.resolve()):
+        sys.exit(f"above the budget of {BUDGET}: {', '.join(above)}")
 
 
 if __name__ == "__main__":
