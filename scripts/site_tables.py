@@ -10,8 +10,13 @@ import hpgcn
 from hpgcn import errors
 from hpgcn.cli.parser import parser
 from hpgcn.kernels import reference
+from hpgcn.kernels.specs import SPECS, parse
 from hpgcn.model.registry import MODELS
 from hpgcn.strategies import STRATEGIES
+
+KINDS = {  # kinds of an array in SPECS, in the words of docs/kernels.md
+    "index": "integers", "pointers": "integers", "classes": "integers", "once": "integers",
+    "words": "uint32", "bits": "bits", "into_bits": "bits", "wide": "float64"}
 
 
 def table(head, rows):
@@ -86,8 +91,20 @@ def api():
 
 
 def kernels():
-    """Return an autosummary directive with the public kernels."""
-    return autosummary([f"hpgcn.kernels.reference.{name}" for name in reference.__all__])
+    """Return the table of the kernels' arrays, and an autosummary directive of the kernels."""
+    rows = [[code(name), "; ".join(map(array_text, parse(spec))) or "none"]
+            for name, spec in SPECS.items()]
+    return "\n\n".join([table(["kernel", "arrays"], rows), autosummary(
+        [f"hpgcn.kernels.reference.{name}" for name in reference.__all__])])
+
+
+def array_text(array):
+    """Return name, shape and kind of an array argument, in the words of docs/kernels.md."""
+    kind = array.kind.removesuffix("16")
+    words = [KINDS.get(kind, "floats")] + ["or 16 bits"] * array.kind.endswith("16")
+    words += ["optional"] * array.optional + ["written"] * kind.startswith("into")
+    shape = ", ".join(array.shape).replace("|", "\\|").replace("*", "\\*")
+    return f"{code(array.name)} ({shape}{',' * (len(array.shape) == 1)}) {', '.join(words)}"
 
 
 def autosummary(names):

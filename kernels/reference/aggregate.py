@@ -130,8 +130,9 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def transpose_pattern(indptr, indices, n):
-    """Return the transpose of a CSR pattern: pointers (n + 1,), rows, and entry numbers
-    k, increasing in each column.
+    """Return pointers, rows and entry numbers of a transposed CSR pattern.
+
+    Pointers are (n + 1,). Rows and entry numbers are (k,), increasing in each column.
 
     Examples
     --------

@@ -28,8 +28,9 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold, phi
 def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
            slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
            accumulate=False):
-    """Return out and lse: out_i = sum of keep softmax(LeakyReLU(l_i + r_j)) x_j over
-    the entries (i, j) of row i.
+    """Return attended rows: sums weighted by a softmax over neighbors.
+
+    Row i is the sum of keep softmax(LeakyReLU(l_i + r_j)) x_j over its entries (i, j).
 
     l is row_score, r is col_score. Softmax and weights are separate for each of K
     heads; head h has columns f h to f (h + 1) of x. A row without entries gives zeros,
@@ -251,8 +252,9 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
 
 
 def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
-    """Return the keep bits of entries, which depend only on vertex, neighbour, head,
-    seed, epoch and layer.
+    """Return the keep bits of the entries of a matrix.
+
+    They depend only on vertex, neighbour, head, seed, epoch and layer.
 
     One Philox block gives 8 heads. The counter is (vertex low, neighbour low, vertex
     high << 16 | neighbour high, head >> 3).

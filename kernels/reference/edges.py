@@ -79,8 +79,9 @@ def edge_softmax(indptr, values, out=None):
 
 
 def edge_softmax_backward(indptr, alpha, grad, out=None):
-    """Return the gradient of the values of `edge_softmax`: alpha (grad - sum of alpha
-    grad over the row).
+    """Return the gradient of the values of `edge_softmax`.
+
+    It is alpha (grad - sum of alpha grad over the row).
 
     Parameters
     ----------

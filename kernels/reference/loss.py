@@ -9,8 +9,9 @@ ABSENT = np.iinfo(np.int64).max  # above all columns, so that a minimum passes i
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
-    """Return the softmax cross-entropy of the counted rows, and the number of correct
-    ones; write `grad`.
+    """Return the softmax cross-entropy, and the number of correct rows.
+
+    Only the counted rows add to them. `grad` is written.
 
     Parameters
     ----------
@@ -70,8 +71,9 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
-    """Return the binary cross-entropy of sigmoids, and true positives, false positives
-    and false negatives; write `grad`.
+    """Return the binary cross-entropy of sigmoids, and counts of answers.
+
+    The counts are true positives, false positives and false negatives. `grad` is written.
 
     The loss is a SUM over rows and labels. Divided by (global number of counted rows) *
     (global number of labels) it is the mean, like PyTorch's BCEWithLogitsLoss. A block
@@ -165,8 +167,9 @@ def spread_sum(logits, top):
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
                     target=None):
-    """Return the part of the cross-entropy that a block of columns has, and write its
-    columns of the gradient.
+    """Return the cross-entropy of a block of columns; write its gradient.
+
+    A block of columns has a part of the loss, and writes its columns of the gradient.
 
     Parameters
     ----------

@@ -81,8 +81,9 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
 
 
 def layer_norm_backward_sums(g, xhat, gain):
-    """Return the sums of rows, dgain and dbias, which the backward of `layer_norm`
-    needs, in float64.
+    """Return the sums that the backward of `layer_norm` needs, in float64.
+
+    They are sums of rows, dgain and dbias.
 
     Parameters
     ----------

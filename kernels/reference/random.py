@@ -52,8 +52,9 @@ def dropout_scale(p):
 
 
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
-    """Return the keep bits of vertices and columns, which depend only on seed, epoch,
-    layer, vertex and column.
+    """Return the keep bits of vertices and columns.
+
+    They depend only on seed, epoch, layer, vertex and column.
 
     One Philox block gives 8 columns, one byte. The counter is (vertex low, byte, epoch,
     layer << 16
