@@ -91,7 +91,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
 FOREIGN = {  # flags of launchers, pip, scripts and python -m hpgcn.kernels
     "--allow-run-as-root", "--bind-to", "--cpu-bind", "--cpus", "--cpus-per-task",
     "--map-by", "--mpi", "--no-binary", "--oversubscribe",
-    "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node",
+    "--check", "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node",
     "--small", "--methods", "--limit", "--nodes", "--ranks-per-node", "--rate", "--delay", "--mca",
     "--shm-size", "--short", "--with-cuda", "--pty", "--index-url", "--no-execute"}
 LINE = re.compile(r"^(?: {4,}|\$ )?(?:\$ )?(?:mpiexec (?:-\S+ \S+ )*|srun (?:\S+ )*?)?"
@@ -112,12 +112,3 @@ def test_pages_name_flags_that_exist(page):
         if command:  # else one of several names, as in spmm|gather
             wrong = {*FLAG.findall(rest.split("    #")[0])} - flags_of(command)
             assert not wrong, (words, wrong)
-
-
-def test_the_page_of_plan_has_all_its_flags():
-    text = (ROOT / "docs" / "plan.md").read_text()
-    common = {"--help", "--help-all", "--quiet", "--verbose", "--prune", "--precompute",
-              "--layer-norm"}
-    missing = {flag for flag in flags_of(COMMANDS["plan"]) if flag.startswith("--")
-               and not flag.startswith("--no-")} - common - {*FLAG.findall(text)}
-    assert not missing
