@@ -91,7 +91,8 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
 FOREIGN = {  # flags of launchers, pip, scripts and python -m hpgcn.kernels
     "--allow-run-as-root", "--bind-to", "--cpu-bind", "--cpus", "--cpus-per-task",
     "--map-by", "--mpi", "--no-binary", "--oversubscribe",
-    "--check", "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node",
+    "--check", "--full", "--product", "--count", "--coverage", "--compile", "--jobs",
+    "--ntasks-per-node",
     "--small", "--methods", "--limit", "--nodes", "--ranks-per-node", "--rate", "--delay", "--mca",
     "--shm-size", "--short", "--with-cuda", "--pty", "--index-url", "--no-execute"}
 LINE = re.compile(r"^(?: {4,}|\$ )?(?:\$ )?(?:mpiexec (?:-\S+ \S+ )*|srun (?:\S+ )*?)?"
