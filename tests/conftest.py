@@ -37,7 +37,7 @@ LONGEST = (
     "test_scratch", "test_set_up", "test_partition_nonzeros", "test_trainer_cuda",
     "test_partition_methods", "test_mini_batches", "test_cli", "test_delay", "test_site",
     "test_contract", "test_bad_inputs_hdf5", "test_models_serial", "test_attention",
-    "test_signals", "test_bench_tune", "test_benchmark_accuracy", "test_heterophilous",
+    "test_signals", "test_bench_tune", "test_heterophilous",
     "test_faults", "test_benchmarks", "test_prose", "test_names")
 IMPORT_TORCH = "interop", "test_torch_on_ranks.py"  # their imports take seconds of each process
 LEFT_OUT = pytest.StashKey[Counter]()

@@ -29,7 +29,7 @@ def measure(settings, device, limits):
 
     rows : graph, vertices, nonzeros, width, kernel ("N blocks"), the entries of `checked_turns`,
         read_bytes and written_bytes of `count_transfers`, and reuse of `reuse_of`.
-    steps : graph, width, step, the entries of `checked_turns`, and speedup over the baseline. Each
+    variants : graph, width, step, the entries of `checked_turns`, and speedup over the baseline. Each
         step adds one method of Figure 4 to those before it; `blocks` is the number of the fastest
         row.
     """
@@ -45,7 +45,7 @@ def measure(settings, device, limits):
                      for row in found]
             best = min(found, key=lambda row: row["time_ms"])["blocks"]
             steps += [given | row for row in step_rows(A, width, best, settings, device)]
-    return {"rows": rows, "steps": steps}
+    return {"rows": rows, "variants": steps}
 
 
 def block_rows(A, width, settings, device):

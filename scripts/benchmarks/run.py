@@ -149,7 +149,7 @@ def format_report(report):
     from hpgcn.bench.tables import aligned, labelled
 
     parts = [bench.format_report(report)]
-    parts += [aligned(report[name]) for name in ("ratios", "copies", "losses", "steps")
+    parts += [aligned(report[name]) for name in ("ratios", "copies", "losses", "variants")
               if report.get(name)]
     if report.get("summary"):
         parts.append(label_list(labelled(report["summary"]), 28))

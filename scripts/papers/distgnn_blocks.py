@@ -33,7 +33,7 @@ def main(folder):
     moved = {row["blocks"]: row["total_mb"] for row in blocks}
     methods = [{"method": step["step"], "ms": step["time_ms"], "speedup": step["speedup"],
                 "total_mb": moved[1 if number < STEPS_OF_ONE_BLOCK else step["blocks"]]}
-               for number, step in enumerate(report["steps"])]
+               for number, step in enumerate(report["variants"])]
     show("methods", "methods of Figure 4, one added after the other",
          {"method": ("method", ""), "ms": ("ms", ".2f"), "speedup": ("speed-up", ".2f"),
           "total_mb": ("MB", ".1f")}, methods)

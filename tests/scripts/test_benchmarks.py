@@ -1,77 +1,130 @@
-"""scripts/benchmarks: bytes by hand, commands and refusals; times are not checked."""
+"""scripts/benchmarks: every benchmark runs and prints; bytes by hand; refusals. No times."""
+import importlib.util
 import json
-import math
+import os
 import re
-from collections import OrderedDict
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from commands import python, refused, succeed
-from graphs import make
+from checkout import ROOT
+from commands import python, refused, run, succeed
+from cuda_ranks import cuda, gpu
 
-import hpgcn
-from benchmarks import (
-    aggregate_steps,
-    benchmark_graphs,
-    checks,
-    epoch,
-    growth,
-    peers,
-    processors,
-    roofline,
-    run,
-    sampled_volumes,
-)
+from benchmarks import accuracy, checks, cluster, cuda_epoch, epoch, growth, kernels, roofline
+from benchmarks import run as script
+from benchmarks.kernel_cases import CASES, UNTIMED, Arrays, bytes_of
+from benchmarks.processors import Processors
 from hpgcn import store
 from hpgcn.bench import host
-from hpgcn.errors import DataError, InternalError, UsageError
-from hpgcn.graphs.graph import Graph
-from hpgcn.partition import make_partition
-from hpgcn.sampling import VertexSampler
+from hpgcn.datasets.generators.generate import generate
+from hpgcn.errors import InternalError, UsageError
+from hpgcn.kernels import reference
+from hpgcn.kernels.specs import SPECS
 
-QUICK = ("--scale-down", 4096, "--repeats", 1, "--threads", 1, "--json")
-TIMES = {"time_ms", "median_ms", "relative_error"}
-PRODUCT = TIMES | {"graph", "vertices", "nonzeros", "width", "kernel", "least_bytes", "floor_ms",
-                   "share_of_floor", "traffic_bytes", "share_of_traffic"}
-MEMORY = {"read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_bytes_per_s",
-          "array_bytes"}
+__all__ = ["cuda", "gpu"]
+
+QUICK = "--scale-down", 4096, "--repeats", 1
+ONE = "--threads", 1
+FEW = "--hidden", 8, "--epochs", 2
+SMOKE = {  # command -> its words; G: a graph file, needed from the fourth column on
+    "spmm": ("--graphs", "road", "--widths", 7, *QUICK, *ONE),
+    "sspmm": ("--graphs", "road", "--widths", 7, *QUICK, *ONE),
+    "gather": ("--widths", 3, *QUICK, *ONE),
+    "aggregate": ("--graphs", "dense", "--widths", 48, *QUICK, *ONE),
+    "growth": ("--widths", 5, *QUICK, *ONE),
+    "kernels": ("--widths", 8, "--scale-down", 1 << 14, "--repeats", 1, *ONE),
+    "epoch": ("--graphs", "road", "--widths", "6,5,5,3", *QUICK, *ONE),
+    "torch": ("--graphs", "road", "--widths", 5, *QUICK, *ONE),
+    "cuda": ("--graphs", "road", "--widths", 7, *QUICK),
+    "cuda-epoch": ("--widths", 5, *QUICK),
+    "batches": ("G", "--ranks", 2, "--epochs", 2, *ONE),
+    "accuracy": ("G", "--batch", "vertices:200", *FEW, *ONE),
+    "drift": ("G", "--seeds", "0..1", *FEW, *ONE),
+    "preparation": ("--entries", 16000, "--parts", 3, "--efforts", "fast", *ONE),
+    "cluster": ("G", "--layouts", "2x1", "--rates", "1gbit", *FEW, "--repeats", 1),
+    "nodes": ("G", "--strategies", "p2p", *FEW, "--turns", 1)}
+NEEDS = {"torch": "torch_geometric", "batches": "mtkahypar"}
 
 
-@pytest.fixture(autouse=True)
-def little_memory(monkeypatch):
-    """Measure bandwidths and rates with small arrays, because the tests check no times."""
+@pytest.fixture
+def small(monkeypatch, tmp_path, request):
+    """Measure with small arrays and graphs, and in this process, because no test checks times."""
     monkeypatch.setattr(host, "CACHES", 0)
     monkeypatch.setattr(host, "SMALLEST", 1 << 20)
     monkeypatch.setattr(growth, "FILL", (0.5, 0.5, 1))
+    monkeypatch.setattr(kernels, "CASES", {name: CASES[name] for name in ("spmm", "column_sum")})
+    for module in (accuracy, epoch):
+        monkeypatch.setattr(module, "alone", lambda label, hint, call, *args: call(*args))
+    worker = tmp_path / "ranks.py"
+    worker.write_text(f"""
+import runpy
+from hpgcn.bench import host, training_steps
+host.CACHES, host.SMALLEST, host.GEMM_SIZE = 0, 1 << 20, 64
+training_steps.SCALE, training_steps.EPOCHS = 8, 3
+runpy.run_path({str(cluster.WORKER)!r}, run_name="__main__")
+""")
+    monkeypatch.setattr(cluster, "WORKER", worker)
 
 
-def measured(*args):
-    """Run a benchmark; check that its numbers are finite and positive; return its report."""
-    report = json.loads(succeed(*args, program=run.main), parse_constant=pytest.fail)
-    assert report["bench"] == args[0] and report["machine"]["cpu_model"]
-    assert report["machine"]["threads"] >= 1
-    for row in report.get("rows", []):
-        for key, value in row.items():
-            if isinstance(value, int | float) and key != "relative_error":
-                assert value > 0 or (value == 0 and key.endswith("_share")), key
-        assert 0 <= (row.get("relative_error") or 0) < 1e-4
-    assert all(value > 0 for value in report.get("limits", {}).values())
-    return report
+class FakeGpu(Processors):
+    """A GPU whose arrays are those of NumPy; its kernels are the reference."""
+
+    xp = np
+    kernels = reference
+
+    def seconds(self, call):
+        return super().seconds(call)[0], 2e-6
+
+    def memory_limits(self, repeats):
+        return {"memory_bytes_per_s": 16e6, "array_bytes": 4000}
+
+    def product_peers(self, A, threads, absent):
+        absent["torch"] = "ImportError: torch finds no GPU"
+        return {"right": lambda x, out: lambda: A.matrix @ x}
 
 
-@pytest.mark.long  # compiles a kernel of its own
-@pytest.mark.parametrize("cuts, capacity, reads, writes", [
-    # rows 0 and 1 read x 0 1 2 and 0 2; all fits: x once, each result written once
-    ([[0, 3, 5], [3, 5, 5]], 9, 3, 2),
-    # two rows fit: after row 0 x 2 and result 0 are there, so row 1 reads 0 and 2 again
-    ([[0, 3, 5], [3, 5, 5]], 2, 5, 2),
-    # blocks 0 and 1..2: row 0 is 0, then 1 2; row 1 is 0, then 2; results are read again
-    ([[0, 3, 5], [1, 4, 5], [3, 5, 5]], 9, 3, 2),
-    ([[0, 3, 5], [1, 4, 5], [3, 5, 5]], 2, 5, 4)])
-def test_transfers_of_an_lru_cache(cuts, capacity, reads, writes):
-    counted = aggregate_steps.count_transfers(np.array(cuts), np.array([0, 1, 2, 0, 2]), capacity)
-    assert counted == (reads, writes)
+@pytest.fixture
+def fake_gpu(request, monkeypatch):
+    if "cuda-epoch" in request.node.name:
+        xp = request.getfixturevalue("gpu").xp
+        if request.getfixturevalue("cuda") is None:
+            pytest.skip("the GPU is real: run.py cuda-epoch measures it")
+        monkeypatch.setattr(cuda_epoch, "FEATURES", 20)
+        monkeypatch.setattr(cuda_epoch, "EDGE_FACTOR", 20)
+        monkeypatch.setattr("benchmarks.gpu.Gpu", lambda: SimpleNamespace(
+            xp=xp, release=lambda: None, describe=lambda: {"caches": [], "versions": {}}))
+    elif "cuda" in request.node.name:
+        monkeypatch.setattr("benchmarks.gpu.Gpu", FakeGpu)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("small", "fake_gpu")
+@pytest.mark.parametrize("command", [
+    pytest.param(name, marks=[pytest.mark.release] * (name == "nodes")) for name in SMOKE])
+def test_it_measures_and_prints(command, tmp_path, forked, monkeypatch):
+    """Each benchmark writes JSON without NaN, with rows of positive numbers, and a table."""
+    if command in NEEDS:
+        pytest.importorskip(NEEDS[command])
+    monkeypatch.setattr(sys, "executable", f"{forked}/python" if command == "preparation"
+                        else sys.executable)
+    graph = generate("sbm", scale=7, edge_factor=4, features=6, classes=3)
+    store.write_graph(tmp_path / "g.h5", graph)
+    words = [tmp_path / "g.h5" if word == "G" else word for word in SMOKE[command]]
+
+    done = run(command, *words, "--json", program=script.main)
+    if command in ("cluster", "nodes") and done.returncode == 69:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout, parse_constant=pytest.fail)
+    rows = report["rows"] if "rows" in report else report["cases"][0]["rows"]
+    assert rows and all(value >= 0 for row in rows for key, value in row.items()
+                        if isinstance(value, float) and key != "gain")
+    if command not in ("cluster", "nodes", "preparation"):
+        assert report["bench"] == command
+        assert len(script.format_report(report).splitlines()) > len(rows)
 
 
 @pytest.mark.parametrize(("m", "n", "nnz", "width", "options", "least", "traffic"), [
@@ -79,68 +132,34 @@ def test_transfers_of_an_lru_cache(cuts, capacity, reads, writes):
     (2, 3, 5, 2, {"cache_bytes": 1000}, 24 + 40 + 24 + 16, 24 + 40 + 24 + 16),
     # x (24 bytes) exceeds the cache: 5 rows of 8 bytes, a line of 64 each
     (2, 3, 5, 2, {"cache_bytes": 23}, 104, 24 + 40 + 5 * 64 + 16),
-    (2, 3, 5, 2, {"cache_bytes": 24}, 104, 104),  # exactly fits
-    # rows of 80 bytes take 2 lines
-    (2, 3, 5, 20, {"cache_bytes": 0}, 24 + 40 + 240 + 160, 24 + 40 + 5 * 128 + 160),
     # no values, int32 pointers, float64, scales of 7 bytes
     (2, 3, 5, 2, {"cache_bytes": 1000, "value": 0, "pointer": 4, "item": 8, "extra": 7},
      12 + 20 + 48 + 32 + 7, 119),
-    # one nonzero reads one row of x
-    (2, 1000, 1, 16, {"cache_bytes": 0}, 24 + 8 + 64 + 128, 24 + 8 + 64 + 128),
     # each line of out is read before it is stored: its 160 bytes once more
-    (2, 3, 5, 20, {"cache_bytes": 0, "allocate": True}, 464, 24 + 40 + 5 * 128 + 2 * 160),
-    # nothing to multiply: pointers are read, zeros are written
-    (4, 4, 0, 1, {"cache_bytes": 0}, 40 + 16, 40 + 16),
-])
-def test_spmm_bytes(m, n, nnz, width, options, least, traffic):
+    (2, 3, 5, 20, {"cache_bytes": 0, "allocate": True}, 464, 24 + 40 + 5 * 128 + 2 * 160)])
+def test_bytes_of_a_product(m, n, nnz, width, options, least, traffic):
     assert roofline.spmm_bytes(m, n, nnz, width, **options) == (least, traffic)
 
 
-def test_a_benchmark_matrix_is_the_normalised_adjacency():
-    graph = benchmark_graphs.make("dense", 1 << 12)
-    A = benchmark_graphs.normalized(graph)
-    dense = graph.adjacency.toarray().astype(np.float64) + np.eye(64)
-    scale = dense.sum(1) ** -0.5
-    np.testing.assert_allclose(A.matrix.toarray(), scale[:, None] * dense * scale, rtol=1e-6)
-    np.testing.assert_allclose(A.scale, scale, rtol=1e-6)
-    assert A.values.size == np.count_nonzero(dense)
+# 100 rows of 16 numbers: x has 6,400 bytes, a mask 200, int64 a row 800, 4 heads a row 1,600;
+# 300 entries: 101 pointers of 8, columns 1,200, values 1,200, their 4 heads 4,800
+@pytest.mark.parametrize(("name", "least"), [
+    ("spmm", 101 * 8 + 1200 + 1200 + 2 * 6400 + 6400), ("gather", 6400 + 800 + 2 * 6400),
+    ("edge_softmax", 808 + 4800 + 2 * 4800), ("matmul", 3 * 6400), ("adam", 7 * 6400),
+    ("activate dropout", 2 * 6400 + 2 * 200 + 800), ("dropout_bits", 800 + 2 * 200)])
+def test_bytes_of_a_kernel(name, least):
+    indptr = np.r_[0, np.full(100, 300)]  # all entries are in row 0
+    arrays = Arrays(indptr, (np.arange(300) % 100).astype(np.int32), np.ones(300, np.float32),
+                    16, 0)
+    assert bytes_of(CASES[name], arrays, 1 << 30) == (least, least)
 
 
-def test_families():
-    sizes = [benchmark_graphs.make(name, 1 << 10).num_rows for name in run.GRAPHS]
-    assert sizes == [64, 1024, 1024]
-    road = benchmark_graphs.make("road", 1 << 10)
-    degrees = np.diff(road.indptr)
-    assert (degrees.min(), degrees.max(), degrees.sum()) == (2, 4, 4 * 32 * 31)
-    rows = np.repeat(np.arange(1024), degrees)
-    assert np.abs(road.indices - rows).max() > 64  # not in the lattice's own order
-
-def test_a_missing_peer_is_named_not_needed():
-    def failing(error):
-        raise error
-
-    absent = {}
-    assert peers.installed({
-        "none": lambda: failing(ModuleNotFoundError("No module named 'none'")),
-        "half": lambda: failing(OSError("libx.so\nnot found")),
-        "here": lambda: {"here": abs}}, absent) == {"here": abs}
-    assert absent == {"none": "ModuleNotFoundError: No module named 'none'",
-                      "half": "OSError: libx.so not found"}
+def test_each_public_kernel_is_timed_or_there_is_a_reason():
+    timed = {name.split()[0] for name in CASES}
+    assert timed | set(UNTIMED) == set(SPECS) and not timed & set(UNTIMED)
 
 
-def test_turns_are_counted_and_results_checked():
-    seen = []
-    calls = {name: lambda name=name: seen.append(name) or np.ones((2, 2))
-             for name in ("hpgcn", "peer")}
-    expected = {"hpgcn": np.ones((2, 2)), "peer": np.full((2, 2), 2.0)}
-    timings = checks.checked_turns(processors.Processors(), calls, 2, "test", expected=expected,
-                                   prepare=lambda: seen.append("prepare"))
-    assert seen == ["prepare", "hpgcn", "prepare", "peer", "hpgcn", "peer", "hpgcn", "peer"]
-    assert [timings[name]["relative_error"] for name in calls] == [0, 0.5]
-    assert all(0 < row["time_ms"] <= row["median_ms"] for row in timings.values())
-
-
-@pytest.mark.parametrize("result", [[1, 2.01], [1, math.nan], [1, 2, 3]])
+@pytest.mark.parametrize("result", [[1, 2.01], [1, np.nan], [1, 2, 3]])
 def test_a_wrong_kernel_is_an_error_and_a_wrong_peer_is_not(result):
     expected = np.array([1.0, 2.0])
     with pytest.raises(InternalError, match="test: the result of hpgcn has relative error"):
@@ -149,221 +168,49 @@ def test_a_wrong_kernel_is_an_error_and_a_wrong_peer_is_not(result):
     assert error == (pytest.approx(0.005) if result == [1, 2.01] else None)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("command", "kernels", "bytes_of"), [
-    # width 7 alone: each shape of a row is compiled; test_gather takes two
-    # 16 x 16 lattice: 257 pointers, 1216 columns and values, x and out of 256 x 7; scales; bits
-    ("spmm", {"hpgcn", "scipy"}, {"hpgcn": 0, "hpgcn_scaled": -1216 * 4 + 2 * 256 * 4}),
-    ("sspmm", {"hpgcn_two_passes", "scipy"}, {"hpgcn": 256, "hpgcn_spmm": 0})])
-def test_products(command, kernels, bytes_of):
-    report = measured(command, "--graphs", "dense,road", "--widths", "7", *QUICK)
-    assert set(report["limits"]) == MEMORY
-    assert all(set(row) == PRODUCT for row in report["rows"])
-    rows = {(row["graph"], row["width"], row["kernel"]): row for row in report["rows"]}
-    assert set(rows) >= {(graph, 7, kernel) for graph in ("dense", "road")
-                         for kernel in kernels | set(bytes_of)}
-    for kernel, extra in bytes_of.items():
-        row = rows["road", 7, kernel]
-        least = 257 * 8 + 1216 * 8 + 2 * 256 * 7 * 4 + extra
-        assert (row["vertices"], row["nonzeros"]) == (256, 1216)
-        assert row["least_bytes"] == row["traffic_bytes"] == least  # all arrays fit the cache
-        floor_ms = 1e3 * least / report["limits"]["memory_bytes_per_s"]
-        assert row["floor_ms"] == pytest.approx(floor_ms)
-        assert row["share_of_floor"] == pytest.approx(floor_ms / row["time_ms"])
-
-
-@pytest.mark.long
-def test_a_graph_of_the_user(tmp_path):
-    """Benchmarks run on a file of four vertices, and count the one row that the other
-    half reads.
-    """
-    A = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 2], [3, 0, 0, 0]])
-    hpgcn.save(Graph.from_scipy(A), tmp_path / "g.h5")
-    few = (tmp_path / "g.h5", "--widths", "5", "--repeats", 1, "--threads", 1, "--json")
-    rows = measured("sspmm", *few)["rows"]
-    assert {(row["graph"], row["vertices"], row["nonzeros"]) for row in rows} == {("graph", 4, 8)}
-    assert {row["rows"] for row in measured("gather", *few)["rows"]} == {1}
-    hpgcn.save(Graph.from_scipy(np.eye(4)), tmp_path / "i.h5")
-    with pytest.raises(DataError, match="the other vertices read no row of the first 2"):
-        run.measure(run.settings_of("gather", graph=tmp_path / "i.h5", widths="5", repeats=1))
-
-
-@pytest.mark.long
-def test_gather():
-    report = measured("gather", "--widths", "3,5", *QUICK)
-    assert {row["width"] for row in report["rows"]} == {3, 5}
-    rows = {(row["operation"], row["order"], row["kernel"]): row
-            for row in report["rows"] if row["width"] == 5}
-    assert set(rows) >= {(operation, order, kernel) for operation in ("gather", "scatter_add")
-                         for order in ("random", "sorted") for kernel in ("hpgcn", "numpy", "copy")}
-    assert rows["gather", "random", "copy"]["bytes"] == 128 * 2 * 5 * 4
-    for operation, passes in (("gather", 2), ("scatter_add", 3)):
-        row = rows[operation, "random", "hpgcn"]
-        assert (row["rows"], row["bytes"]) == (128, 128 * (8 + passes * 5 * 4))
-        assert row["bytes_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] * 1e3)
-        rate = rows[operation, "random", "copy"]["bytes_per_s"]
-        assert row["share_of_copy"] == pytest.approx(row["bytes_per_s"] / rate)
-
-
-@pytest.mark.long
-def test_growth():
-    rows = measured("growth", "--widths", "5", *QUICK)["rows"]
-    assert [row["vertices"] for row in rows] == [64, 64, 256, 1024]
-    for row in rows:
-        assert row["ratio"] == pytest.approx(row["time_ms"] / row["predicted_ms"])
-        shares = [row[f"{level}_share"] for level in ("l2", "last", "memory")]
-        costs = [row[f"{level}_ns"] for level in ("l2", "last", "memory")]
-        assert sum(shares) == pytest.approx(1)
-        assert row["predicted_ms"] == pytest.approx(1e-6 * row["nonzeros"] * np.dot(shares, costs))
-
-
-@pytest.mark.parametrize(("held", "passing"), [(50, 0), (400, 2), (1900, 0), (1900, 2)])
-def test_cache_misses_are_those_of_a_simulated_cache(held, passing):
-    rng = np.random.default_rng(held)
-    p = 1 / np.arange(1, 2001)
-    reads = rng.choice(2000, 60_000, p=p / p.sum())
-    cache = OrderedDict()
-    free = 4 * held
-    missed = 0
-    for at, row in enumerate(reads):
-        if row in cache:
-            cache.move_to_end(row)
-        else:
-            missed += 1
-            free -= 4
-            cache[row] = 4
-        for line in range(passing):  # lines that come by once
-            cache[-1 - at * passing - line] = 1
-            free -= 1
-        while free < 0:
-            free += cache.popitem(last=False)[1]
-    counts = np.bincount(reads, minlength=2500)  # some rows are never read
-    share = roofline.cache_misses(counts, 4, passing, 4 * held)
-    assert share == pytest.approx(missed / reads.size, rel=0.03)
-
-
-def test_a_cache_that_holds_all_misses_each_row_once():
-    assert roofline.cache_misses(np.array([3, 0, 5]), 1, 0, 100) == 2 / 8
-    assert roofline.cache_misses(np.zeros(4, int), 1, 0, 100) == 0
-
-
-def test_epoch(monkeypatch):
-    """The benchmark `epoch` reports the graph, and times of products within that of an epoch."""
-    monkeypatch.setattr(epoch, "alone", lambda label, hint, call, *args: call(*args))
-    row, = measured("epoch", "--graphs", "road", "--widths", "6,5,5,3", *QUICK)["rows"]
-    assert row["widths"] == [6, 5, 5, 3]
-    assert (row["graph"], row["vertices"], row["nonzeros"], row["epochs"]) == ("road", 256, 1216, 1)
-    assert row["spmm_s"] + row["dense_s"] <= row["epoch_s"]
-    assert row["spmm_share"] == pytest.approx(row["spmm_s"] / row["epoch_s"])
-    assert row["peak_rss_bytes"] > 10 << 20
-
-
-@pytest.mark.long
-def test_layers_of_pyg():
-    pytest.importorskip("torch_geometric", reason="needs PyTorch and PyG")
-    report = measured("torch", "--graphs", "dense,road", "--widths", "5", *QUICK)
-    layers = "GCNConv", "SAGEConv", "SAGEConv max"
-    rows = {(row["graph"], row["layer"], row["kernel"]): row for row in report["rows"]}
-    assert set(rows) == {(graph, layer, kernel) for graph in ("dense", "road") for layer in layers
-                         for kernel in ("hpgcn", "pyg")}
-    assert all((row["relative_error"] is None) == (key[1] == "SAGEConv max")
-               for key, row in rows.items())
-    for row in report["ratios"]:
-        ours, pyg = (rows[row["graph"], row["layer"], kernel] for kernel in ("hpgcn", "pyg"))
-        assert row["peer_ratio"] == pytest.approx(pyg["time_ms"] / ours["time_ms"])
-        assert row["width"] == 5 and row["first_use_ms"] > 0
-    assert set(report["summary"]) == {"mean_ratio", "least_ratio", "spmm_overhead_ms",
-                                      "accelerated_overhead_ms"}
-
-
-@pytest.mark.long
-def test_output_for_people():
-    text = succeed("gather", "--widths", "3", *QUICK[:-1], program=run.main)
-    heading = next(line for line in text.splitlines() if line.startswith("operation"))
-    assert heading.split()[:4] == ["operation", "order", "rows", "width"] and "GB/s" in text
+@pytest.mark.release  # PyG is slow to import
+@pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None,
+                    reason="needs PyTorch and PyG")
+@pytest.mark.usefixtures("small")
+def test_the_peer_learns_too(tmp_path):
+    """PyG's GCN trains by full batch and by draws of neighbors beside ours."""
+    graph = generate("sbm", scale=8, edge_factor=4, features=6, classes=3)
+    store.write_graph(tmp_path / "g.h5", graph)
+    text = succeed("accuracy", tmp_path / "g.h5", "--batch", "neighbours:3,2:50", "--peers",
+                   "--hidden", 8, "--epochs", 12, "--lr", .05, *ONE, "--json", program=script.main)
+    rows = [row for row in json.loads(text)["rows"] if row["library"] != "hpgcn"]
+    assert len(rows) == 2 and all(row["val_acc"] > 0.6 for row in rows)
 
 
 @pytest.mark.parametrize(("command", "options", "message"), [
     ("spmm", {"graphs": "dens"}, "'dens' is unknown, expected names among dense, prod, road"),
-    ("spmm", {"graphs": ""}, "'' is unknown"),
-    ("spmm", {"widths": "16,x"}, "'x' is not a whole number"),
-    ("spmm", {"widths": "0"}, "'0' is not"), ("spmm", {"widths": "-1"}, "'-1' is not"),
+    ("spmm", {"widths": "16,x"}, "'x' is not a whole number"), ("spmm", {"widths": "0"}, "'0' is"),
     ("spmm", {"repeats": 0}, "repeats is 0"), ("spmm", {"scale_down": 0}, "scale-down is 0"),
     ("spmm", {"graph": "g.h5", "graphs": "road"}, "bench spmm GRAPH excludes --graphs"),
-    ("gather", {"graph": "g.h5", "scale_down": 2}, "GRAPH excludes --graphs and --scale-down"),
     ("batches", {"graph": "g.h5", "epochs": 0}, "epochs is 0"),
-    ("batches", {"graph": "g.h5", "ranks": "3,x"}, "'x' is not a whole number"),
     ("epoch", {"widths": "16"}, "--widths 16: expected features, hidden widths"),
-    ("epoch", {"widths": "8,4,5,3"}, "--widths 8,4,5,3"),
     ("spmm", {"starved": True, "threads": 2}, "--starved needs --threads 1, not 2")])
 def test_usage(command, options, message):
     with pytest.raises(UsageError, match=message):
-        run.settings_of(command, **options)
+        script.settings_of(command, **options)
 
 
-def test_refusals_of_the_command_line(capsys):
-    assert "threads = -1: expected 0 to 4096" in refused(2, "spmm", "--threads", -1,
-                                                         program=run.main)
-    for words in (("gather", "--graphs", "road"), ("gather", "--starved"), ("growth", "g.h5"),
-                  ("batches", "g.h5", "--widths", 16), ("kernels", "g.h5"), ("spmm", "--ranks", 3)):
-        assert re.search("unknown|unrecognized", refused(2, *words, program=run.main))
-    assert "required: graph" in refused(2, "batches", program=run.main)
-    assert run.main(["nothing"]) == 2
-    assert "'nothing': expected one of" in capsys.readouterr().err
+def test_refusals_of_the_command_line():
+    for words in (("gather", "--graphs", "road"), ("growth", "g.h5"), ("spmm", "--ranks", 3)):
+        assert re.search("unknown|unrecognized", refused(2, *words, program=script.main))
+    for words in (("batches",), ("cluster", "g.h5", "--layouts", "1x1"), ("nothing",),
+                  ("preparation", "--parts", 1), ("drift", "g.h5", "--dtype", "float32")):
+        refused(2, *words, program=script.main)
 
 
 @pytest.mark.long
-def test_it_runs_as_a_script(tmp_path):
-    """The benchmark script runs from another folder, also with `python -P`."""
-    for words in ((), ("-P",)):
-        done = python(*words, run.__file__, "growth", *QUICK, "--widths", 5, cwd=tmp_path)
-        assert not done.returncode, done.stderr
-        assert json.loads(done.stdout)["bench"] == "growth"
-
-
-@pytest.mark.long
-def test_batches(tmp_path):
-    pytest.importorskip("mtkahypar")
-    graph = make(120, degree=6)
-    store.write_graph(tmp_path / "graph.h5", graph)
-    quick = "--ranks", "2,3", "--epochs", 5, "--threads", 1
-    words = "batches", tmp_path / "graph.h5", *quick
-    report = json.loads(succeed(*words, "--json", program=run.main))
-    assert "limits" not in report
-    assert [(row["ranks"], row["parts"]) for row in report["rows"]] == [
-        (k, parts) for k in (2, 3) for parts in ("stochastic", "hypergraph", "best, refined")]
-    for row in report["rows"]:
-        assert 0 < row["error"] < row["busiest"] <= row["rows_a_batch"] <= row["full"]
-    means = [row["ratio"] for row in report["rows"] if row["parts"] == "hypergraph"]
-    assert report["summary"] == {"vertices_of_a_batch": 12, "batches": 50, "paper_ratio": 1.1,
-                                 "mean_ratio": pytest.approx(np.mean(means))}
-    assert "paper ratio" in run.format_report(report)
-
-    made = make_partition(graph, 2, method="block")
-    store.write_partitioned(tmp_path / "parts.h5", graph, made)
-    assert "partitioned already" in refused(65, "batches", tmp_path / "parts.h5", *quick,
-                                            program=run.main)
-    assert "121 ranks for 120" in refused(65, "batches", tmp_path / "graph.h5", "--ranks", 121,
-                                          program=run.main)
-
-
-def test_rows_of_batches_are_counted_by_hand():
-    # the path 0-1-2-3 in halves; a batch holds all, then pairs of vertices
-    path = sp.csr_array(np.eye(4) + np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
-    part = np.array([0, 0, 1, 1])
-    counted = sampled_volumes.count(path, part, 2, VertexSampler(4, 4, 0), 3)
-    assert counted == {"rows_a_batch": 2, "error": 0, "busiest": 1, "full": 2}
-    # rows 1 and 2 travel if they are together: in 1 of 3 pairings, in one of its two batches
-    counted = sampled_volumes.count(path, part, 2, VertexSampler(4, 2, 0), 300)
-    assert counted["rows_a_batch"] == pytest.approx(1 / 3, abs=4 * counted["error"] + 0.01)
-
-
-@pytest.mark.long
-def test_aggregation_by_blocks_and_steps():
-    report = measured("aggregate", "--graphs", "dense", "--widths", "48", *QUICK)
-    assert [row["blocks"] for row in report["rows"]] == [1, 2, 4, 8, 16, 32, 64]
-    assert all(row["reuse"] <= row["nonzeros"] / row["vertices"] for row in report["rows"])
-    assert [row["step"].split()[-1] for row in report["steps"]] == [
-        "baseline", "scheduling", "blocks", "reordering"]
-    said = refused(2, "aggregate", "--widths", "16", *QUICK, program=run.main)
-    assert "more than 32" in said
+def test_without_a_gpu(tmp_path):
+    """The benchmark `cuda` and gpu_check.sh exit with 69, also from another folder."""
+    check = ROOT / "scripts" / "gpu_check.sh"
+    done = python("-P", script.__file__, "cuda", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 69 and "cuda12" in done.stderr
+    done = subprocess.run([check], cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""})
+    line, = done.stderr.splitlines()
+    assert done.returncode == 69 and line.startswith("gpu_check: bench cuda")
+    assert list(tmp_path.iterdir()) == []
