@@ -14,8 +14,9 @@ def __getattr__(name):
 
 
 def backend(array):
-    """Return the unchecked kernels for an array: those of kernels.cpu for NumPy, of
-    kernels.cuda for CuPy.
+    """Return the unchecked kernels for an array.
+
+    Those of kernels.cpu for NumPy, of kernels.cuda for CuPy.
 
     Examples
     --------

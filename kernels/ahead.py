@@ -1,5 +1,6 @@
-"""Compilation of kernels before they are needed: several processes call them on tiny
-arrays.
+"""Compile kernels before they are needed.
+
+Several processes call them on tiny arrays.
 
 Numba compiles a kernel for each combination of argument types. Sparse products are also
 compiled for each width of rows, and for each cache level (or memory) that holds them.
@@ -36,8 +37,9 @@ EVERY = 10.0  # seconds between two lines of a log
 
 def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, masked=False,
                  accumulate=False, summed=False):
-    """Compile the kernels of A x, or load them from the cache, for a matrix (rows,
-    rows) and x (rows, width).
+    """Compile or load the kernels of A x.
+
+    A has shape (rows, rows), and x (rows, width).
 
     No array of that size is read or written: memory is reserved, and one empty row is
     multiplied. If rows of x are read in blocks, a second row has all its nonzeros in
@@ -74,8 +76,9 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
 
 
 def load_layer(fan_in, fan_out, dtype, row_dtype):
-    """Compile or load the dense products of a layer, as they are used for 300 rows or
-    more.
+    """Compile or load the dense products of a layer.
+
+    They are those for 300 rows or more.
     """
     H = np.zeros((300, fan_in), row_dtype)
     W = np.zeros((fan_in, fan_out), dtype)
@@ -123,9 +126,7 @@ def dense(dtype):
 
 
 def normalise(dtype):
-    """Call the kernels of layer and batch norm on three rows, so that they are
-    compiled.
-    """
+    """Call the kernels of layer and batch norm on three rows."""
     x, y, z = np.ones((3, 3, 5), dtype)
     ops = backend(x)
     gain, bias = np.ones((2, 5), dtype)
@@ -141,8 +142,9 @@ def normalise(dtype):
 
 
 def sparse(dtype, width):
-    """Compile sparse products for rows of `width` columns, for each level of cache that
-    can hold x.
+    """Compile sparse products for rows of `width` columns.
+
+    There is one for each level of cache that can hold x.
     """
     row = width * np.dtype(dtype).itemsize
     for size, nnz, aligned in product(SIZES, (8, 40), (True, False)):
@@ -155,8 +157,9 @@ def sparse(dtype, width):
 
 
 def tiles(dtype):
-    """Compile the dense products of layers for one width of each shape that a last
-    panel of columns can have.
+    """Compile the dense products of layers.
+
+    They have one width for each shape of a last panel of columns.
     """
     itemsize = np.dtype(dtype).itemsize
     widths = range(1, panel_width(itemsize) + 1)
@@ -165,8 +168,9 @@ def tiles(dtype):
 
 
 def whole(dtype):
-    """Call the kernels that a training runs once, on the entries and the rows of a
-    matrix.
+    """Call the kernels that a training runs once.
+
+    They work on the entries and the rows of a matrix.
     """
     n = 400
     indptr = np.arange(n + 1)
@@ -192,8 +196,9 @@ def whole(dtype):
 
 
 def cases():
-    """Return the calls that compile kernels, the longest first, each as (function,
-    arguments).
+    """Return the calls that compile kernels, the longest first.
+
+    Each is (function, arguments).
     """
     made = [(sparse, (dtype, width)) for dtype, width in product(DTYPES, WIDTHS)]
     calls = tiles, dense, normalise, whole
@@ -201,8 +206,9 @@ def cases():
 
 
 class _Counter(event.Listener):
-    """Listener that counts compilations; those that Numba makes within another
-    compilation do not count.
+    """Listener that counts compilations.
+
+    Those that Numba makes within another compilation do not count.
     """
 
     depth = count = 0
@@ -224,8 +230,7 @@ def _call(case):
 
 
 def compile_all(jobs, report):
-    """Run all `cases` in `jobs` processes; return the number of kernels that were
-    compiled.
+    """Run all `cases` in `jobs` processes; return the number of kernels compiled.
 
     `report(done, of, compiled)` is called after each case.
     """
@@ -240,8 +245,9 @@ def compile_all(jobs, report):
 
 
 class CompileReport:
-    """Writer of progress to a stream: in one line on a terminal, else a line every
-    EVERY seconds.
+    """Writer of progress to a stream.
+
+    It rewrites one line of a terminal, else adds a line every EVERY seconds.
     """
 
     def __init__(self, stream):

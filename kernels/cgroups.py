@@ -1,5 +1,4 @@
-"""Numbers of cores and bytes that Linux control groups (version 1 or 2) leave to this
-process.
+"""Cores and bytes that Linux control groups (version 1 or 2) leave.
 
 Groups are nested, and the tightest limit counts. /proc/self/cgroup names the group of
 this process, and /proc/self/mountinfo the folders with the groups' files. Namespaces
@@ -18,8 +17,9 @@ FILES = {  # by version: limits on memory, its use, and the cached pages of file
 
 
 def usable_cores(root="/"):
-    """Count the cores that this process may use, by its CPU set and by the CPU quota of
-    its control groups.
+    """Count the cores that this process may use.
+
+    They follow from its CPU set and the CPU quota of its control groups.
     """
     cores = len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
@@ -41,8 +41,9 @@ def cpu_quota(root="/"):
 
 
 def free_memory(root="/"):
-    """Return the bytes that this process may still allocate under its control groups'
-    limits; None without a limit.
+    """Return the bytes that control groups still let this process allocate.
+
+    None without a limit.
 
     Cached file pages, which the system can drop, count as free.
     """
@@ -61,9 +62,7 @@ def free_memory(root="/"):
 
 
 def _groups(controller, root):
-    """Yield (version, folder) of this process's control group and of each group that
-    contains it.
-    """
+    """Yield (version, folder) of this process's control group and its parents."""
     paths = {}
     for line in _read(root / "proc/self/cgroup").splitlines():
         number, names, path = (*line.split(":", 2), "", "")[:3]
@@ -98,8 +97,9 @@ def _mounts(controller, root):
 
 
 def _below(top, path):
-    """Return the path of a control group relative to the group `top`; empty if it does
-    not lie below `top`.
+    """Return the path of a control group relative to the group `top`.
+
+    Empty if it does not lie below `top`.
 
     In different namespaces, either path may begin with one or more /.. parts.
     """

@@ -52,8 +52,9 @@ def _fingerprints(row, column, number, keyed):
 
 @jit(inner=True)
 def add_fingerprint(row, column, number, keyed, sums):
-    """Add the hashes of an entry above the diagonal to `sums`; subtract those of an
-    entry below it.
+    """Add the hashes of an entry to `sums`, or subtract them.
+
+    They are added above the diagonal, and subtracted below it.
 
     For a symmetric matrix, `sums` (2,) uint64 end at zero. `keyed` (2,) uint64 are the
     keys of two hash functions.
@@ -65,8 +66,9 @@ def add_fingerprint(row, column, number, keyed, sums):
 
 @jit()
 def pair_sum(first, second, key):
-    """Return the sum of the hashes of pairs (first[k], second[k]) of integers >= 0,
-    uint64.
+    """Return the sum of the hashes of pairs (first[k], second[k]), uint64.
+
+    The numbers are integers >= 0.
     """
     total = np.uint64(0)
     for k in range(first.size):
@@ -76,8 +78,9 @@ def pair_sum(first, second, key):
 
 @jit(inner=True)
 def _bucket(number, key, buckets):
-    """Return the bucket of a column number, and a random factor in [1, 2) from the same
-    hash.
+    """Return the bucket of a column number, and a factor of the same hash.
+
+    The factor is random in [1, 2).
     """
     x = mix(key + np.uint64(number))
     return x % buckets, 1 + np.float64(x >> np.uint64(40)) / 2**24
@@ -85,8 +88,7 @@ def _bucket(number, key, buckets):
 
 def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop, symmetric,
            tolerance, keyed, prints, columns):
-    """Compare the stated degrees with the sums of rows, and add up checksums of
-    columns.
+    """Compare the stated degrees with the sums of rows; add up checksums.
 
     `indptr` (m + 1,) starts at 0, at row `first`; `data` (nnz,) float32 is empty for
     all ones; degrees are (m,) float64. A sum may differ by `tolerance` times that of
@@ -178,8 +180,9 @@ def is_symmetric(indptr, indices, data, cursor):
 
 @jit()
 def add_sums(indptr, indices, data, rows, columns):
-    """Add the entries of a CSR matrix to the sums of their rows and columns, both (n,)
-    float64; all are 1 if `data` is empty.
+    """Add the entries of a CSR matrix to sums of rows and columns.
+
+    Both are (n,) float64. All entries are 1 if `data` is empty.
     """
     for row in range(indptr.size - 1):
         for k in range(indptr[row], indptr[row + 1]):
@@ -223,8 +226,9 @@ def _missing_loops(next_chunk, bounds, indptr, indices, first, missing):
 
 
 def scaled_rows(indptr, indices, data, first, added, scales, number, dtype):
-    """Return (indptr, indices, values) of rows from number `first` on, with loops and
-    scaled.
+    """Return (indptr, indices, values) of scaled rows with loops.
+
+    The rows begin at number `first`.
 
     Rows in `added`, (m,) bool, get an entry of weight 1 on the diagonal. Each weight is
     multiplied by the factors of its row and of its column, in float64, then rounded to

@@ -35,8 +35,9 @@ log = logging.getLogger("hpgcn")
 
 @functools.cache
 def cache_root():
-    """Return the folder of all compiled kernels: in NUMBA_CACHE_DIR, the user's cache,
-    or a temporary folder.
+    """Return the folder of all compiled kernels.
+
+    It is in NUMBA_CACHE_DIR, the user's cache, or a temporary folder.
 
     If no file can be written at all, return a path at which nothing can be stored.
     """
@@ -74,8 +75,9 @@ def _digest_of_sources(file):
 
 
 def sources_of(file):
-    """Return the paths of a source file and of all hpgcn files that it imports,
-    directly or not; a set of str.
+    """Return the paths of a source file and all hpgcn files that it imports.
+
+    A set of str; imports count directly or not.
 
     Only loaded modules count, because a kernel can only call functions that its file
     has imported before.
@@ -104,8 +106,9 @@ def _imported_by(file):
 
 
 def jit(inner=False, counted=True, **options):
-    """Return a decorator like numba.njit(cache=True, nogil=True, **options), with this
-    module's cache.
+    """Return a decorator like numba.njit, with this module's cache.
+
+    It sets cache=True and nogil=True.
 
     An `inner` function, or one with `forceinline`, can be called from compiled code
     only: Numba compiles no wrapper, which may take longer than the function.
@@ -195,8 +198,9 @@ class KernelCache(FunctionCache):
         """Keep the stored code: its key has all that it depends on."""
 
     def _entry(self, sig, codegen):
-        """Return the key of compiled code, and the path of its file, which a hash of the key
-        names.
+        """Return the key of compiled code, and the path of its file.
+
+        A hash of the key names the file.
         """
         version = "py{}{}{}".format(*sys.version_info[:2], sys.abiflags)
         name = f"{self._name}.{version}"

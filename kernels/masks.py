@@ -88,8 +88,9 @@ def unpack(mask, width):
 
 
 def check_width(name, mask, width):
-    """Raise ValueError if a mask has bits beyond its width; only the last byte of each
-    row is read.
+    """Raise ValueError if a mask has bits beyond its width.
+
+    Only the last byte of each row is read.
     """
     if not width % 8 or not mask.size:
         return

@@ -1,5 +1,6 @@
-"""Vertex orders that place neighbours close together, and a count of the cache misses
-of an order.
+"""Vertex orders that place neighbours close together.
+
+Also a count of the cache misses of an order.
 
 Each order is found on one thread, so that the same graph gives the same order on every
 machine. `indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an
@@ -207,8 +208,10 @@ def sort_pairs(keys, values):
 
 @jit(inner=True)
 def sort_row(numbers):
-    """Sort an array in place: by insertion, the fastest for most rows, long ones first
-    by quicksort. Numba takes three times as long to compile `numbers.sort()`.
+    """Sort an array in place.
+
+    By insertion, the fastest for most rows; long ones first by quicksort. Numba takes
+    three times as long to compile `numbers.sort()`.
     """
     # split parts at the median of three numbers; the longer half waits
     low, high = 0, numbers.size
@@ -324,8 +327,9 @@ _search = Threaded(_search_groups)
 
 
 def spread(indptr, indices, number):
-    """Return the largest distance between the numbers, (n,), of the row and the column of
-    an entry; 0 without entries.
+    """Return the largest distance between the numbers of an entry's ends.
+
+    `number` is (n,); 0 without entries.
     """
     found = np.zeros(max(1, -(-number.size // ROWS)), np.int64)
     _spread(indices.size, indptr, indices, number, found)

@@ -10,8 +10,7 @@ from hpgcn.kernels.specs import SPECS
 
 
 def install_checks(package, modules, oracle=None, xp=lambda: np):
-    """Put the kernels of some modules, each behind its checks, into the globals of a
-    package.
+    """Put the kernels of modules, each behind its checks, into a package.
 
     A kernel that no module has is replaced by a function that raises
     NotImplementedError.
@@ -50,8 +49,9 @@ def install_checks(package, modules, oracle=None, xp=lambda: np):
 
 
 def missing(name, home):
-    """Return a stand-in for a kernel that a package lacks; a call raises
-    NotImplementedError.
+    """Return a stand-in for a kernel that a package lacks.
+
+    A call raises NotImplementedError.
     """
 
     def absent(*args, **options):

@@ -25,8 +25,9 @@ class CallerPool(Executor):
 
 
 def start_pool(threads, name="", initializer=None):
-    """Return an executor of `threads` running threads, or of fewer if the system cannot
-    start more.
+    """Return an executor of `threads` running threads.
+
+    It has fewer if the system cannot start more.
 
     The system may limit the number of processes, and threads count as well. If fewer
     threads start, the log has one warning; if no thread starts, the executor is a

@@ -1,5 +1,6 @@
-"""Specifications of the array arguments of public kernels, which `hpgcn.kernels.checks`
-reads.
+"""Specifications of the array arguments of public kernels.
+
+`hpgcn.kernels.checks` reads them.
 """
 from typing import NamedTuple
 
@@ -85,8 +86,9 @@ NUMBERS = {  # arguments that are integers: the least, and the first too large
 
 
 class Argument(NamedTuple):
-    """One array argument of a kernel; `limit`, `covers` and `aliases` are the letters
-    after <, = and ~.
+    """One array argument of a kernel.
+
+    `limit`, `covers` and `aliases` are the letters after <, = and ~.
     """
 
     name: str

@@ -62,8 +62,9 @@ def _fetch(typingctx, next_chunk):
 # not cached: Numba loses the code of a generator that it takes from its cache
 @numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def chunks(next_chunk, count):
-    """Yield the numbers from 0 to count - 1, each in only one of the threads that share
-    a counter.
+    """Yield the numbers from 0 to count - 1, each in one thread.
+
+    The threads share the counter `next_chunk`.
 
     `next_chunk` is the counter that all threads share, (1,) int64.
     """
@@ -75,8 +76,9 @@ def chunks(next_chunk, count):
 
 
 class Threaded:
-    """A kernel that runs on all threads; its first parameter is the counter that
-    `chunks` shares.
+    """A kernel that runs on all threads.
+
+    Its first parameter is the counter that `chunks` shares.
 
     Waking threads may take longer than a small kernel and, on a busy machine, a whole
     time slice. `options` are those of numba.njit.
@@ -87,14 +89,16 @@ class Threaded:
         functools.update_wrapper(self, function)
 
     def __call__(self, work, *args):
-        """Run the kernel, on all threads if `work`, about the number of scalar
-        operations, is large enough.
+        """Run the kernel, on all threads if `work` is large enough.
+
+        `work` is about the number of scalar operations.
         """
         self.launch(work, *args)()
 
     def launch(self, work, *args):
-        """Return a `functools.partial` that runs the kernel like a call does; it may be
-        called once.
+        """Return a `functools.partial` that runs the kernel like a call does.
+
+        It may be called once.
         """
         next_chunk = np.zeros(1, np.int64)
         if worth_threads(work):
@@ -103,8 +107,9 @@ class Threaded:
 
 
 def run_on_all_threads(function, *args):
-    """Call a function on all threads, including this one, and wait for all that
-    started.
+    """Call a function on all threads, including this one.
+
+    Wait for all that started.
     """
     if _ThreadPool.size == 1:
         function(*args)
@@ -131,8 +136,9 @@ def _late(seconds):
 
 
 def _timed(function, *args):
-    """Call a function; return the seconds that this thread waited for a core, and the
-    time when it ended.
+    """Call a function; return its seconds of waiting, and when it ended.
+
+    The thread waited for a core.
 
     The wait is 0 if the thread was never interrupted. Other waits are first touches of
     memory.
@@ -146,8 +152,9 @@ def _timed(function, *args):
 
 
 def _interruptions():
-    """Return the number of involuntary context switches of this thread, or the time if
-    they are not counted.
+    """Return the number of involuntary context switches of this thread.
+
+    It is the time if they are not counted.
     """
     if not hasattr(resource, "RUSAGE_THREAD"):
         return time.perf_counter()
@@ -155,8 +162,9 @@ def _interruptions():
 
 
 def _part():
-    """Keep the other threads off the core of this thread, because a woken thread may
-    start on its waker's core.
+    """Keep the other threads off the core of this thread.
+
+    A woken thread may start on its waker's core.
 
     The system moves one of the two threads only after some milliseconds, longer than
     many kernels take.
@@ -191,8 +199,9 @@ def _join():
 
 
 def worth_threads(work):
-    """Return whether `work` scalar operations take long enough to wake threads for
-    them.
+    """Return whether `work` takes long enough to wake threads for it.
+
+    `work` counts scalar operations.
 
     They do if they take far longer than threads have recently waited for a core. Old
     waits count less and less, so that threads are tried again.
@@ -212,8 +221,9 @@ def worth_threads(work):
 
 @contextmanager
 def threshold(work):
-    """Context manager: in this thread, wake threads for `work` scalar operations or
-    more (0: always).
+    """Wake threads for `work` scalar operations or more, in this thread.
+
+    A context manager; 0: always.
     """
     token = _least_work.set(work)
     try:
@@ -234,7 +244,8 @@ def set_num_threads(count):
 
 @functools.cache
 def _pool(threads):
-    """Return a pool of the other threads of a team of `threads`, and the number of
-    threads in it.
+    """Return a pool of the other threads of a team, and its size.
+
+    The team has `threads` threads.
     """
     return start_pool(threads - 1, "hpgcn-kernels", initializer=_join)

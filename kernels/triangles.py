@@ -41,8 +41,9 @@ class Triangles:
 
 @jit()
 def _upward(indptr, indices):
-    """Return the CSR of the entries whose column has a higher degree than the row, or
-    an equal one and a higher number.
+    """Return the CSR of the entries whose column is above the row.
+
+    Above means a higher degree, or an equal one and a higher number.
     """
     n = indptr.size - 1
     upward = np.zeros(n + 1, np.int64)
@@ -62,9 +63,7 @@ def _upward(indptr, indices):
 
 @jit()
 def _steps(indptr, indices):
-    """Return an upper bound of the comparisons needed to merge the rows of both ends of
-    each entry.
-    """
+    """Return a bound of the comparisons that merge both ends' rows."""
     total = np.int64(0)
     for u in range(indptr.size - 1):
         for k in range(indptr[u], indptr[u + 1]):
@@ -74,8 +73,9 @@ def _steps(indptr, indices):
 
 
 def _count_chunks(next_chunk, indptr, indices, count, found):
-    """Count triangles from their lowest vertex u: add each to `found` (nnz,) at the two
-    entries of row u.
+    """Count triangles from their lowest vertex u.
+
+    Each is added to `found` (nnz,) at the two entries of row u.
     """
     n = indptr.size - 1
     for chunk in chunks(next_chunk, count):
@@ -103,8 +103,9 @@ _count = Threaded(_count_chunks)
 
 @jit()
 def _at_vertices(indptr, indices, found):
-    """Turn counts of entries into counts of vertices: add each entry's count to its
-    column and half of it to its row.
+    """Turn counts of entries into counts of vertices.
+
+    Each entry's count goes to its column, and half of it to its row.
     """
     n = indptr.size - 1
     triangles = np.zeros(n, np.int64)

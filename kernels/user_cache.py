@@ -1,5 +1,6 @@
-"""The folder that keeps compiled code and measurements for later processes of the same
-user.
+"""The folder of compiled code and measurements.
+
+It serves later processes of the same user.
 """
 import os
 import stat
@@ -8,8 +9,9 @@ from pathlib import Path
 
 
 def cache_roots(*variables):
-    """Yield possible cache folders, best first: from environment variables, the user's
-    cache, a temporary folder.
+    """Yield possible cache folders, best first.
+
+    From environment variables, the user's cache, a temporary folder.
 
     The last one is for processes without a home, such as those in a container whose
     user is not in its list of users. It belongs to this user and is closed to all
@@ -26,8 +28,9 @@ def cache_roots(*variables):
 
 
 def _private_folder():
-    """Return this user's folder within the temporary folder; None if another user owns
-    that name.
+    """Return this user's folder within the temporary folder.
+
+    None if another user owns that name.
     """
     try:
         path = Path(tempfile.gettempdir(), f"hpgcn-{os.geteuid()}")

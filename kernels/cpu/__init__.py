@@ -1,5 +1,6 @@
-"""Numba kernels for NumPy arrays, documented by hpgcn.kernels.reference; `trusted` has
-them without checks.
+"""Numba kernels for NumPy arrays; `trusted` has them without checks.
+
+hpgcn.kernels.reference documents them.
 """
 from hpgcn.kernels import reference
 from hpgcn.kernels.cpu import (

@@ -26,8 +26,9 @@ NO_ARG = np.empty((0, 0), np.int64)
 
 @functools.cache
 def _rows_code(reduction, shape, real, index, permuted):
-    """Return a C function that reduces a range of rows, compiled for a RowReduction and
-    a RowShape.
+    """Return a C function that reduces a range of rows.
+
+    It is compiled for a RowReduction and a RowShape.
 
     `real` and `index` are the dtypes of numbers and indices; `permuted` says whether
     there is `edge`.
@@ -59,8 +60,9 @@ def _on_rows(next_chunk, bounds, code, arguments):
 
 @Threaded
 def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
-    """Add gradients to the rows of x that max or min chose; a task has a range of
-    columns and of rows of x.
+    """Add gradients to the rows of x that max or min chose.
+
+    A task has a range of columns and of rows of x.
 
     Each sum is taken in the order of the rows v, like a sum along the transpose.
     """
@@ -85,8 +87,7 @@ def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
 
 @functools.cache
 def _gradients_code(op, extreme, column, real, index):
-    """Return a C function that writes the gradients of a range of rows' edges, compiled
-    for an operator.
+    """Return a C function that writes the gradients of a range of rows' edges.
 
     `extreme` and `column` are those of a RowReduction; `real` and `index` are the dtypes
     of numbers and indices.
@@ -130,8 +131,9 @@ def _gradients_code(op, extreme, column, real, index):
 
 @jit(inner=True)
 def _halved_sum(g):
-    """Return the sum of g by adding its upper half to its lower half until one number
-    is left; g is overwritten.
+    """Return the sum of g by halves: the upper one is added to the lower one.
+
+    This repeats until one number is left; g is overwritten.
     """
     width = g.size
     while width > 1:
@@ -143,8 +145,9 @@ def _halved_sum(g):
 
 
 def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_EDGE):
-    """Return functions without arguments that together fill `out`, and `arg` for max
-    and min.
+    """Return functions without arguments that together fill `out`.
+
+    For max and min they also fill `arg`.
 
     Entry t reads row edge[t] of e. Wide rows take several passes over their columns.
     """
@@ -193,8 +196,9 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Reduce each row on one thread, in edge order, so that the bits do not depend on
-    the threads.
+    """Reduce each row on one thread, in edge order.
+
+    So the bits do not depend on the threads.
 
     Chunks of rows are balanced by nonzeros. Sum and mean of copylhs, and of mul by one
     column, are computed by `spmm`.
@@ -216,8 +220,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Compute dx as an aggregation along the transpose of grad, grad * e (mul) or grad
-    / e (div).
+    """Compute dx as an aggregation along the transpose.
+
+    It aggregates grad, grad * e (mul) or grad / e (div).
 
     For max and min, gradients are added to the chosen rows instead.
     """

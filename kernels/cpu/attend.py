@@ -1,5 +1,6 @@
-"""Graph attention on CPU threads, in tiles of a row's entries; each entry's row of x is
-read once.
+"""Graph attention on CPU threads, in tiles of a row's entries.
+
+Each entry's row of x is read once.
 
 A tile is processed in three steps of vector code: scores and their maximum, weights by
 exp, sums of rows of x (`attend_tiles`). If a tile raises the maximum of the row,
@@ -188,8 +189,9 @@ def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, 
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
                     vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
-    """Compute gradients on threads that each take chunks of rows of A^T; one thread
-    sums a row, in order.
+    """Compute gradients on threads that each take chunks of rows of A^T.
+
+    One thread sums a row, in order.
     """
     n, heads = col_score.shape
     dtype = x.dtype
@@ -209,8 +211,9 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
 
 
 def _drawn(vertex, neighbour, seed, epoch, layer, p, first=0):
-    """Return the arguments of dropout draws: vertex and neighbour numbers, the key, and
-    the scale of kept weights.
+    """Return the arguments of dropout draws.
+
+    They are vertex and neighbour numbers, the key, and the scale of kept weights.
     """
     threshold = dropout_threshold(p)
     key = tuple(map(np.uint64, (*attention_key(seed, epoch, layer), threshold, first)))

@@ -1,5 +1,6 @@
-"""Numbers of 16 bits on CPU threads: converted to float32 in registers, rounded when
-stored.
+"""Numbers of 16 bits on CPU threads.
+
+They are converted to float32 in registers, and rounded when stored.
 
 `widen` and `narrow` do nothing to floats, so that one kernel serves rows of any type.
 """
@@ -19,8 +20,9 @@ def is_bf16(kind):
 
 
 def vector_of(element, count):
-    """Return the LLVM type of a vector of `count` elements, or of a single element for
-    count 0.
+    """Return the LLVM type of a vector of `count` elements.
+
+    For count 0 it is that of a single element.
     """
     return ir.VectorType(element, count) if count else element
 
@@ -40,8 +42,9 @@ def widened(builder, value):
 
 
 def narrowed(builder, value):
-    """Emit code that rounds float32 to bfloat16: to nearest with ties to even; NaN
-    becomes quiet.
+    """Emit code that rounds float32 to bfloat16, with ties to even.
+
+    NaN becomes quiet.
     """
     count = getattr(value.type, "count", 0)
     words = vector_of(ir.IntType(32), count)
@@ -55,26 +58,23 @@ def narrowed(builder, value):
 
 
 def load_numbers(builder, at, kind, element, count, size):
-    """Emit code that loads `count` numbers of a type from an address, and converts
-    bfloat16 to float32.
-    """
+    """Emit code that loads `count` numbers; bfloat16 becomes float32."""
     vector = vector_of(element, count)
     value = builder.load(builder.inttoptr(at, vector.as_pointer()), align=size)
     return widened(builder, value) if is_bf16(kind) else value
 
 
 def store_numbers(builder, value, at, kind, size):
-    """Emit code that stores numbers at an address, rounded to bfloat16 if the Numba
-    type is that.
-    """
+    """Emit code that stores numbers, rounded to bfloat16 for this Numba type."""
     value = narrowed(builder, value) if is_bf16(kind) else value
     builder.store(value, builder.inttoptr(at, value.type.as_pointer()), align=size)
 
 
 @intrinsic
 def widen(typingctx, value):
-    """Return the number that an array element stores: a float32 for bfloat16, a float
-    itself.
+    """Return the number that an array element stores.
+
+    It is float32 for bfloat16, and a float itself.
     """
     result = types.float32 if is_bf16(value) else value
 

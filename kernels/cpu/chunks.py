@@ -1,5 +1,6 @@
-"""Chunks of rows for threads, and sums of a row; both depend on the data, not on the
-threads.
+"""Chunks of rows for threads, and sums of a row.
+
+Both depend on the data, not on the threads.
 
 So every sum is taken in the same order for any number of threads.
 """
@@ -11,8 +12,9 @@ CHUNKS = 64
 
 
 def by_nonzeros(indptr, chunks=CHUNKS):
-    """Return bounds of chunks of rows, (chunks + 1,) int64, with about equal cost:
-    nonzeros + 4 for each row.
+    """Return bounds of chunks of rows with about equal cost.
+
+    They are (chunks + 1,) int64. A row costs its nonzeros + 4.
     """
     m = indptr.size - 1
     if m <= chunks:
@@ -24,8 +26,9 @@ def by_nonzeros(indptr, chunks=CHUNKS):
 
 @jit()
 def _by_cost(indptr, bounds):
-    """Find each bound of `by_nonzeros` by binary search; a table of all costs would be
-    as large as indptr.
+    """Find each bound of `by_nonzeros` by binary search.
+
+    A table of all costs would be as large as indptr.
     """
     m = indptr.size - 1
     start = np.int64(indptr[0])
@@ -45,8 +48,9 @@ def _by_cost(indptr, bounds):
 
 
 def evenly(m, chunks=CHUNKS):
-    """Return the bounds of at most `chunks` chunks of m rows, about equally large,
-    (chunks + 1,) int64.
+    """Return the bounds of at most `chunks` about equal chunks of m rows.
+
+    They are (chunks + 1,) int64.
     """
     chunks = max(1, min(chunks, m))
     return np.arange(chunks + 1, dtype=np.int64) * m // chunks
@@ -54,8 +58,9 @@ def evenly(m, chunks=CHUNKS):
 
 @jit(forceinline=True)
 def row_total(values):
-    """Return the sum of a float64 array, as four partial sums: a single one would wait
-    for each addition.
+    """Return the sum of a float64 array, as four partial sums.
+
+    A single sum would wait for each addition.
     """
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     for q in range(0, values.size - 3, 4):
@@ -70,8 +75,9 @@ def row_total(values):
 
 @jit(forceinline=True)
 def write_row(rows, i, row):
-    """Copy `row` to rows[i] in a loop, because Numba takes 3 seconds to compile
-    `rows[i] = row`.
+    """Copy `row` to rows[i] in a loop.
+
+    Numba takes 3 seconds to compile `rows[i] = row`.
     """
     for q in range(row.size):
         rows[i, q] = row[q]

@@ -1,5 +1,6 @@
-"""Blocks of rows of x, each small enough for a core's second-level cache, that a
-product reads in turn.
+"""Blocks of rows of x, each small enough for a second-level cache.
+
+A product reads them in turn.
 """
 import threading
 from contextlib import contextmanager
@@ -22,9 +23,7 @@ _count = ContextVar("count", default=None)
 
 
 class ColumnBlock(NamedTuple):
-    """The number of columns of a pass, and of rows of x in a block; the last ones may
-    have fewer.
-    """
+    """Columns of a pass, and rows of x in a block; the last may have fewer."""
 
     columns: int
     rows: int
@@ -63,8 +62,9 @@ def block_of(m, n, nnz, width, x_bytes, itemsize):
 
 @contextmanager
 def reading_in_blocks(count):
-    """Context manager for measurements: in this thread, read every x in `count` blocks
-    (1: at once).
+    """Read every x in `count` blocks in this thread, for measurements.
+
+    A context manager; 1 reads all at once.
     """
     token = _count.set(count)
     try:
@@ -74,8 +74,9 @@ def reading_in_blocks(count):
 
 
 def cuts_of(indptr, indices, n, size, bounds):
-    """Return the position of each row's first nonzero in each block of `size` rows of
-    x, (blocks + 1, m).
+    """Return the position of each row's first nonzero in each block of x.
+
+    It is (blocks + 1, m), for blocks of `size` rows.
 
     Return None if columns do not increase within every row. `bounds` are those of
     chunks of rows.
@@ -88,8 +89,9 @@ def cuts_of(indptr, indices, n, size, bounds):
 
 @Threaded
 def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
-    """Write each row's position of each block to `cuts`, by search unless an earlier
-    call left the right one.
+    """Write each row's position of each block to `cuts`.
+
+    It is searched unless an earlier call left the right one.
 
     Row pointers and columns are compared, because the owner of the arrays may have
     written to them.
@@ -124,8 +126,9 @@ def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
 
 
 def _room(indptr, indices, count):
-    """Return a (count, m) work array of indptr's dtype, still filled by the last such
-    call if it was kept.
+    """Return a (count, m) work array of indptr's dtype.
+
+    If it was kept, it has the contents of the last such call.
 
     Its rows are not a power of two apart, because they would then compete for a few
     lines of the first-level cache.

@@ -1,5 +1,6 @@
-"""Kernels on stored entries on CPU threads: dot products, softmax over rows, and sums of
-messages that read edge features.
+"""Kernels on stored entries on CPU threads.
+
+Dot products, softmax over rows, and sums of messages that read edge features.
 
 Messages compute the linear map of an edge again in each pass, so no array has the size
 of the nonzeros times the width. A row of x and the weights stay in the first caches.
@@ -84,8 +85,9 @@ def _softmax(next_chunk, indptr, values, out, bounds):
 
 
 def edge_softmax(indptr, values, out=None):
-    """Compute the softmax after subtracting the maximum; sums are float64, in the order
-    of the entries.
+    """Compute the softmax after subtracting the maximum.
+
+    Sums are float64, in the order of the entries.
     """
     out = np.empty_like(values) if out is None else out
     _softmax(16 * values.size, indptr, values, out, by_nonzeros(indptr))

@@ -82,8 +82,9 @@ def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, ite
 
 
 def gather(x, index, out=None):
-    """Gather rows; a result larger than half of the last-level cache is stored past the
-    cache.
+    """Gather rows; store large results past the cache.
+
+    These are larger than half of the last-level cache.
 
     A store to the cache first reads the line. Only adjacent rows, in multiples of 16
     bytes, are stored past it.
@@ -100,8 +101,9 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows of x to rows of `out`; each chunk owns a range of `out`, and sums keep
-    the order of x's rows.
+    """Add rows of x to rows of `out`, in the order of x.
+
+    Each chunk owns a range of `out`.
 
     An index that never decreases, such as a plan's, is cut into ranges. With any other
     index, each thread reads all of it and adds the rows of its own range.

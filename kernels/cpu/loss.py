@@ -1,5 +1,6 @@
-"""Losses over dense rows on CPU threads: softmax over whole rows or blocks of columns,
-and sigmoids.
+"""Losses over dense rows on CPU threads.
+
+Softmax over whole rows or blocks of columns, and sigmoids.
 """
 import math
 
@@ -18,9 +19,7 @@ ONE_HOT = np.empty((3, 0))  # for a target that is not given
 
 @jit(forceinline=True)
 def _is_argmax(logits, i, column, top):
-    """Return whether `column` is the first column of row i with the row's largest
-    number.
-    """
+    """Return whether `column` is the first one with the row's largest number."""
     earlier = 0
     if logits[i, column] == top:
         for q in range(column):

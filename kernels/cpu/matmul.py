@@ -1,5 +1,6 @@
-"""Dense products on hpgcn's own threads; each multiplies blocks of the result by
-single-threaded BLAS.
+"""Dense products on hpgcn's own threads.
+
+Each multiplies blocks of the result by single-threaded BLAS.
 
 Threads of a BLAS library wait for each other hundreds of times within one product, in
 busy loops. If another process uses one of the cores, each of these waits takes a time
@@ -30,8 +31,7 @@ MOST_SUMS = 32
 
 
 def matmul(x, y, out=None, *, mask=None):
-    """Multiply many rows by a small matrix, or sum products of many rows, by the tiles
-    of gemm.
+    """Multiply many rows, by the tiles of gemm where these are faster.
 
     For other shapes, if BLAS is limited to one thread, all threads multiply blocks.
     These are blocks of rows, of columns if there are more, or partial products of a few
@@ -99,8 +99,9 @@ def _in_blocks(x, y, out):
 
 
 def cut(size, work, least, most):
-    """Divide `size` rows into at most `most` blocks of at least `least` rows; return
-    (first, last) of each.
+    """Divide `size` rows into blocks; return (first, last) of each.
+
+    There are at most `most` blocks, of at least `least` rows.
 
     Each row takes `work` multiplications.
     """
@@ -111,8 +112,9 @@ def cut(size, work, least, most):
 
 
 def _multiply(blocks, errors):
-    """Multiply blocks from a shared queue until it is empty, with the NumPy error state
-    of the caller.
+    """Multiply blocks from a shared queue until it is empty.
+
+    The NumPy error state is that of the caller.
     """
     with np.errstate(**errors):
         while True:

@@ -1,5 +1,6 @@
-"""Normalization of rows and columns on CPU threads; hpgcn.kernels.reference.norm
-documents it.
+"""Normalization of rows and columns on CPU threads.
+
+hpgcn.kernels.reference.norm documents it.
 
 Everything is computed in float64 and rounded when stored; sums are taken in a fixed
 order.

@@ -40,8 +40,9 @@ def keep_byte(vertex, byte, key):
 
 @jit(forceinline=True)
 def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
-    """Return the keep bits of the 8 lanes of a Philox block, from its counter (c0..c3)
-    and key, without branches.
+    """Return the keep bits of the 8 lanes of a Philox block.
+
+    The block has the counter (c0..c3) and a key. There are no branches.
     """
     for _ in range(10):  # rounds on 32-bit words
         p0 = np.uint64(0xD2511F53) * c0
@@ -58,8 +59,9 @@ def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
 
 @jit(forceinline=True)
 def draw(vertex, first, key, bits, row):
-    """Fill row `row` of `bits` (rows, b) with the keep bits of 8 b columns of a vertex,
-    from column `first` on.
+    """Fill row `row` of `bits` with the keep bits of a vertex.
+
+    `bits` is (rows, b), for 8 b columns from `first` on.
 
     Each byte is drawn once. If column `first` lies within a byte, all bytes are shifted
     to begin there.
@@ -78,8 +80,9 @@ def draw(vertex, first, key, bits, row):
 
 @jit(forceinline=True)
 def mask_row(x, i, bits, row, scale):
-    """Multiply row i of x by `scale` where a bit of bits[row] is set, and set the other
-    numbers to 0.
+    """Multiply row i of x by `scale` where bits are set; clear the rest.
+
+    The bits are those of bits[row].
     """
     width = x.shape[1]
     start = x.ctypes.data + i * width * x.itemsize
@@ -132,8 +135,9 @@ def _dropout_csr(next_chunk, indptr, indices, data, vertex, first, key, scale, o
 
 
 def draw_key(seed, epoch, layer, p):
-    """Return the key of dropout draws: epoch, layer, the two words of the seed, and the
-    threshold for p.
+    """Return the key of dropout draws.
+
+    Epoch, layer, the two words of the seed, and the threshold for p.
     """
     words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
     return tuple(map(np.uint64, words))

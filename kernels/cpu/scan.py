@@ -1,5 +1,6 @@
-"""Checks of row pointers and column numbers: of whole arrays on all threads, or of a
-range of rows.
+"""Checks of row pointers and column numbers.
+
+Whole arrays are checked on all threads, or a range of rows.
 """
 from collections import deque
 
@@ -33,8 +34,9 @@ def largest(numbers):
 
 @jit(forceinline=True)
 def invalid_rows(starts, stops, columns, first, beyond, last):
-    """Return whether rows first..beyond - 1 have decreasing row pointers, or a column
-    not in 0..last.
+    """Return whether rows [first, beyond) are invalid.
+
+    Row pointers decrease, or a column is not in 0..last.
 
     Columns and `last` are unsigned, so that a negative column is among the largest.
     """

@@ -1,5 +1,6 @@
-"""Sparse times dense on CPU threads: vector code for each row, in passes over columns
-that fit the cache.
+"""Sparse times dense on CPU threads, by vector code for each row.
+
+Passes over columns fit the cache.
 
 If rows of A have many nonzeros and x exceeds the second-level cache, rows of x are read
 in blocks that fit it (DistGNN, Algorithm 2). The sum of a row is stored after its
@@ -56,8 +57,9 @@ def _prefetch(pointer, first, beyond, itemsize):
 
 @functools.cache
 def _rows_code(shape, real, number, index, weighted, scaled, ahead):
-    """Return a C function that multiplies a range of rows, compiled for a RowShape and
-    for dtypes.
+    """Return a C function that multiplies a range of rows.
+
+    It is compiled for a RowShape and for dtypes.
 
     `real` is the dtype of sums, `number` of row pointers, `index` of indices.
     `weighted` and `scaled` say whether there are data and col_scale. Entries are
@@ -100,8 +102,9 @@ def _rows_code(shape, real, number, index, weighted, scaled, ahead):
 @Threaded
 def _spmm(next_chunk, starts, stops, columns, bounds, at_once, entries, data, data_bytes, invalid,
           last_row, code, arguments):
-    """Multiply rows; set `invalid`, if it is not empty, if indptr or a column is out of
-    range.
+    """Multiply rows; set `invalid` if indptr or a column is out of range.
+
+    An empty `invalid` is not set.
 
     `columns` are the indices as unsigned numbers. `data` is the address of the values,
     if there are any.
@@ -162,8 +165,9 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
 
 
 def _validate_inline(**given):
-    """Multiply by a matrix and check it at the same time; `given` includes the argument
-    `validate` of `product`.
+    """Multiply by a matrix and check it at the same time.
+
+    `given` includes the argument `validate` of `product`.
     """
     out, launches = product(**given)
     for launch in launches:
@@ -176,8 +180,9 @@ spmm.validate_inline = sspmm.validate_inline = _validate_inline  # hpgcn.kernels
 
 def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,
             mask=None, accumulate=False, validate=None):
-    """Return the result array of `spmm`, and a list of functions without arguments that
-    fill it if called in order.
+    """Return the result array of `spmm`, and a list of functions that fill it.
+
+    The functions have no arguments and are called in order.
 
     If x is wide, its columns are processed in passes (`pass_width`). A pass has at most
     `max_width` columns, or fewer if a narrower slab of x then stays in the cache. Rows

@@ -1,5 +1,6 @@
-"""Prefetch distances of sparse products on this CPU: from its caches, or measured by
-`hpgcn bench tune`.
+"""Prefetch distances of sparse products on this CPU.
+
+They follow from its caches, or `hpgcn bench tune` measures them.
 
 These settings change the speed, but no bit of a result. A core can wait for few lines
 of its first-level cache at a time, and for more of its second-level cache. So rows of x
@@ -31,9 +32,7 @@ _given = ContextVar("given", default=None)
 
 
 class PrefetchDistance(NamedTuple):
-    """The number of nonzeros between a prefetch of a row and its use, and the number of
-    lines prefetched.
-    """
+    """Nonzeros between a prefetch of a row and its use, and lines prefetched."""
 
     near: int  # into the first cache; 0: none
     near_lines: int
@@ -42,8 +41,9 @@ class PrefetchDistance(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """Settings of kernels for a CPU; `reach` has PrefetchDistances by cache level
-    (LEVELS) and row size (ROW_BYTES).
+    """Settings of kernels for a CPU.
+
+    `reach` has PrefetchDistances by cache level (LEVELS) and row size (ROW_BYTES).
     """
 
     reach: dict
@@ -71,8 +71,9 @@ INTEL = AMD._replace(reach=_distances(
 
 
 def prefetch_distance(rows, row_bytes):
-    """Return the PrefetchDistance for a product with `rows` rows of x of `row_bytes`
-    bytes.
+    """Return the PrefetchDistance for a product.
+
+    x has `rows` rows of `row_bytes` bytes.
     """
     return current().reach[level_of(rows * row_bytes)][bisect_left(ROW_BYTES, row_bytes)]
 
@@ -85,8 +86,9 @@ def level_of(size):
 
 
 def current():
-    """Return the Tuning in use: that of `using`, the measured one of this CPU model, or
-    the default.
+    """Return the Tuning in use.
+
+    That of `using`, the measured one of this CPU model, or the default.
     """
     return _given.get() or measured() or default()
 
@@ -109,8 +111,9 @@ def using(tuning):
 
 @functools.cache
 def measured():
-    """Return the measured Tuning of this CPU model; None if it is missing or from
-    another version.
+    """Return the measured Tuning of this CPU model.
+
+    None if it is missing or from another version.
     """
     try:
         return from_json(json.loads(path().read_text()))
@@ -119,8 +122,9 @@ def measured():
 
 
 def save(tuning):
-    """Store a Tuning for this CPU model and return its path. Raise OSError if it cannot
-    be written.
+    """Store a Tuning for this CPU model and return its path.
+
+    Raise OSError if it cannot be written.
     """
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -135,8 +139,9 @@ def save(tuning):
 
 
 def forget():
-    """Delete the stored Tuning of this CPU model; return its path, or None if there was
-    no file.
+    """Delete the stored Tuning of this CPU model; return its path.
+
+    None if there was no file.
     """
     file = path()
     try:
@@ -163,8 +168,9 @@ def to_json(tuning):
 
 
 def from_json(held):
-    """Return the Tuning in a dict made by `to_json`; raise ValueError, LookupError or
-    TypeError for other dicts.
+    """Return the Tuning in a dict made by `to_json`.
+
+    Raise ValueError, LookupError or TypeError for other dicts.
     """
     if held["version"] != VERSION or held["cpu"] != cpu_model():
         raise ValueError(f"version {held['version']} for {held['cpu']}")
@@ -184,16 +190,18 @@ def from_json(held):
 
 @functools.cache
 def last_level_cache():
-    """Return the size of this CPU's largest cache in bytes; 32 MiB if the system does
-    not report it.
+    """Return the bytes of this CPU's largest cache.
+
+    32 MiB if the system does not report it.
     """
     return max(_caches().values(), default=LAST_CACHE)
 
 
 @functools.cache
 def second_cache():
-    """Return the size of a core's second-level cache in bytes; 512 KiB if the system
-    does not report it.
+    """Return the bytes of a core's second-level cache.
+
+    512 KiB if the system does not report it.
     """
     return _caches().get(2, SECOND_CACHE)
 
@@ -224,8 +232,9 @@ def maker():
 
 
 def _processor(*fields):
-    """Return the values of `fields` of the first processor in /proc/cpuinfo; skip
-    missing fields.
+    """Return the values of `fields` of the first processor in /proc/cpuinfo.
+
+    Missing fields are skipped.
     """
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()

@@ -1,5 +1,6 @@
-"""CUDA kernels for CuPy arrays, documented by hpgcn.kernels.reference; `trusted` has
-them without checks.
+"""CUDA kernels for CuPy arrays; `trusted` has them without checks.
+
+hpgcn.kernels.reference documents them.
 """
 from hpgcn.kernels import reference
 from hpgcn.kernels.cuda import (

@@ -7,8 +7,9 @@ from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_oper
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Compute sum and mean of copylhs, and of mul by one column, by `spmm`; other rows
-    on one thread each.
+    """Aggregate by `spmm` where it can, else each row on one thread.
+
+    `spmm` computes sum and mean of copylhs, and of mul by one column.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce, ordered=current().ordered)
     xp = current().xp
@@ -21,8 +22,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Compute dx as an aggregation along the transpose of grad, grad * e (mul) or grad
-    / e (div).
+    """Compute dx as an aggregation along the transpose.
+
+    It aggregates grad, grad * e (mul) or grad / e (div).
     """
     device = current()
     xp = device.xp

@@ -1,5 +1,6 @@
-"""Kernels on stored entries on a GPU: dot products, softmax over rows, and sums of
-messages that read edge features.
+"""Kernels on stored entries on a GPU.
+
+Dot products, softmax over rows, and sums of messages that read edge features.
 """
 import numpy as np
 

@@ -107,8 +107,9 @@ def sgd(w, g, *, lr, decay=0.0, decayed=0):
 
 
 def key_of(seed, epoch, layer, p):
-    """Return the key of dropout draws as 32-bit words: epoch, layer, two words of the
-    seed, threshold.
+    """Return the key of dropout draws as 32-bit words.
+
+    Epoch, layer, two words of the seed, threshold.
     """
     words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
     return list(map(np.uint32, words))

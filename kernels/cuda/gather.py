@@ -22,8 +22,9 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows; a stable sort of the index groups the rows of each sum, and one thread
-    adds a piece of them.
+    """Add rows; one thread adds a piece of the rows of a sum.
+
+    A stable sort of the index groups these rows.
 
     The sorted order is cached as long as the index exists, so the index must not
     change.
@@ -49,8 +50,9 @@ def _order(index):
 
 
 def _row(device, array):
-    """Return the address of an array and the distance between its rows in bytes; raise
-    ValueError if rows have gaps.
+    """Return the address of an array and the bytes between its rows.
+
+    Raise ValueError if rows have gaps.
     """
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
         raise ValueError(f"rows of an array with strides {array.strides} are not contiguous, "

@@ -34,16 +34,18 @@ def source_text(source):
 
 
 def rows_of(dtype):
-    """Return the macros for a kernel on rows of a dtype: REAL, and ROW if rows are
-    stored in another dtype.
+    """Return the macros for a kernel on rows of a dtype.
+
+    REAL, and ROW if rows are stored in another dtype.
     """
     number = number_dtype(dtype)
     return {"REAL": number} if dtype == number else {"REAL": number, "ROW": dtype}
 
 
 class Device:
-    """Base class of devices that run kernels: an array module, and the launch of
-    functions in .cu files.
+    """Base class of devices that run kernels.
+
+    They have an array module, and launch functions in .cu files.
 
     A subclass defines three methods:
 
@@ -74,14 +76,16 @@ class Device:
                        [self._argument(name, argument) for argument in arguments])
 
     def ordered(self, array, dtype=None):
-        """Return an array in C order and with `dtype`, copied only if needed; None for
-        None.
+        """Return an array in C order and with `dtype`, copied only if needed.
+
+        None for None.
         """
         return None if array is None else self.xp.ascontiguousarray(array, dtype)
 
     def aligned(self, *arrays):
-        """Return whether the rows of all arrays begin at multiples of 16 bytes, as
-        128-bit loads need.
+        """Return whether the rows of all arrays begin at multiples of 16 bytes.
+
+        Loads of 128 bits need this.
         """
         return all(self.address(array) % 16 == 0 and array.shape[-1] * array.itemsize % 16 == 0
                    for array in arrays if array is not None)
@@ -113,8 +117,9 @@ class CupyDevice(Device):
         self.modules, self.functions = {}, {}
 
     def function(self, source, name, macros):
-        """Return the kernel compiled by CuPy, which keeps the binary in its cache on
-        disk.
+        """Return the kernel compiled by CuPy.
+
+        CuPy keeps the binary in its cache on disk.
         """
         key = source, name, macros
         if key not in self.functions:
@@ -137,8 +142,9 @@ _used = []
 
 
 def current():
-    """Return the device on which kernels run: CuPy's current GPU, unless `using` has
-    set another.
+    """Return the device on which kernels run.
+
+    CuPy's current GPU, unless `using` has set another.
     """
     return _used[-1] if _used else cupy_device()
 

@@ -1,5 +1,6 @@
-"""Losses over dense rows on a GPU: softmax over whole rows or blocks of columns, and
-sigmoids.
+"""Losses over dense rows on a GPU.
+
+Softmax over whole rows or blocks of columns, and sigmoids.
 
 Losses and counts are returned as float64 arrays without axes; reading one waits for the
 GPU.
@@ -45,8 +46,9 @@ def spread_argmax(logits, first, top):
 
 
 def _loss(name, terms, logits, labels, rows, others, scale, grad):
-    """Run a loss kernel over the counted rows; return the sums of its terms, (terms,)
-    float64.
+    """Run a loss kernel over the counted rows.
+
+    Return the sums of its terms, (terms,) float64.
     """
     device = current()
     if grad is not None:

@@ -1,5 +1,6 @@
-"""Normalization of rows and columns on a GPU; hpgcn.kernels.reference.norm documents
-it.
+"""Normalization of rows and columns on a GPU.
+
+hpgcn.kernels.reference.norm documents it.
 """
 import numpy as np
 

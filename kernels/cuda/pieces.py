@@ -7,8 +7,9 @@ PIECE = 512  # nonzeros: what one group of threads may take while others wait
 
 
 class Cut(NamedTuple):
-    """Rows cut into pieces, as int64 arrays of the device, with the longest pieces
-    first.
+    """Rows cut into pieces, as int64 arrays of the device.
+
+    The longest pieces come first.
     """
 
     pieces: Any  # (s, 4): row, first and last nonzero + 1, place among slots (-1: a whole row)
@@ -18,8 +19,9 @@ class Cut(NamedTuple):
 
 
 def pieces_of(indptr, rows):
-    """Return the Cut of rows into pieces of at most PIECE nonzeros; None if all rows
-    are about equally long.
+    """Return the Cut of rows into pieces of at most PIECE nonzeros.
+
+    None if all rows are about equally long.
 
     Pieces of similar length are adjacent, the longest first. So the rows of a warp end
     at about the same time, and no long piece starts last.

@@ -35,7 +35,8 @@ def total(sums):
 
 
 def chunks_of(m):
-    """Return the number of chunks in which m rows are summed: of 32 rows each, but at
-    most CHUNKS.
+    """Return the number of chunks in which m rows are summed.
+
+    A chunk has 32 rows; there are at most CHUNKS.
     """
     return max(1, min(CHUNKS, -(-m // 32)))

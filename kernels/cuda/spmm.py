@@ -1,5 +1,6 @@
-"""Sparse times dense on a GPU: each group of threads computes a row, or a piece of a
-long row.
+"""Sparse times dense on a GPU.
+
+Each group of threads computes a row, or a piece of a long row.
 """
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE, number_dtype
 from hpgcn.kernels.cuda.gpu_device import current, kept, rows_of
@@ -76,8 +77,9 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
 
 
 def shape_of(width, pack, items, warps):
-    """Return the name of the kernel, and the number of threads, for `items` rows or
-    pieces of `width` columns.
+    """Return the name of the kernel, and its number of threads.
+
+    There are `items` rows or pieces of `width` columns.
 
     A load reads `pack` columns, a pack. Without warps, a thread computes 8 columns.
     With warps, a power of two of threads shares a row. One thread suffices for two

@@ -261,8 +261,9 @@ def _readers(process):
 
 
 def _open_flags(folder):
-    """Return the flags by which files of a folder are opened: for direct reads and writes, if it
-    has them.
+    """Return the flags by which files of a folder are opened.
+
+    Reads and writes are direct if the folder has them.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
     with tempfile.TemporaryFile(dir=folder) as file:

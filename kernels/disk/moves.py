@@ -155,8 +155,9 @@ def read_blocks(head, array, blocks, first, last):
 
 @jit(inner=True)
 def write_blocks(head, array, blocks, first, last):
-    """Put out blocks in memory, all of them stored or none. Others get the mutex in the
-    meantime.
+    """Put out blocks in memory, all of them stored or none.
+
+    Others get the mutex in the meantime.
     """
     base = array[FIRST_BLOCK]
     address, size = place_of(array, first, last)

@@ -72,8 +72,9 @@ def _append(runs, count, last, a, k, nbytes):
 
 @jit()
 def _end_turn(leaving, entering, known, touched, out):
-    """Fill `touched` and `out` with runs of blocks, as `end_turn` returns them; return
-    their numbers.
+    """Fill `touched` and `out` with runs of blocks, as `end_turn` returns them.
+
+    Return their numbers.
     """
     head, arrays, blocks = table_parts()
     lock(head)

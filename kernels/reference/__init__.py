@@ -1,5 +1,6 @@
-"""Reference kernels in plain NumPy and SciPy, with the names and signatures of all
-backends.
+"""Reference kernels in plain NumPy and SciPy.
+
+Names and signatures are those of all backends.
 
 They are slow and simple. Only tests call them, to compare the other backends with them.
 

@@ -14,8 +14,9 @@ REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Return out[v] = reduce of op(x[indices[k]], e[k]) over the edges k of row v
-    (distgnn 2.1), and arg.
+    """Return the reduced messages of each row, and arg (distgnn 2.1).
+
+    out[v] = reduce of op(x[indices[k]], e[k]) over the edges k of row v.
 
     NaN propagates, also through max and min: the first NaN of a row is then the chosen
     edge. An unknown operator, a missing operand, or an e of a wrong shape raises
@@ -80,8 +81,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Return the gradients (dx, de) of `aggregate` from grad (m, f); None for an unused
-    operand.
+    """Return the gradients (dx, de) of `aggregate` from grad (m, f).
+
+    None for an unused operand.
 
     max and min need the `arg` that `aggregate` returned: the chosen edge gets the
     gradient. `transposed` is `transpose_pattern(indptr, indices, n)`, computed if
@@ -150,8 +152,9 @@ def transpose_pattern(indptr, indices, n):
 
 
 def check_operands(x, e, op, reduce, arg=(), ordered=np.ascontiguousarray):
-    """Return (x, e, f, dtype) of `aggregate`: arrays in C order and of one dtype; e is
-    None for copylhs.
+    """Return (x, e, f, dtype) of `aggregate`.
+
+    Arrays are in C order and of one dtype; e is None for copylhs.
 
     `ordered` is the backend's function that puts an array in C order and, if given, in
     a dtype.

@@ -1,5 +1,6 @@
-"""Graph attention with K heads of width f (Velickovic et al. 2018; demirci-2022 section
-4.4).
+"""Graph attention with K heads of width f.
+
+Source: Velickovic et al. 2018; demirci-2022 section 4.4.
 
 For each stored entry (i, j) and head:
 
@@ -111,8 +112,9 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
 
 def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above=None,
                  part_share=None):
-    """Merge the results of other entries of the same rows into `out` and `lse` (online
-    softmax).
+    """Merge results of other entries into `out` and `lse` (online softmax).
+
+    The rows are the same.
 
     All sums of `attend` are means weighted by exp(lse). Merged sums are as well, for
     any order of merging.
@@ -151,8 +153,7 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
 
 def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
                 slope=0.2):
-    """Return the numbers of each row that `attend_backward` reads, and the gradient of
-    row_score.
+    """Return what `attend_backward` reads of each row, and drow_score.
 
     Parameters
     ----------
@@ -295,8 +296,9 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
 
 
 def attention_key(seed, epoch, layer):
-    """Return the two words that key all draws of `attention_bits` in one epoch and
-    layer.
+    """Return the two words that key the draws of an epoch and layer.
+
+    They are those of `attention_bits`.
     """
     last = 0xFFFFFFFF  # no counter of dropout_bits except for epoch 2^32 - 1
     return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
@@ -312,8 +314,9 @@ def _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first):
 
 
 def _sums(weight, x, row, column, m):
-    """Return, for each row and head h, the sum of weight[k, h] x[column[k]] over its
-    entries k.
+    """Return sums of weighted rows of x, for each row and head.
+
+    For head h it is the sum of weight[k, h] x[column[k]] over the row's entries k.
     """
     wide = np.repeat(weight, x.shape[1] // weight.shape[1], 1)
     return _added(wide * x[column], row, m)

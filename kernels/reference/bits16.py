@@ -3,8 +3,9 @@ from hpgcn.kernels.bits16 import numbers, store
 
 
 def convert(x, out):
-    """Copy numbers (m, f) to an array of another dtype, rounded to nearest with ties to
-    even. Returns out.
+    """Copy numbers (m, f) to an array of another dtype; return it.
+
+    They are rounded to nearest with ties to even.
 
     Examples
     --------
@@ -18,8 +19,9 @@ def convert(x, out):
 
 
 def add(x, out):
-    """Add numbers (m, f) to `out`, an array of the same dtype, and round the sums.
-    Returns out.
+    """Add numbers (m, f) to `out`, rounded, and return it.
+
+    Both arrays have one dtype.
 
     Examples
     --------

@@ -1,5 +1,7 @@
-"""Kernels on stored entries: dot products of rows and columns, softmax over rows, and
-sums of messages that read edge features.
+"""Kernels on stored entries.
+
+Dot products of rows and columns, softmax over rows, and sums of messages that read edge
+features.
 
 Source of the last: Hu et al. 2020, Strategies for pre-training graph neural networks
 (GINE).
@@ -8,8 +10,9 @@ import numpy as np
 
 
 def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
-    """Return the dot product of x_i and y_j for each stored entry (i, j) and each head
-    (SDDMM).
+    """Return the dot products of x_i and y_j for each entry (i, j) (SDDMM).
+
+    There is one for each head.
 
     The gradient of x is `spmm` of y with the gradient of out as weights; the gradient
     of y is the same along A^T.
@@ -46,8 +49,9 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
 
 
 def edge_softmax(indptr, values, out=None):
-    """Return the softmax of values over the entries of each row, separately for each of
-    K columns.
+    """Return the softmax of values over the entries of each row.
+
+    Each of K columns is separate.
 
     Parameters
     ----------

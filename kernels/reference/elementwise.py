@@ -10,8 +10,9 @@ from hpgcn.kernels.reference.random import dropout_bits, dropout_scale
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
              mask=None, drawn=False):
-    """Set z = keep * scale * relu(z + bias) in place and return it; mask bits are 1
-    where the slope is not 0.
+    """Set z = keep * scale * relu(z + bias) in place and return it.
+
+    Mask bits are 1 where the slope is not 0.
 
     Parameters
     ----------
@@ -53,8 +54,9 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
 
 def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     mask=None, slopes=None):
-    """Set z = keep * scale * act(z + bias) in place, computed in float64, and return
-    it.
+    """Set z = keep * scale * act(z + bias) in place and return it.
+
+    It is computed in float64.
 
     Parameters
     ----------
@@ -105,8 +107,9 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
 
 
 def elu_backward(g, out, mask=None, scale=1.0):
-    """Set g = keep * scale * elu' * g in place, from the result of `activate_smooth`;
-    return g.
+    """Set g = keep * scale * elu' * g in place and return it.
+
+    `out` is the result of `activate_smooth`.
 
     As elu' is elu + 1 below 0, scale * elu' is `out` + scale there. Without a mask all
     numbers are kept.
@@ -178,8 +181,9 @@ def inner(x, y):
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
          epsilon=1e-8):
-    """Take one Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias
-    correction).
+    """Take one Adam step in place, with bias correction.
+
+    Source: Kingma and Ba 2015, Algorithm 1.
 
     step counts from 1. g += decay * w is taken for the first
     `decayed` elements. w, mean and variance change; g does not.
@@ -201,8 +205,9 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
 
 
 def sgd(w, g, *, lr, decay=0.0, decayed=0):
-    """Take one step of gradient descent in place; `decay` and `decayed` are as in
-    `adam`.
+    """Take one step of gradient descent in place.
+
+    `decay` and `decayed` are as in `adam`.
 
     Examples
     --------

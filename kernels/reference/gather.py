@@ -5,8 +5,9 @@ from hpgcn.kernels.bits16 import BF16, numbers, store
 
 
 def gather(x, index, out=None):
-    """Copy rows: out[i] = x[index[i]] (the copy semiring of demirci-2022, Algorithm 1).
-    Returns out.
+    """Copy rows: out[i] = x[index[i]]; return out.
+
+    This is the copy semiring of demirci-2022, Algorithm 1.
 
     Examples
     --------
@@ -23,8 +24,9 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows: out[index[i]] += x[i], in increasing i; the transpose of `gather`.
-    Returns out.
+    """Add rows: out[index[i]] += x[i], in increasing i; return out.
+
+    This is the transpose of `gather`.
 
     x and out may both have 16 bits. Then each addition is rounded when the row is
     stored.

@@ -1,5 +1,6 @@
-"""Losses over rows: softmax over whole rows or blocks of columns, and sigmoids for
-several labels.
+"""Losses over rows.
+
+Softmax over whole rows or blocks of columns, and sigmoids for several labels.
 """
 import numpy as np
 
@@ -123,8 +124,9 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
 
 
 def spread_max(logits):
-    """Return the maximum of each row of a block of columns: (m, f) to (m,), in the
-    dtype of logits.
+    """Return the maximum of each row of a block of columns.
+
+    (m, f) to (m,), in the dtype of logits.
 
     A block without columns gives -inf. NaN is ignored.
 
@@ -148,8 +150,9 @@ def spread_max(logits):
 
 
 def spread_sum(logits, top):
-    """Return the sum of exp(logits - top) over a block's columns, in float64: (m, f)
-    and (m,) to (m,).
+    """Return the sum of exp(logits - top) over a block's columns.
+
+    In float64: (m, f) and (m,) to (m,).
 
     `top` is the maximum of whole rows. A row with a logit that is not finite gives NaN,
     so that the loss shows it.
@@ -227,8 +230,9 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_argmax(logits, first, top):
-    """Return the lowest global column whose logit equals `top`, (m,) int64, or ABSENT
-    (2^63 - 1).
+    """Return the lowest global column whose logit equals `top`.
+
+    (m,) int64; ABSENT (2^63 - 1) if there is none.
 
     Examples
     --------

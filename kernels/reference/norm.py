@@ -1,5 +1,6 @@
-"""Normalization of rows (Ba, Kiros and Hinton 2016, section 3) and of columns, whole or
-in blocks.
+"""Normalization of rows and of columns, whole or in blocks.
+
+Source: Ba, Kiros and Hinton 2016, section 3.
 
 Per row: xhat = (x - mean) / sqrt(variance + epsilon), y = gain * xhat + bias.
 With s() for "summed over the blocks of the row", f the GLOBAL number of columns:
@@ -40,8 +41,9 @@ def row_sum(x):
 
 
 def row_squares(x, mean):
-    """Return the sum of (x - mean)^2 over each row, in float64: (m, f) and (m,) float64
-    to (m,).
+    """Return the sum of (x - mean)^2 over each row, in float64.
+
+    (m, f) and (m,) float64 to (m,).
 
     Examples
     --------
@@ -53,8 +55,9 @@ def row_squares(x, mean):
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Return out = gain * (x - mean) * inv_std + bias, computed in float64 and rounded
-    when stored.
+    """Return out = gain * (x - mean) * inv_std + bias, by rows.
+
+    It is computed in float64 and rounded when stored.
 
     Parameters
     ----------
@@ -110,8 +113,9 @@ def layer_norm_backward_sums(g, xhat, gain):
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Return the gradient of x: out = inv_std * (gain * g - means[:, 0] - xhat *
-    means[:, 1]).
+    """Return the gradient of x of `layer_norm`.
+
+    out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]).
 
     It is computed in float64 and rounded when stored.
 
@@ -141,8 +145,9 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
 
 
 def column_squares(x, mean):
-    """Return the sum of (x - mean)^2 over each column, in float64: (m, f) and (f,)
-    float64 to (f,).
+    """Return the sum of (x - mean)^2 over each column, in float64.
+
+    (m, f) and (f,) float64 to (f,).
 
     Examples
     --------
@@ -154,8 +159,9 @@ def column_squares(x, mean):
 
 
 def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalize columns, like `layer_norm` does rows, with mean and inv_std (f,)
-    float64 of columns.
+    """Normalize columns, like `layer_norm` does rows.
+
+    mean and inv_std are (f,) float64.
 
     Examples
     --------
@@ -174,8 +180,9 @@ def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
 
 
 def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Return the gradient of x: out = inv_std * gain * (g - means[0] - xhat *
-    means[1]).
+    """Return the gradient of x of `batch_norm`.
+
+    out = inv_std * gain * (g - means[0] - xhat * means[1]).
 
     Computed in float64. means (2, f) float64 holds the means of g and of g * xhat over
     all rows. The others are as in `layer_norm_backward`, with inv_std (f,).

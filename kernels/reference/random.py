@@ -9,8 +9,9 @@ SHIFT = np.uint64(32)
 
 
 def philox(counter, key):
-    """Scramble counters (..., 4) uint32 by a key (2,) uint32: Philox4x32-10 (Salmon et
-    al. 2011).
+    """Scramble counters by a key: Philox4x32-10 (Salmon et al. 2011).
+
+    Counters are (..., 4) uint32, the key (2,) uint32.
 
     Examples
     --------
@@ -32,15 +33,17 @@ def philox(counter, key):
 
 
 def dropout_threshold(p):
-    """Return the integer t in [0, 65536) for a probability p: a 16-bit random number
-    below t means drop.
+    """Return the integer t in [0, 65536) for a probability p.
+
+    A 16-bit random number below t means drop.
     """
     return round(p * 65536)
 
 
 def dropout_scale(p):
-    """Return 65536 / (65536 - t), the factor by which dropout scales kept numbers to
-    preserve the mean.
+    """Return 65536 / (65536 - t), the scale of numbers that dropout keeps.
+
+    It preserves the mean.
 
     Examples
     --------
@@ -100,8 +103,9 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Return keep * x * 65536 / (65536 - t); column 0 of x has the global number
-    `first`.
+    """Return keep * x * 65536 / (65536 - t).
+
+    Column 0 of x has the global number `first`.
 
     x and out may be of 16 bits.
 
@@ -120,8 +124,9 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
 
 
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Drop stored entries of sparse features (CSR), by the bits that `dropout` uses for
-    dense ones.
+    """Drop stored entries of sparse features (CSR).
+
+    The bits are those of `dropout` for dense features.
 
     Column j of `indices` is global column first + j. Returns the values.
 

@@ -8,8 +8,9 @@ from hpgcn.kernels.masks import unpack
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
          mask=None, accumulate=False):
-    """Multiply a sparse by a dense matrix, with optional scales, choice of rows, mask
-    and accumulation.
+    """Multiply a sparse by a dense matrix.
+
+    Scales, a choice of rows, a mask and accumulation are optional.
 
     out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k]
     col_scale[j] x[j]), where j = indices[k] and k runs over indptr[i]..indptr[i + 1].
@@ -74,8 +75,9 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    """Compute masked SpMM, (A x) .* M: the same as `spmm` with a required mask (mixgcn,
-    S-SpMM).
+    """Compute masked SpMM, (A x) .* M (mixgcn, S-SpMM).
+
+    It is `spmm` with a required mask.
 
     Parameters
     ----------

@@ -35,8 +35,9 @@ def _aligned(rows, row_bytes):
 
 @jit(forceinline=True)
 def _copy(x, first, last, some):
-    """Copy rows first..last - 1 of x into `some`, whose rows are longer; return the
-    address of the copies.
+    """Copy rows [first, last) of x to the longer rows of `some`.
+
+    Return the address of the copies.
     """
     for i in range(first, last):
         for q in range(x.shape[1]):
@@ -47,8 +48,9 @@ def _copy(x, first, last, some):
 @Threaded
 def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask, few, whole, rest,
                  tile_config, bounds):
-    """Write x w for x (m, k) and panels of w (panels, depth / 2, STEP) uint32, padded
-    with zeros.
+    """Write x w for x (m, k) and panels of w.
+
+    Panels are (panels, depth / 2, STEP) uint32, padded with zeros.
 
     `out` is the address of the result's rows, of `itemsize` bytes a number. `few` is a
     tuple as long as the last panel has tiles.
@@ -97,8 +99,9 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
 
 @Threaded
 def columns_product(next_chunk, x, g, sums, few, tile_config, bounds):
-    """Write x^T g of each chunk of rows to `sums` (chunks, k', n'), where k' and n' are
-    k and n in whole tiles.
+    """Write x^T g of each chunk of rows to `sums`.
+
+    These are (chunks, k', n'), where k' and n' are k and n in whole tiles.
     """
     k, n = x.shape[1], g.shape[1]
     height, columns = sums.shape[1:]
@@ -156,8 +159,9 @@ def columns_product(next_chunk, x, g, sums, few, tile_config, bounds):
 
 
 def tiles_of(columns):
-    """Return a tuple whose length is the number of tiles in the last panel of `columns`
-    columns.
+    """Return a tuple with a length of the tiles in the last panel.
+
+    The panel is that of `columns` columns.
     """
     return COUNTS[-(-(columns % STEP or STEP) // SIDE)]
 

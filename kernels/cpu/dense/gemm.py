@@ -1,5 +1,6 @@
-"""Dense products of many rows with a small matrix, or of many rows with each other, in
-register tiles.
+"""Dense products of many rows in register tiles.
+
+The other matrix is small, or has as many rows.
 
 BLAS is made for matrices that are large in both dimensions. Here one operand has
 thousands of rows, and the other fits the second-level cache. While a block of rows is
@@ -48,8 +49,9 @@ TILES_RATE = 128  # the same for AMX
 
 @jit(inner=True)
 def _widened(rows, first, last, out):
-    """Convert rows first..last - 1 from 16 bits to float32 in the work array `out`;
-    return its address.
+    """Convert rows [first, last) from 16 bits to float32.
+
+    They are written to the work array `out`, whose address is returned.
     """
     for i in range(first, last):
         for q in range(rows.shape[1]):
@@ -59,9 +61,7 @@ def _widened(rows, first, last, out):
 
 @functools.cache
 def _panel_code(shape, real):
-    """Return a C function that multiplies a range of rows by a panel of this shape,
-    tile by tile.
-    """
+    """Return a C function that multiplies rows by a panel, tile by tile."""
     shape, real = shape.literal(), from_dtype(real)
 
     @c_function(one=real)
@@ -87,8 +87,9 @@ def _panel_code(shape, real):
 @Threaded
 def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, columns, mask,
             one, whole, rest, bounds):
-    """Multiply rows by all panels; the code `whole` serves wide panels, `rest` a narrow
-    last one.
+    """Multiply rows by all panels.
+
+    The code `whole` serves wide panels, `rest` a narrow last one.
     """
     step = panels.shape[2]
     bits, stride = mask.ctypes.data, mask.shape[1]
@@ -117,9 +118,7 @@ def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_by
 
 @functools.cache
 def _outer_code(shape, real):
-    """Return a C function that adds x^T g of a range of rows to a sum, for columns of
-    this shape.
-    """
+    """Return a C function that adds x^T g of a range of rows to a sum."""
     shape, real = shape.literal(), from_dtype(real)
 
     @c_function(one=real)
@@ -181,8 +180,9 @@ def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step,
 
 
 def kernel_for(x, y, out):
-    """Return the kernel for the product of x (m, k) and y (k, n): `rows_times`,
-    `columns_times` or None for BLAS.
+    """Return the kernel for the product of x (m, k) and y (k, n).
+
+    It is `rows_times`, `columns_times`, or None for BLAS.
 
     Operands of 16 bits always get a kernel that accepts their layout. Floats get None
     if vectors have only 16 bytes.
@@ -248,8 +248,9 @@ def rows_times(x, w, out, mask=None):
 
 
 def long_operand(x, dots):
-    """Return how a kernel reads rows x (m, k): address, row length, bytes of a number,
-    and x if it is converted first.
+    """Return how a kernel reads rows x (m, k).
+
+    Address, row length, bytes of a number, and x if it is converted first.
 
     Rows of 16 bits are converted to float32 block by block, unless `dots` instructions
     multiply them as they are.
@@ -260,8 +261,9 @@ def long_operand(x, dots):
 
 
 def small_operand(w, step, narrow, dots):
-    """Return w (k, n) as panels of `step` columns each, (panels, k, step), with rows
-    next to each other.
+    """Return w (k, n) as panels of `step` columns each.
+
+    They are (panels, k, step), with rows next to each other.
 
     If x has 16 bits, w is rounded to 16 bits on any CPU. For `dots`, pairs of rows are
     packed into (ceil(k / 2), n) uint32 before the cut, the first row in the lower
@@ -283,8 +285,9 @@ def small_operand(w, step, narrow, dots):
 
 
 def columns_times(columns, g):
-    """Return partial sums of x^T g, (chunks, k, n), the kernel that fills them, and its
-    arguments.
+    """Return partial sums of x^T g, the kernel that fills them, and its arguments.
+
+    The sums are (chunks, k, n).
 
     x (m, k) has many rows, and is given as its transpose `columns` (k, m); g is (m, n).
     """
@@ -313,8 +316,9 @@ def columns_times(columns, g):
 
 
 def row_bounds(m):
-    """Return bounds of chunks of m rows; each chunk except the last has a whole number
-    of blocks.
+    """Return bounds of chunks of m rows.
+
+    Each chunk except the last has a whole number of blocks.
     """
     blocks = -(-m // BLOCK)
     return np.minimum(evenly(blocks) * BLOCK, m)

@@ -1,5 +1,6 @@
-"""Products of 16-bit tiles by AMX, emitted through LLVM (Intel SDM, volume 1, chapter
-18).
+"""Products of 16-bit tiles by AMX, emitted through LLVM.
+
+Source: Intel SDM, volume 1, chapter 18.
 
 A tile is a register of 16 rows of 64 bytes. TDPBF16PS adds the product of two tiles to
 16 x 16 float32. The left tile is 16 rows of 32 numbers of 16 bits. The right one is a
@@ -60,8 +61,9 @@ def configure(typingctx, at):
 
 @intrinsic
 def release(typingctx):
-    """Release the AMX tiles of this thread, so that the system need not save them at a
-    context switch.
+    """Release the AMX tiles of this thread.
+
+    So the system need not save them at a context switch.
     """
     def codegen(context, builder, signature, args):
         _call(builder, "tilerelease")
@@ -72,8 +74,9 @@ def release(typingctx):
 
 @intrinsic
 def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, count, resume):
-    """Multiply rows x (SIDE, depth DEEP) by w, stored as pairs of rows; write to `out`
-    (float32), or add to it.
+    """Multiply rows x by w; write to `out` (float32), or add to it.
+
+    x is (SIDE, depth DEEP), and w is stored as pairs of rows.
 
     x, w and out are addresses of rows that lie x_bytes, w_bytes and out_bytes apart.
     `count` is a tuple with one element for each tile of columns. If the tuple `resume`
@@ -118,8 +121,9 @@ def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, coun
 @intrinsic
 def write_rows(typingctx, sums, sums_bytes, count, out, out_bytes, width, mask, mask_bytes,
                num_bytes, shape):
-    """Write `count` rows of float32 sums to `out`, rounded to 16 bits if the shape says
-    so.
+    """Write `count` rows of float32 sums to `out`.
+
+    They are rounded to 16 bits if the shape says so.
 
     `mask` is the address of the keep bits of the first row (0: keep all); rows of bits
     lie `mask_bytes` apart. Bytes from `num_bytes` on are not read.
@@ -158,8 +162,7 @@ def write_rows(typingctx, sums, sums_bytes, count, out, out_bytes, width, mask, 
 
 @intrinsic
 def transpose_pairs(typingctx, x, x_bytes, out, out_bytes):
-    """Transpose SIDE columns of DEEP rows of 16-bit numbers into SIDE rows of DEEP
-    numbers.
+    """Transpose SIDE columns of DEEP rows of 16-bit numbers.
 
     x and out are addresses of rows that lie x_bytes and out_bytes apart.
     """

@@ -79,8 +79,9 @@ class Tile(Emitter):
         return ir.Constant(self.vector, [value] * self.lanes)
 
     def get(self, row, v, whole=False):
-        """Load vector v of a row, with 0 in missing lanes unless `whole` (a padded
-        buffer).
+        """Load vector v of a row, with 0 in missing lanes.
+
+        With `whole` (a padded buffer) no lane is missing.
         """
         at = self.place(row, v)
         if whole or self.exists is None:

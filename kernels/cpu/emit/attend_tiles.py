@@ -1,5 +1,6 @@
-"""C functions for a tile of graph attention: a range of a row's entries, whose rows of
-x are summed.
+"""C functions for a tile of graph attention.
+
+A tile is a range of a row's entries, whose rows of x are summed.
 """
 import functools
 from typing import NamedTuple
@@ -48,9 +49,7 @@ class TileShapes(NamedTuple):
         return vectors * lanes
 
     def kinds(self):
-        """Return the Numba types of a C function's arguments that are not integers, by
-        name.
-        """
+        """Return the Numba types of arguments that are not integers, by name."""
         real = from_dtype(self.real)
         return {"indices": types.CPointer(from_dtype(self.index)), "slope": real, "scale": real}
 

@@ -16,9 +16,7 @@ from hpgcn.kernels.jit import compile_c_function
 
 
 class CompiledFunction(CFunc):
-    """A C function whose compilation triggers the same Numba event as that of other
-    kernels.
-    """
+    """A C function that triggers Numba's compile event like other kernels."""
 
     def _compile_uncached(self):
         details = {"dispatcher": self._compiler, "args": self._sig.args,
@@ -45,8 +43,9 @@ def c_function(**kinds):
 
 @intrinsic
 def call(typingctx, address, first, rest):
-    """Call the C function at an address, which returns nothing, with the numbers of two
-    tuples.
+    """Call the C function at an address with the numbers of two tuples.
+
+    It returns nothing.
 
     The numbers are floating point numbers, or integers of 64 bits, which may be
     addresses.

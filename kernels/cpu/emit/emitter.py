@@ -20,8 +20,9 @@ def cpu_name():
 
 @functools.cache
 def vector_bytes():
-    """Return the size of a vector register in bytes: 64 with AVX-512, 32 with AVX2,
-    else 16.
+    """Return the bytes of a vector register.
+
+    64 with AVX-512, 32 with AVX2, else 16.
     """
     name = config.CPU_NAME
     if name is None or name == "host":
@@ -35,8 +36,9 @@ def vector_bytes():
 
 @functools.cache
 def has_dots():
-    """Return whether CPU and Numba support dot products of bfloat16 pairs with float32
-    sums.
+    """Return whether dot products of bfloat16 pairs are supported.
+
+    CPU and Numba must have those with float32 sums.
     """
     host = config.CPU_NAME in (None, "host")
     return host and vector_bytes() == 64 and bool(
@@ -44,8 +46,9 @@ def has_dots():
 
 
 def uses_dots():
-    """Return whether products use these dot products; on Intel's cores they are no
-    faster than two fma.
+    """Return whether products use these dot products.
+
+    On Intel's cores they are no faster than two fma.
     """
     return has_dots() and maker() != "GenuineIntel"
 
@@ -96,15 +99,17 @@ class Emitter:
         return self.builder.bitcast(at, self.vector.as_pointer())
 
     def keep(self, mask, v, num_bytes):
-        """Return the keep bits of vector v, as an integer, from a row of mask bytes;
-        bytes past its end are not read.
+        """Return the keep bits of vector v, as an integer.
+
+        Bytes past the end of a row of mask bytes are not read.
         """
         last = v + 1 == self.vectors
         return self.keep_from(mask, v * self.lanes, self.lanes, last, num_bytes)
 
     def keep_from(self, mask, column, lanes, masked, num_bytes):
-        """Return the keep bits of `lanes` columns from `column` on; with `masked`, the
-        last bytes may be missing.
+        """Return the keep bits of `lanes` columns from `column` on.
+
+        With `masked`, the last bytes may be missing.
         """
         builder = self.builder
         first = column // 8

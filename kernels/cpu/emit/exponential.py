@@ -1,5 +1,6 @@
-"""Exponentials and logarithms without branches or calls, so that loops over them become
-vector code.
+"""Exponentials and logarithms without branches or calls.
+
+Loops over them become vector code.
 """
 from hpgcn.kernels.cpu.emit.vector_intrinsics import power_of_two
 from hpgcn.kernels.jit import jit
@@ -34,8 +35,9 @@ def exp(x):
 
 @jit(forceinline=True)
 def expm1(x):
-    """Return exp(x) - 1 for x <= 0, as 2^k t + (2^k - 1), with a relative error of
-    4e-16.
+    """Return exp(x) - 1 for x <= 0, with a relative error of 4e-16.
+
+    It is 2^k t + (2^k - 1).
     """
     rounded, t = _reduced(x)
     power = power_of_two(rounded)
@@ -44,8 +46,9 @@ def expm1(x):
 
 @jit(forceinline=True)
 def log1p(x):
-    """Return log(1 + x) for 0 <= x <= 1, as 2 artanh(x / (2 + x)), with an error of
-    4e-16.
+    """Return log(1 + x) for 0 <= x <= 1, with an error of 4e-16.
+
+    It is 2 artanh(x / (2 + x)).
     """
     s = x / (2.0 + x)
     t = s * s

@@ -19,8 +19,9 @@ E_AHEAD = 64  # nonzeros between the prefetch of a row of e and its use
 
 
 class RowReduction(NamedTuple):
-    """The constants, besides those of RowShape, for which the code of an aggregated row
-    is compiled.
+    """Constants for which the code of an aggregated row is compiled.
+
+    Those of RowShape are apart.
     """
 
     op: int  # code of the operator, its place in OPS
@@ -29,15 +30,17 @@ class RowReduction(NamedTuple):
     e_lines: int  # cache lines of a row of e that are prefetched
 
     def literal(self):
-        """Return the constants as tuples of these lengths, because Numba makes lengths
-        part of the type.
+        """Return the constants as tuples of these lengths.
+
+        Numba makes lengths part of the type.
         """
         return tuple((0,) * count for count in self)
 
 
 class AggregateEmitter(RowEmitter):
-    """Emitter of the code of `row_aggregate`: messages, their sum or extreme, and the
-    result.
+    """Emitter of the code of `row_aggregate`.
+
+    Messages, their sum or extreme, and the result.
 
     `pointers` are those to indices and edge, which may be None. `numbers` are the other
     arguments, by name.
@@ -112,8 +115,9 @@ class AggregateEmitter(RowEmitter):
             self.store(builder.fdiv(builder.load(slot), divisor), self.out, piece, False)
 
     def write_extreme(self):
-        """Write the largest message of each column, or the smallest if `flip`, and the
-        nonzero that it comes from.
+        """Write the largest message of each column, and its nonzero.
+
+        With `flip` it is the smallest.
 
         `flip` is the sign bit, which is inverted before and after the comparison.
         """

@@ -1,5 +1,6 @@
-"""Division of a product into passes over columns of x: their width, the rows of x, and
-the code for a row.
+"""Division of a product into passes over columns of x.
+
+Their width, the rows of x, and the code for a row.
 """
 import threading
 
@@ -13,8 +14,9 @@ from hpgcn.kernels.cpu.tuning import current, last_level_cache, prefetch_distanc
 
 
 def choose_row_shape(source, columns, width=None, out=None):
-    """Return the RowShape of a pass over `columns` columns, and two prefetch distances
-    in nonzeros, near and far.
+    """Return the RowShape of a pass, and two prefetch distances in nonzeros.
+
+    The distances are near and far, the pass has `columns` columns.
 
     `source` are the rows of x in these columns; `out` is the array that stores results.
     """
@@ -36,8 +38,9 @@ def choose_row_shape(source, columns, width=None, out=None):
 
 
 def in_whole_vectors(shape, source):
-    """Return a RowShape that reads each row of x as aligned vectors, if that needs
-    fewer cache lines.
+    """Return a RowShape that reads each row of x as aligned vectors.
+
+    It is the same if that needs no fewer cache lines.
 
     If all rows begin `skipped` bytes after a multiple of the vector size, each of their
     vectors would lie in two cache lines. With the shape returned, the bytes before and
@@ -59,8 +62,9 @@ def in_whole_vectors(shape, source):
 
 
 def unit_past_cache(out, first, shape):
-    """Return the unit, in multiples of 16 bytes, of stores past the cache; 0 to store
-    into the cache.
+    """Return the unit of stores past the cache, in multiples of 16 bytes.
+
+    0 stores into the cache.
 
     Results larger than the last-level cache are stored past it, unless vectors have
     missing lanes.
@@ -72,8 +76,9 @@ def unit_past_cache(out, first, shape):
 
 
 def pass_width(width, n, nnz, x_bytes, itemsize):
-    """Return the number of columns of each pass over a product with x of shape (n,
-    width).
+    """Return the number of columns of each pass over a product.
+
+    x has the shape (n, width).
 
     One pass sums at most `max_width` columns, numbers of `itemsize` bytes; those of x
     have `x_bytes`. If rows of x are read many times (nnz >= 32 n), passes may be
@@ -92,8 +97,9 @@ def pass_width(width, n, nnz, x_bytes, itemsize):
 
 
 def is_packed(x, step, nnz, size):
-    """Return whether rows of x are first copied so that each begins at a cache line, or
-    half of one.
+    """Return whether rows of x are copied first.
+
+    Each copy begins at a cache line, or half of one.
 
     A row of 64 bytes that begins anywhere lies in two lines. A copy pays if rows are
     read from the cache, and often. From memory it was measured not to pay. `size` is
@@ -108,8 +114,9 @@ def is_packed(x, step, nnz, size):
 
 
 def aligned_rows(n, columns, dtype):
-    """Return an uninitialized (n, c) array, c >= columns, whose rows begin at multiples
-    of 32 or 64 bytes.
+    """Return an uninitialized (n, c) array with aligned rows, c >= columns.
+
+    Rows begin at multiples of 32 or 64 bytes.
 
     The next call of the same thread overwrites it.
     """
@@ -125,8 +132,9 @@ def aligned_rows(n, columns, dtype):
 
 
 class _Scratch(threading.local):
-    """Work memory of each thread, reused by later calls because fresh pages would cost
-    more than a copy.
+    """Work memory of each thread, reused by later calls.
+
+    Fresh pages would cost more than a copy.
     """
 
     memory = np.empty(0, np.uint8)

@@ -1,5 +1,6 @@
-"""Vector code for a row of a sparse product, which Numba would not write by itself,
-emitted through LLVM.
+"""Vector code for a row of a sparse product, emitted through LLVM.
+
+Numba would not write it by itself.
 
 The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of
 them if it is wide. The row is written once (DistGNN, Algorithm 3). Rows of x are
@@ -58,15 +59,17 @@ class RowShape(NamedTuple):
 
 
 def sets_of(width, itemsize):
-    """Return the number of accumulator sets of a row, which fixes its order of
-    summation; only the width decides.
+    """Return the number of accumulator sets of a row.
+
+    It fixes the order of summation, so only the width decides.
     """
     return 2 if width * itemsize <= 128 else 1
 
 
 def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
-    """Return the RowShape of a pass over `columns` of `width` columns, without
-    prefetches.
+    """Return the RowShape of a pass over some columns, without prefetches.
+
+    The pass has `columns` of `width` columns.
 
     Numbers are summed in `itemsize` bytes; `narrow` says whether those of x and of the
     result are stored in 16 bits. If not `wide`, rows of at most 256 bytes are read in
@@ -89,15 +92,17 @@ def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
 
 
 def max_width(itemsize):
-    """Return the largest number of columns that one pass sums, for numbers of
-    `itemsize` bytes.
+    """Return the most columns that one pass sums.
+
+    They have numbers of `itemsize` bytes.
     """
     return ROW_BYTES // itemsize
 
 
 class ProductEmitter(RowEmitter):
-    """Emitter of the code of `row_product`: the mask, the sums of a row, and its
-    result.
+    """Emitter of the code of `row_product`.
+
+    The mask, the sums of a row, and its result.
 
     `pointers` are those to indices, data and col_scale; the last two may be None.
     `numbers` are the other arguments except scale and shape, by name.
@@ -143,8 +148,9 @@ class ProductEmitter(RowEmitter):
         self.stop = builder.load(end)
 
     def sum_rows(self):
-        """Emit code that sums rows of x; return the variables of each set of
-        accumulators, a list of lists.
+        """Emit code that sums rows of x.
+
+        Return the variables of each set of accumulators, a list of lists.
         """
         builder, shape = self.builder, self.shape
         self.read = [Piece(v * shape.lanes, shape.lanes, False) for v in range(shape.shifted)]
@@ -200,8 +206,9 @@ class ProductEmitter(RowEmitter):
                 self.prefetch(self.row(self.x, later), lines, cache)
 
     def add(self, k, slots, pieces):
-        """Add the row of x that nonzero k reads, times its value, to the accumulators
-        `slots`.
+        """Add the row of x that nonzero k reads, times its value.
+
+        It is added to the accumulators `slots`.
         """
         builder = self.builder
         j = self.column(k)
@@ -221,9 +228,7 @@ class ProductEmitter(RowEmitter):
             builder.store(total, slot)
 
     def store_result(self, sums):
-        """Store the row: the sum of all accumulator sets, scaled, accumulated and
-        masked.
-        """
+        """Store the row: the sum of all sets, scaled, accumulated and masked."""
         builder, narrow = self.builder, self.shape.narrow_out
         if self.shape.shifted:
             sums = [self.moved(sums[0], self.skipped)]
@@ -250,8 +255,9 @@ class ProductEmitter(RowEmitter):
 @intrinsic
 def row_product(typingctx, indices, data, col_scale, start, stop, near, far, last, x, ldx, out,
                 width, scale, resume, accumulate, mask, num_bytes, shape):
-    """Multiply one row: out = keep * (scale * sum of data[k] col_scale[j] x[j] +
-    accumulate * out).
+    """Multiply one row of a sparse product.
+
+    out = keep * (scale * sum of data[k] col_scale[j] x[j] + accumulate * out).
 
     The sum is over k in start..stop, j = indices[k], in the first `width` columns. It
     continues from out if `resume` (with one set of accumulators, without `accumulate`).

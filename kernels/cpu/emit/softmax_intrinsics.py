@@ -1,5 +1,6 @@
-"""Vector code for the softmax of a row, emitted through LLVM: the maximum, and the
-exponentials.
+"""Vector code for the softmax of a row, emitted through LLVM.
+
+The maximum, and the exponentials.
 """
 from llvmlite import ir
 from numba import types
@@ -20,8 +21,9 @@ class Row(Emitter):
         self.width = width
 
     def for_each_vector(self, address, other, take):
-        """Emit take(numbers, first, exists) for each vector of a row, from column
-        `first` on; missing lanes are `other`.
+        """Emit take(numbers, first, exists) for each vector of a row.
+
+        Vectors begin at column `first`; missing lanes are `other`.
 
         `exists` marks the lanes that the row has; it is None if the row has all of
         them.
@@ -46,8 +48,9 @@ class Row(Emitter):
 
 @intrinsic
 def row_max(typingctx, row, width, lowest):
-    """Return the largest number of the row at an address, ignoring NaN; `lowest` is
-    -inf of its type.
+    """Return the largest number of the row at an address, ignoring NaN.
+
+    `lowest` is -inf of its type.
     """
     signature = lowest(row, width, lowest)
 

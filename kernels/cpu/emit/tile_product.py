@@ -38,8 +38,9 @@ def panel_width(itemsize):
 
 
 def _pairs(builder, bits, piece):
-    """Return a vector of 32-bit integers, or one integer repeated in all lanes, as
-    pairs of bfloat16.
+    """Return 32-bit integers as pairs of bfloat16.
+
+    They are a vector, or one integer repeated in all lanes.
     """
     if isinstance(bits.type, ir.IntType):
         bits = splat(builder, bits, piece.lanes)
@@ -47,8 +48,9 @@ def _pairs(builder, bits, piece):
 
 
 def _add(builder, emit, slots, number, columns):
-    """Add a number (or a pair of numbers) of x, times each vector of columns, to the
-    sums of a tile's row.
+    """Add a number of x, times vectors of columns, to a tile's row.
+
+    The number may be a pair of numbers.
     """
     for slot, piece, column in zip(slots, emit.pieces, columns):
         total = builder.load(slot)
@@ -63,8 +65,9 @@ def _add(builder, emit, slots, number, columns):
 @intrinsic
 def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, mask_bytes,
                  num_bytes, rows, shape):
-    """Write a tile of x w, from `rows` rows of x (rows, depth) and `width` columns of w
-    (depth, ..).
+    """Write a tile of x w.
+
+    It has `rows` rows of x (rows, depth) and `width` columns of w (depth, ..).
 
     x, w and out are addresses, ld* their row lengths in numbers. `mask` is the address
     of the bits of the first row that are kept, `mask_bytes` apart (0: keep all). No
@@ -146,8 +149,9 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
 
 @intrinsic
 def tile_outer(typingctx, x, ldx, g, ldg, out, ldo, depth, width, one, rows, shape):
-    """Add a tile of x^T g to `out`, from `rows` columns of x (depth, ..) and `width`
-    columns of g (depth, ..).
+    """Add a tile of x^T g to `out`.
+
+    It has `rows` columns of x (depth, ..) and `width` columns of g (depth, ..).
 
     With `dots` x and g have 16 bits. Other arguments are as in `tile_product`.
     """

@@ -1,5 +1,6 @@
-"""Vector intrinsics emitted through LLVM: masked groups of eight numbers, copies, sums
-and prefetches.
+"""Vector intrinsics emitted through LLVM.
+
+Masked groups of eight numbers, copies, sums and prefetches.
 """
 from llvmlite import ir
 from numba import types
@@ -15,8 +16,9 @@ LINE = 64  # bytes of a cache line
 
 @intrinsic
 def activate_some(typingctx, z, bias, bits, relu, scale, like):
-    """Set z = keep * scale * (z + bias) for the columns of `bits`, at the address `z`;
-    return the keep bits.
+    """Set z = keep * scale * (z + bias) for the columns of `bits`.
+
+    z is an address. Return the keep bits.
 
     `bits` (uint8 or uint16) are those that dropout keeps. With `relu` numbers <= 0 are
     not kept (NaN is). `like` is a number of z's type, and `scale` one of bias's.
@@ -43,8 +45,7 @@ def activate_some(typingctx, z, bias, bits, relu, scale, like):
 
 @intrinsic
 def mask_some(typingctx, x, bits, scale, like):
-    """Multiply the numbers at the address `x` by `scale` if their bit is set, else set
-    them to 0.
+    """Multiply the numbers at `x` by `scale` if their bit is set, else by 0.
 
     `bits` are uint8 or uint16; `like` is a number of x's type.
     """
@@ -71,8 +72,9 @@ def _store_masked(builder, numbers, bits, at, kind, size):
 
 @intrinsic
 def power_of_two(typingctx, rounded):
-    """Return 2^k, given the float64 1.5 * 2^52 + k, by moving its low bits into the
-    exponent.
+    """Return 2^k, given the float64 1.5 * 2^52 + k.
+
+    The low bits move into the exponent.
     """
     signature = types.float64(types.float64)
 
@@ -85,8 +87,9 @@ def power_of_two(typingctx, rounded):
 
 @intrinsic(prefer_literal=True)
 def move(typingctx, source, target, size, streamed):
-    """Copy `size` bytes, a constant (1, 4 or a multiple of 16), from one address to
-    another.
+    """Copy `size` bytes from one address to another.
+
+    The size is a constant: 1, 4 or a multiple of 16.
 
     If `streamed` (a constant) is true, the store goes past the cache, and the target
     must be a multiple of `size`.
@@ -108,8 +111,9 @@ def move(typingctx, source, target, size, streamed):
 
 @intrinsic(prefer_literal=True)
 def add(typingctx, source, target, size, zero):
-    """Add `size` bytes of numbers at the address `source` to those at `target`; they
-    have the type of `zero`.
+    """Add `size` bytes of numbers at `source` to those at `target`.
+
+    They have the type of `zero`.
 
     A constant `size` is a multiple of the item size. A variable `size` is that of one
     number.
@@ -143,8 +147,9 @@ def place_of(typingctx, pointer, index):
 
 @intrinsic(prefer_literal=True)
 def prefetch(typingctx, at, cache):
-    """Prefetch the cache line at an address, which need not be mapped, to FIRST, SECOND
-    or ONCE (a constant).
+    """Prefetch the cache line at an address, which need not be mapped.
+
+    `cache` is the constant FIRST, SECOND or ONCE.
     """
     signature = types.void(at, cache)
     locality = cache.literal_value
@@ -161,8 +166,9 @@ def prefetch(typingctx, at, cache):
 
 @jit(forceinline=True)
 def ask(begin, beyond):
-    """Prefetch the cache lines between two addresses, mapped or not, into the
-    second-level cache.
+    """Prefetch the cache lines between two addresses to the second cache.
+
+    They may be mapped or not.
     """
     for line in range(begin, beyond, LINE):
         prefetch(line, SECOND)
