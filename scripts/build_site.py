@@ -34,8 +34,9 @@ def main(argv=None):
 
 
 def prepare(source):
-    """Write the folder that Sphinx reads: pages with filled tables and with links that
-    fit the site; return it.
+    """Write the folder that Sphinx reads.
+
+    Pages with filled tables and with links that fit the site; return it.
     """
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(DOCS, source)
@@ -51,8 +52,9 @@ def prepare(source):
 
 
 def redirect(text, page, home, source):
-    """Return the text of a page with links that fit the site; links to files outside
-    docs/ go to GitHub.
+    """Return the text of a page with links that fit the site.
+
+    Links to files outside docs/ go to GitHub.
     """
     def new(match):
         target, anchor = match[1], match[2] or ""

@@ -1,5 +1,6 @@
-"""Search by patterns for docstrings, comments and pages that are hard to read; exit 1
-if any is found.
+"""Search by patterns for docstrings, comments and pages that are hard to read.
+
+Exit 1 if any is found.
 
 Usage: python scripts/check_prose.py [FOLDER ...] (default: the folders in ROOMS, and all pages)
 """
@@ -64,8 +65,9 @@ def is_property(node):
 
 
 def docstrings(tree):
-    """Yield (line, docstring, required beginning: "verb", "noun" or "any") of each node
-    with a docstring.
+    """Yield (line, docstring, required beginning) of documented nodes.
+
+    The beginning is "verb", "noun" or "any".
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -79,8 +81,9 @@ def docstrings(tree):
 
 
 def comments(text):
-    """Yield (line, text) of each comment; comments that fill adjacent lines count as
-    one.
+    """Yield (line, text) of each comment.
+
+    Comments that fill adjacent lines count as one.
     """
     block, previous = None, None
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -175,8 +178,9 @@ def report(path, found):
 
 
 def main(folders):
-    """Print the faults in the .py files of `folders`, or everywhere; print and return
-    the count of each kind.
+    """Print the faults in the .py files of `folders`, or everywhere.
+
+    Print and return the count of each kind.
     """
     counts = Counter()
     for path in [] if folders else PAGES:

@@ -1,5 +1,6 @@
-"""Drawings of the arrays that ranks store and send in each strategy, for a graph of 8
-vertices.
+"""Drawings of the arrays that ranks store and send in each strategy.
+
+The graph has 8 vertices.
 
 The script takes no arguments and writes docs/_static/strategies/NAME.svg. Owners,
 holders, stages and messages come from the strategies' own plans. A test counts the
@@ -30,8 +31,9 @@ CELL, RADIUS, TOP = 16, 13, 96
 
 @dataclass(frozen=True)
 class Arrow:
-    """A message in a drawing: its label, and how many numbers of a dense matrix it has
-    (0: entries of A).
+    """A message in a drawing.
+
+    Its label, and how many numbers of a dense matrix it has (0: entries of A).
     """
 
     source: int
@@ -43,8 +45,9 @@ class Arrow:
 
 @dataclass
 class Drawing:
-    """The drawing of a strategy: the ranks that store each entry of A and own each
-    number of H, and its messages.
+    """The drawing of a strategy.
+
+    The ranks that store each entry of A and own each number of H, and its messages.
     """
 
     title: str
@@ -56,8 +59,9 @@ class Drawing:
 
 
 def plan_of(name, shape, *, holders=None, delay=Config.delay):
-    """Return the plan of a strategy for the example graph, with ranks on a grid of this
-    shape.
+    """Return the plan of a strategy for the example graph.
+
+    Ranks form a grid of this shape.
     """
     A = np.eye(N, dtype=bool)
     for u, v in EDGES:
@@ -76,8 +80,9 @@ def plan_of(name, shape, *, holders=None, delay=Config.delay):
 
 
 def drawing(title, plan, holder, *, columns=False):
-    """Return a Drawing without arrows; `holder` is the rank that stores each entry of
-    the pattern.
+    """Return a Drawing without arrows.
+
+    `holder` is the rank that stores each entry of the pattern.
     """
     pattern, layout = plan.pattern, plan.rank_grid.layout
     stored = np.full((N, N), -1)
@@ -88,8 +93,9 @@ def drawing(title, plan, holder, *, columns=False):
 
 
 def messages(lines, source, target, kind, sign=""):
-    """Return an Arrow for each pair of ranks, with the numbers of the rows or sums that
-    it transfers.
+    """Return an Arrow for each pair of ranks.
+
+    It has the numbers of the rows or sums that it transfers.
     """
     found = {}
     for line, *pair in zip(lines, source, target):
@@ -100,8 +106,9 @@ def messages(lines, source, target, kind, sign=""):
 
 
 def by_holders(name, title, captions, **options):
-    """Draw a strategy in which each nonzero has a holder: ranks pull rows and push
-    sums.
+    """Draw a strategy in which each nonzero has a holder.
+
+    Ranks pull rows and push sums.
     """
     plan = plan_of(name, (4,), **options)
     pattern, owner = plan.pattern, plan.rank_grid.layout.row_blocks
@@ -115,8 +122,9 @@ def by_holders(name, title, captions, **options):
 
 
 def delayed():
-    """Draw vertex-cut with a delay of 2 steps, in which one of two bins of vertices is
-    exchanged in each step.
+    """Draw vertex-cut with a delay of 2 steps.
+
+    One of two bins of vertices is exchanged in each step.
     """
     plan = plan_of("vertex-cut", (4,), holders=CUT, delay=str(DELAY))
     pattern, owner = plan.pattern, plan.rank_grid.layout.row_blocks
@@ -150,8 +158,9 @@ def one_d():
 
 
 def one_and_a_half_d():
-    """Draw strategy 1.5d: big blocks are gathered, broadcast within replicas, and added
-    up.
+    """Draw strategy 1.5d.
+
+    Big blocks are gathered, broadcast within replicas, and added up.
     """
     plan = plan_of("1.5d", (2, 2))
     group = np.arange(N) // 4
@@ -169,8 +178,9 @@ def one_and_a_half_d():
 
 
 def summa(name, shape, title):
-    """Draw the stages of 2d or 3d, which broadcast blocks of A along rows and blocks of
-    H along columns.
+    """Draw the stages of 2d or 3d.
+
+    They broadcast blocks of A along rows and blocks of H along columns.
     """
     plan = plan_of(name, shape)
     pattern, layout = plan.pattern, plan.rank_grid.layout
@@ -201,8 +211,9 @@ def summa(name, shape, title):
 
 
 def mop():
-    """Draw strategy mop: rows are exchanged for columns before the product, and back
-    after it.
+    """Draw strategy mop.
+
+    Rows are exchanged for columns before the product, and back after it.
     """
     plan = plan_of("mop", (4,))
     made = drawing("mop: rows are exchanged for columns; every rank stores all of A", plan, N,
@@ -241,8 +252,9 @@ def text(x, y, words, size=12, anchor="middle", color=INK, weight="normal"):
 
 
 def matrix(x, name, ranks):
-    """Return the SVG elements of a matrix: its name, and cells colored by rank (-1: an
-    empty cell).
+    """Return the SVG elements of a matrix.
+
+    Its name, and cells colored by rank (-1: an empty cell).
     """
     parts = [text(x + ranks.shape[1] * CELL / 2, TOP - 10, name, weight="bold")]
     for (i, j), rank in np.ndenumerate(ranks):
@@ -253,8 +265,9 @@ def matrix(x, name, ranks):
 
 
 def positions(count, x, width):
-    """Return the centers of the ranks in a panel: corners of a square, or of a cube
-    drawn as two layers.
+    """Return the centers of the ranks in a panel.
+
+    Corners of a square, or of a cube drawn as two layers.
     """
     middle = x + width / 2
     if count == 4:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Figures of the source code: lines, files per folder, repeated names, comments, passed
-configuration.
+"""Figures of the source code.
+
+Lines, files per folder, repeated names, comments, passed configuration.
 
     python scripts/measure_code.py            # of this checkout
     python scripts/measure_code.py FOLDER     # of another one

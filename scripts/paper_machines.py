@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Predictions of `hpgcn plan`'s model for the machines and graphs of mixgcn and
-mg-gcn-2021.
+"""Predictions of `hpgcn plan`'s model for the machines and graphs of mixgcn and mg-gcn-2021.
 
     python scripts/paper_machines.py [--json]
 
@@ -54,8 +53,9 @@ WORKERS = 32  # 4 nodes of 8
 
 
 class EvenPattern:
-    """A symmetric pattern with entries spread evenly; it stands in for
-    hpgcn.parallel.pattern.Pattern.
+    """A symmetric pattern with entries spread evenly.
+
+    It stands in for hpgcn.parallel.pattern.Pattern.
 
     Every block has entries in proportion to its area, like blocks of a graph whose
     vertices are in random order.
@@ -81,16 +81,18 @@ class EvenPattern:
         return np.rint(areas * self.density).astype(np.int64)
 
     def touched_rows(self, row_offsets, column_offsets):
-        """Return the expected number of rows with a nonzero in each block, if entries
-        are independent.
+        """Return the expected rows with a nonzero in each block.
+
+        Entries are independent.
         """
         chance = -np.expm1(-self.density * np.diff(column_offsets))
         return np.rint(np.outer(np.diff(row_offsets), chance)).astype(np.int64)
 
 
 class EvenPointers:
-    """Row pointers (n + 1,) of rows with equally many entries, computed when they are
-    read.
+    """Row pointers (n + 1,) of rows with equally many entries.
+
+    They are computed when they are read.
     """
 
     def __init__(self, degree, n):
@@ -104,8 +106,9 @@ class EvenPointers:
 
 
 def footprint(strategy, ranks, n, edges, widths):
-    """Return the RankFootprint of training a GCN on a graph with n vertices and `edges`
-    entries.
+    """Return the RankFootprint of training a GCN on a graph of these sizes.
+
+    It has n vertices and `edges` entries.
     """
     n, nnz = int(n), int(edges + n)  # with loops
     config = Config(prune=False)
@@ -124,16 +127,15 @@ def footprint(strategy, ranks, n, edges, widths):
 
 
 def aggregation(device, n, edges, width):
-    """Return the seconds that a device takes to multiply by A, plus those to multiply
-    by A with a mask.
-    """
+    """Return the seconds to multiply by A, and by A with a mask."""
     n, nnz = int(n), int(edges + n)
     return sum(float(device.seconds(nnz, n, width * 4, 4, n, masked)) for masked in (False, True))
 
 
 def figure_12():
-    """Return the speed-up of aggregation on the sparse unit over CPU, HyGCN and AWB-GCN, at the 4
-    columns of a worker and at 128.
+    """Return the speed-up of aggregation on the sparse unit.
+
+    Over CPU, HyGCN and AWB-GCN, at the 4 columns of a worker and at 128.
     """
     unit, cpu = (read_machine(name)[0].devices.aggregate
                  for name in ("mixgcn-sparse-unit", "mixgcn-cpu"))
@@ -151,8 +153,9 @@ def figure_12():
 
 
 def mixgcn_seconds(machine, name, stages=None):
-    """Return the seconds of computation and of communication for MixGCN's GCN: 3 layers
-    of 128 on 32 workers.
+    """Return the seconds of MixGCN's computation and communication.
+
+    The GCN has 3 layers of 128 on 32 workers.
 
     `stages` is the number of pipeline stages, by default that of the graph in Table 4.
     """
@@ -164,8 +167,9 @@ def mixgcn_seconds(machine, name, stages=None):
 
 
 def figure_7():
-    """Return the throughput of MixGCN on the sparse unit over that on the CPU: 3 layers
-    of 128, 32 workers.
+    """Return the throughput of MixGCN on the sparse unit over the CPU.
+
+    3 layers of 128, 32 workers.
     """
     rows = []
     for name in MIXGCN:
@@ -205,8 +209,9 @@ def table_3():
 
 
 def mg_gcn():
-    """Return the seconds of an epoch on a DGX-A100 that broadcasts rows (1d), claimed
-    and predicted.
+    """Return the seconds of an epoch on a DGX-A100, claimed and predicted.
+
+    Rows are broadcast (1d).
     """
     rates, _ = read_machine("mg-gcn-dgx-a100")
     rows = []

@@ -1,5 +1,6 @@
-"""The tables of the documentation site that are generated from the code; TABLES has
-them by name.
+"""The tables of the documentation site that are generated from the code.
+
+TABLES has them by name.
 """
 import argparse
 import importlib
@@ -119,8 +120,9 @@ def commands():
 
 
 def commands_of(command, before=""):
-    """Return pairs (words of the command, parser); parsers that only group commands are
-    left out.
+    """Return pairs (words of the command, parser).
+
+    Parsers that only group commands are left out.
     """
     pairs = []
     for action in command._actions:

@@ -44,8 +44,9 @@ def main():
 
 
 def told(outcomes):
-    """Return a description of outcomes: the number of inputs that were read, and
-    refused with each exit code.
+    """Return a description of outcomes.
+
+    The number of inputs that were read, and refused with each exit code.
     """
     return ", ".join(f"{'read' if key == 'read' else 'exit ' + key} {outcomes[key]}"
                      for key in sorted(outcomes))

@@ -1,5 +1,6 @@
-"""Partitions of graphs: methods, the engines that they run, and the cost of a
-partition.
+"""Partitions of graphs.
+
+Methods, the engines that they run, and the cost of a partition.
 
 The names below load on first use: the child process of an engine needs none of them.
 """

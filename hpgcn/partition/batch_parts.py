@@ -1,5 +1,6 @@
-"""Choose the parts from which batches are drawn: the graph's, new ones, or another
-file's.
+"""Choose the parts from which batches are drawn.
+
+The graph's, new ones, or another file's.
 """
 from hpgcn import store
 from hpgcn.errors import DataError, UsageError, setting

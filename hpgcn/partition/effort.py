@@ -126,8 +126,9 @@ def _engine_seconds(effort, entries, column_sizes, k):
 
 
 def slowness():
-    """Return the ratio of the processor's seconds for a small count on this machine to
-    those on the machine measured, for messages only.
+    """Return how much slower this machine is than the one measured.
+
+    It is a ratio of the processor's seconds for a small count, for messages only.
 
     Other programs on this machine change it little.
     """

@@ -88,8 +88,9 @@ def check_request(graph, k, method, engine, epsilon, *, w0, seed, time_limit, me
 
 
 def check_whole(graph):
-    """Return the number of vertices of a graph; refuse one with only some rows in
-    memory.
+    """Return the number of vertices of a graph.
+
+    Refuse one with only some rows in memory.
     """
     n = graph.header.num_nodes
     if graph.num_rows != n:

@@ -223,9 +223,7 @@ def _dealt(graph, request, batches, method, rcm, baseline, *, excluded):
 
 
 def _find_parts(rows, weights, method, request, nested, sizes):
-    """Return the Parts that a method finds, and the number of groups that are already
-    nested.
-    """
+    """Return the Parts of a method, and the number of nested groups."""
     alone = isolated(rows) if method in DEALING else np.zeros(1, bool)
     if not alone.any() or alone.all():
         return _parts_by_method(rows, weights, method, request, nested, sizes)
@@ -253,8 +251,9 @@ def _parts_by_method(rows, weights, method, request, nested, sizes):
 
 
 def _warn_of_rows(partition, graph, refined):
-    """Log a line about each large imbalance, and a warning if a part of a method of nonzeros
-    owns more rows than refinement would allow.
+    """Log each large imbalance; warn of parts with too many rows.
+
+    Only methods of nonzeros can own more rows than refinement allows.
     """
     for line in explain_imbalance(partition.statistics):
         log.info("%s: %s", graph.header.name, line)
@@ -268,8 +267,7 @@ def _warn_of_rows(partition, graph, refined):
 
 
 def given_partition(graph, part, k, *, rcm=True, baseline=False, nodes=None):
-    """Make a partition (method "given") from parts found elsewhere, like
-    `make_partition`.
+    """Make a partition (method "given") from parts found elsewhere, like `make_partition`.
 
     Parameters
     ----------
@@ -313,8 +311,9 @@ def unrefined(rows, parts, k, *, symmetric=False):
 
 
 def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
-    """Make the Partition of a method's Parts: order the vertices, and count the
-    statistics.
+    """Make the Partition of a method's Parts.
+
+    Order the vertices, and count the statistics.
 
     `dealt`: the order of all rows whose pieces are the parts.
     """

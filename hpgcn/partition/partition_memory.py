@@ -71,15 +71,18 @@ def refining_bytes(header, k):
 
 
 def level_room(header, memory):
-    """Return the bytes that the matrices of clusters may take in `partition_stored`; None
-    without a limit.
+    """Return the bytes that the matrices of clusters may take in `partition_stored`.
+
+    None without a limit.
     """
     return None if memory is None else memory - BASE - BLOCKS - LEVEL_BYTES * header.num_nodes
 
 
 def check_memory(header, k, methods, effort, memory, *, refine=True, stored=False):
-    """Return whether a method needs more than `memory` bytes (None: no limit), but
-    `partition_stored` does not, in which case the latter shall be used.
+    """Return whether `partition_stored` is to be used for lack of memory.
+
+    A method then needs more than `memory` bytes (None: no limit), and
+    `partition_stored` does not.
 
     Parameters
     ----------
@@ -122,7 +125,8 @@ def check_memory(header, k, methods, effort, memory, *, refine=True, stored=Fals
 
 
 def window_bytes(header, memory, *, stored=False):
-    """Return the bytes of rows that may be gathered at once while the parts are written;
+    """Return the bytes of rows that may be gathered at once for writing.
+
     None without a limit. `stored`: the structure is not in memory.
     """
     if memory is None:

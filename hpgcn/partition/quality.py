@@ -114,8 +114,9 @@ def train_mask(graph):
 
 
 def count(rows, part, k, holder=None, train=None, *, symmetric=False):
-    """Return the dict of `statistics` for a `partition_model.pattern` and parts that
-    were checked.
+    """Return the dict of `statistics` for a pattern and checked parts.
+
+    The pattern is that of `partition_model.pattern`.
 
     holder: (nnz,) of all entries of the pattern; train: (n,) bool; symmetric: the
     pattern is known to be so, which saves memory and time.
@@ -131,8 +132,9 @@ def count(rows, part, k, holder=None, train=None, *, symmetric=False):
 
 
 def node_volumes(rows, part, sizes, counted, holder=None):
-    """Count the rows and sums that a node-aware exchange sends between nodes, and within
-    them.
+    """Count the rows and sums that a node-aware exchange sends.
+
+    They are those between nodes, and those within them.
 
     A row is sent once to each other node that reads it. The reader that receives it sends
     it on to the other readers of its node; sums take the same ways back.
@@ -232,8 +234,9 @@ def split_shares(rows, k, holder):
 
 
 def touched(rows, part, k, holder):
-    """Return two csr_arrays (k, n): parts that own a vertex or hold entries of its
-    column, and of its row.
+    """Return which parts touch each column, and which each row.
+
+    Two csr_arrays (k, n): a part owns the vertex or holds entries of the line.
     """
     n = part.size
     number = entry_rows(rows)

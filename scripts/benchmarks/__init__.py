@@ -1,3 +1,4 @@
-"""Benchmarks for developers: compare hpgcn with other libraries and with the limits of
-a machine (run.py).
+"""Benchmarks for developers.
+
+Compare hpgcn with other libraries and with the limits of a machine (run.py).
 """

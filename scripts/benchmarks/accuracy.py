@@ -1,5 +1,6 @@
-"""Benchmark of the seconds until an accuracy is reached, with several settings of
---batch, and with PyG.
+"""Benchmark of the seconds until an accuracy is reached.
+
+It has several settings of --batch, and PyG.
 """
 
 import dataclasses
@@ -36,8 +37,9 @@ KEPT = ("epoch_s", "val_acc", "test_acc")  # metrics of an epoch that are kept
 
 def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, seconds=0.0,
             peer=""):
-    """Train on a graph with each setting of --batch and each seed, one after the other
-    in new processes.
+    """Train on a graph with each setting of --batch and each seed.
+
+    Runs follow each other in new processes.
 
     Parameters
     ----------
@@ -122,8 +124,9 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
 
 
 def check(config, batches, seeds, target, margin, seconds):
-    """Return the valid settings of --batch; full batch comes first if it defines the
-    target.
+    """Return the valid settings of --batch.
+
+    Full batch comes first if it defines the target.
 
     Raise UsageError for repeated or invalid settings.
     """
@@ -161,8 +164,9 @@ def steps_of(batch, source, graph):
 
 
 def train_on(path, config, seconds):
-    """Train for at most `seconds` seconds (0: no limit); return setup time, peak memory
-    and the history.
+    """Train for at most `seconds` seconds (0: no limit).
+
+    Return setup time, peak memory and the history.
 
     First, one epoch that is not counted compiles and loads everything that is needed.
     """
@@ -181,8 +185,9 @@ def train_on(path, config, seconds):
 
 
 def run_peers(source, graph, config, todo, seconds, python, absent):
-    """Train with PyG in another Python for each (batch, seed) it supports; return runs
-    like those of `measure`.
+    """Train with PyG in another Python for each (batch, seed) it supports.
+
+    Return runs like those of `measure`.
     """
     runs = []
     with temporary_folder(tempfile.gettempdir()) as folder:
@@ -218,8 +223,9 @@ def check_peer(graph, config):
 
 
 def hand_over(graph, folder):
-    """Write a graph's arrays as .npy files: CSR without the diagonal, x (dense), y and
-    masks.
+    """Write a graph's arrays as .npy files.
+
+    CSR without the diagonal, x (dense), y and masks.
     """
     A = sp.csr_array((np.ones(graph.indices.size, np.int8), graph.indices, graph.indptr),
                      shape=2 * (graph.num_rows,), copy=True)
@@ -234,8 +240,9 @@ def hand_over(graph, folder):
 
 
 def peer_settings(source, graph, config, folder):
-    """Return the settings for the PyG script; if batches are parts, also write the part
-    of each vertex.
+    """Return the settings for the PyG script.
+
+    If batches are parts, also write the part of each vertex.
     """
     request = sampling.parse(config.batch)
     options = {"layers": config.layers}
@@ -259,8 +266,9 @@ def peer_settings(source, graph, config, folder):
 
 
 def call_peer(python, folder):
-    """Run the PyG script; if it fails, raise HpgcnError with the last line of its
-    errors.
+    """Run the PyG script.
+
+    If it fails, raise HpgcnError with the last line of its errors.
     """
     try:
         done = subprocess.run([python, SCRIPT, folder], capture_output=True,
@@ -274,15 +282,17 @@ def call_peer(python, folder):
 
 
 def known(run, name):
-    """Return the values of a metric at a run's evaluations; [0.0] for a run without
-    evaluations.
+    """Return the values of a metric at a run's evaluations.
+
+    [0.0] for a run without evaluations.
     """
     return [line[name] for line in run["history"] if line[name] is not None] or [0.0]
 
 
 def reached(run, target):
-    """Return the epochs and seconds until the validation accuracy first reached the
-    target; None if it never did.
+    """Return the epochs and seconds until the target was first reached.
+
+    The target is a validation accuracy; None if it was never reached.
     """
     spent = 0.0
     for epoch, line in enumerate(run["history"], 1):

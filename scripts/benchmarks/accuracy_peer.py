@@ -1,5 +1,6 @@
-"""Training of a PyG GCN in one process, full batch and in batches, for the benchmark
-`accuracy`.
+"""Training of a PyG GCN in one process, for the benchmark `accuracy`.
+
+It trains by full batch and in batches.
 
 A script for any Python with torch and torch_geometric, which need not be that of hpgcn:
 
@@ -162,8 +163,9 @@ class Model(torch.nn.Module):
 
 
 class Batch:
-    """Input of a training step: features, hops as in `Model.forward`, rows of the loss,
-    and their labels.
+    """Input of a training step.
+
+    Features, hops as in `Model.forward`, rows of the loss, and their labels.
     """
 
     def __init__(self, x, hops, chosen, y):
@@ -212,8 +214,9 @@ class Parts:
 
 
 class Fans:
-    """Batches of random training vertices and, hop by hop, random neighbours of the
-    vertices of the hop before.
+    """Batches of random training vertices and of random neighbors.
+
+    Neighbors are drawn hop by hop, of the vertices of the hop before.
 
     They are drawn without replacement, like those of NeighborLoader with subgraph_type
     "directional".
@@ -274,8 +277,9 @@ class Loader(Fans):
 
 
 def drawn(graph, rows, fan_out):
-    """Draw `fan_out` entries of each row without replacement (Floyd's algorithm, for
-    all rows at once).
+    """Draw `fan_out` entries of each row without replacement.
+
+    Source: Floyd's algorithm, for all rows at once.
 
     Return (position in `rows`, column) of each entry. Source: Bentley and Floyd 1987.
     """
@@ -299,8 +303,9 @@ def drawn(graph, rows, fan_out):
 
 
 def fan(graph, places, edges, counts, seeds, layers):
-    """Return a Batch of the vertices `places`, from the edges (source, target) and the
-    count of each hop.
+    """Return a Batch of the vertices `places`.
+
+    It follows from the edges (source, target) and the count of each hop.
 
     A sampler that does not separate hops gives one list of edges and one count.
     """

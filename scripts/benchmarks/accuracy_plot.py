@@ -7,8 +7,9 @@ BELOW = 0.15  # share of accuracy that is shown below the target
 
 
 def draw(report):
-    """Plot a line for each library, batch and seed, with a ring where it reaches the
-    target.
+    """Plot a line for each library, batch and seed.
+
+    A ring marks where it reaches the target.
 
     `report` is a result of `accuracy.measure`. Return the Figure.
     """

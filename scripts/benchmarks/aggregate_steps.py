@@ -1,5 +1,6 @@
-"""Benchmark of DistGNN's aggregation by the number of blocks of x, and by the steps of
-its Figure 4.
+"""Benchmark of DistGNN's aggregation.
+
+By the number of blocks of x, and by the steps of its Figure 4.
 """
 
 from functools import partial
@@ -24,14 +25,15 @@ NONE = -1
 
 
 def measure(settings, device, limits):
-    """Time the sum of all neighbors' rows, without weights, on each graph at each
-    width.
+    """Time the sum of all neighbors' rows on each graph at each width.
+
+    The sum has no weights.
 
     rows : graph, vertices, nonzeros, width, kernel ("N blocks"), the entries of `checked_turns`,
         read_bytes and written_bytes of `count_transfers`, and reuse of `reuse_of`.
-    variants : graph, width, step, the entries of `checked_turns`, and speedup over the baseline. Each
-        step adds one method of Figure 4 to those before it; `blocks` is the number of the fastest
-        row.
+    variants : graph, width, step, the entries of `checked_turns`, and speedup over the baseline.
+        Each step adds one method of Figure 4 to those before it; `blocks` is the number of the
+        fastest row.
     """
     rows, steps = [], []
     for name, A in matrices(settings):
@@ -49,8 +51,9 @@ def measure(settings, device, limits):
 
 
 def block_rows(A, width, settings, device):
-    """Time hpgcn's kernel for several numbers of blocks, and count the bytes that it
-    moves; return a dict for each.
+    """Time hpgcn's kernel for several numbers of blocks.
+
+    Count also the bytes that it moves. Return a dict for each.
     """
     x, expected = operands(A, width, settings.seed)
     counts = [count for count in COUNTS if count <= len(x)]
@@ -68,8 +71,9 @@ def block_rows(A, width, settings, device):
 
 
 def step_rows(A, width, count, settings, device):
-    """Time the methods of Figure 4, adding one after the other; return a dict for each
-    step.
+    """Time the methods of Figure 4, adding one after the other.
+
+    Return a dict for each step.
     """
     x, expected = operands(A, width, settings.seed)
     m = len(x)
@@ -86,8 +90,9 @@ def step_rows(A, width, count, settings, device):
 
 
 def operands(A, width, seed):
-    """Return a random x, and the sum of its neighbours' rows for each vertex, computed
-    in float64.
+    """Return a random x, and the sum of neighbors' rows for each vertex.
+
+    The sum is computed in float64.
     """
     x = np.random.default_rng(seed).standard_normal((A.scale.size, width), np.float32)
     pattern = A.matrix.astype(float)
@@ -96,8 +101,9 @@ def operands(A, width, seed):
 
 
 def in_blocks(count, A, x):
-    """Aggregate by hpgcn's kernel in `count` blocks, with sums in registers (Algorithms
-    2 and 3).
+    """Aggregate by hpgcn's kernel in `count` blocks.
+
+    Sums lie in registers (Algorithms 2 and 3).
     """
     with reading_in_blocks(count):
         return cpu.aggregate(A.indptr, A.indices, x)[0]
@@ -122,8 +128,9 @@ def _edge_by_edge(next_chunk, starts, stops, indices, x, out, bounds):
 
 
 def cuts_for(A, count):
-    """Return the position of each row's first entry in each of `count` blocks, (count +
-    1, n).
+    """Return the position of each row's first entry in each block.
+
+    (count + 1, n), for `count` blocks.
     """
     if count == 1:
         return np.stack([A.indptr[:-1], A.indptr[1:]])
@@ -132,8 +139,9 @@ def cuts_for(A, count):
 
 
 def reuse_of(nonzeros, reads, writes):
-    """Return how often a row is used each time it is moved; at best the mean degree
-    (Table 3).
+    """Return how often a row is used each time it is moved.
+
+    At best the mean degree (Table 3).
 
     An edge uses one row of x and one row of the result.
     """
@@ -142,8 +150,9 @@ def reuse_of(nonzeros, reads, writes):
 
 @jit()
 def count_transfers(cuts, indices, capacity):
-    """Count the rows that an LRU cache of `capacity` rows reads from memory, and those
-    that it writes.
+    """Count the rows that an LRU cache reads from memory and writes.
+
+    It holds `capacity` rows.
 
     One thread processes blocks and rows in order. A row of the result is written when
     it leaves the cache, and read again if a later block has edges of it. Indices do not

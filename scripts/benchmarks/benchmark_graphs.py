@@ -19,15 +19,17 @@ SMALLEST = 6  # 2^6 vertices are left, however far a graph is scaled down
 
 
 def scaled(scale, scale_down, smallest=SMALLEST):
-    """Return the binary logarithm of a number of vertices, 2^scale divided by about
-    `scale_down`.
+    """Return the binary logarithm of a number of vertices, scaled down.
+
+    It is that of 2^scale divided by about `scale_down`.
     """
     return max(smallest, scale - (scale_down.bit_length() - 1))
 
 
 def make(name, scale_down=1, seed=0, *, features=0, classes=0):
-    """Return a Graph of the family `name`, with about 1 / scale_down of its full number
-    of vertices.
+    """Return a Graph of the family `name`.
+
+    It has about 1 / scale_down of its full number of vertices.
     """
     kind, scale, edge_factor = FAMILIES[name]
     graph = generate(kind, scale=scaled(scale, scale_down), edge_factor=edge_factor,
@@ -38,8 +40,9 @@ def make(name, scale_down=1, seed=0, *, features=0, classes=0):
 
 
 class Normalized(NamedTuple):
-    """The matrix D^-1/2 (A + I) D^-1/2 of an unweighted graph, float32; `scale` (n,) is
-    D^-1/2.
+    """The matrix D^-1/2 (A + I) D^-1/2 of an unweighted graph, float32.
+
+    `scale` (n,) is D^-1/2.
     """
 
     indptr: np.ndarray
@@ -58,8 +61,9 @@ def normalized(graph):
 
 
 def matrices(settings):
-    """Yield the name and the Normalized matrix of each graph in the Settings: a file,
-    or families.
+    """Yield the name and the Normalized matrix of each graph in the Settings.
+
+    A file, or families.
 
     Weights in a file are ignored, because they do not change the time.
     """

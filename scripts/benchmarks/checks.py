@@ -13,8 +13,9 @@ TOLERANCE = 1e-3  # largest relative error that rounding to float32 explains
 
 
 def checked_turns(device, calls, repeats, label, *, expected=None, prepare=None, absent=None):
-    """Call and check each function once, then time them in turns by
-    hpgcn.bench.timing.time_turns.
+    """Call and check each function once, then time them in turns.
+
+    Source of the times: hpgcn.bench.timing.time_turns.
 
     `prepare` is called before each checked call; `expected` has the results by name. If a call of
     another library fails, its name and the reason go to `absent`, and it is not timed.
@@ -39,8 +40,9 @@ def checked_turns(device, calls, repeats, label, *, expected=None, prepare=None,
 
 @contextmanager
 def tolerated(name, absent):
-    """Context manager: record in `absent` why another library fails; let errors of
-    hpgcn's kernels pass.
+    """Context manager: record in `absent` why another library fails.
+
+    Let errors of hpgcn's kernels pass.
     """
     try:
         yield
@@ -51,8 +53,9 @@ def tolerated(name, absent):
 
 
 def check_result(label, name, result, expected):
-    """Return the largest difference divided by the largest expected number; None if it
-    is not finite.
+    """Return the largest difference divided by the largest expected number.
+
+    None if it is not finite.
 
     Raise InternalError if a kernel of this package is wrong.
     """

@@ -65,8 +65,9 @@ def main(settings):
 
 
 def train_cases(settings):
-    """Train each of settings["cases"] in turns; write a list with the metrics of the epochs of each
-    to settings["out"].
+    """Train each of settings["cases"] in turns.
+
+    Write a list with the metrics of the epochs of each to settings["out"].
     """
     runs = [(case["graph"], Config(hidden=settings["hidden"], layers=settings["layers"],
                                    eval_every=0, epochs=settings["epochs"],
@@ -97,8 +98,9 @@ def measure_machine(settings, comm):
 
 
 def forecasts(graph, config, comm):
-    """Return a dict for each strategy and exchange: its Config, its name by `factor_name`, the
-    bytes of an epoch and planned seconds.
+    """Return a dict for each strategy and exchange.
+
+    Its Config, its name by `factor_name`, the bytes of an epoch and planned seconds.
     """
     machine = run_machine(config, comm.nodes)
     options = Options((comm.size,), machine=machine, config=config)

@@ -28,8 +28,9 @@ class Stream:
 
     @contextmanager
     def running(self):
-        """Context manager: copy within its block; afterwards `bytes_per_s` is the rate
-        of bytes read and written.
+        """Context manager: copy within its block.
+
+        Afterwards `bytes_per_s` is the rate of bytes read and written.
         """
         self.state[RUN] = 1
         try:
@@ -42,8 +43,9 @@ class Stream:
             self.state[RUN] = 0
 
     def _wait(self, before):
-        """Wait until more than `before` bytes have been copied in total; return their
-        number.
+        """Wait until more than `before` bytes have been copied in total.
+
+        Return their number.
         """
         while self.state[MOVED] <= before:
             if not self.process.is_alive():
@@ -54,8 +56,9 @@ class Stream:
 
 @contextmanager
 def stream(host):
-    """Start a Stream on the last processor, keep this process off its core, and yield
-    the Stream.
+    """Start a Stream on the last processor, and yield it.
+
+    This process is kept off its core.
 
     The copying process is killed at the end, and by the system if this process is
     killed. UsageError if this process has one processor.
@@ -81,16 +84,18 @@ def stream(host):
 
 
 def places(cpus):
-    """Return one processor for timed calls and one for the copying process, on two
-    cores if possible.
+    """Return a processor for timed calls and one for the copying process.
+
+    They are on two cores if possible.
     """
     *others, last = cpus
     return next((cpu for cpu in others if cores([cpu, last]) == 2), others[0]), last
 
 
 def copy_on(cpu, size, state, parent):
-    """Copy between arrays of `size` numbers on processor `cpu`, while a flag in `state`
-    is set, until killed.
+    """Copy between arrays while a flag in `state` is set, until killed.
+
+    Arrays have `size` numbers; the process stays on processor `cpu`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and kills this process
     die_with_parent(parent)

@@ -21,8 +21,9 @@ def measure(settings, gpu, limits):
 
 
 def compare(rows):
-    """Return the time of each other library with a right result, and of S-SpMM, divided
-    by that of SpMM.
+    """Return the times of libraries divided by that of SpMM.
+
+    Only libraries with a right result count, and S-SpMM.
 
     Return one dict for each graph and width. Its keys are graph, width, fastest_peer,
     peer_ratio (its time over SpMM's; both None without a peer), masked_ratio (S-SpMM
@@ -47,8 +48,9 @@ def is_right_peer(row):
 
 
 def summarise(ratios):
-    """Return a dict of means, minima and maxima of the ratios over all graphs and
-    widths.
+    """Return means, minima and maxima of the ratios, a dict.
+
+    They are over all graphs and widths.
 
     Keys are KIND_mean_ratio (geometric mean), KIND_least_ratio and KIND_most_ratio;
     KIND is "peer", "masked" or the name of a library.

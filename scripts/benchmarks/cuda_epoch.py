@@ -1,5 +1,6 @@
-"""Benchmark of training epochs on a GPU, for a graph of Reddit's size, with losses
-compared to the CPU's.
+"""Benchmark of training epochs on a GPU, for a graph of Reddit's size.
+
+Losses are compared to the CPU's.
 """
 
 from collections import Counter
@@ -29,8 +30,7 @@ TOLERANCE = 1e-4  # between losses on the GPU and on the CPU, relative
 
 
 def measure(settings, gpu, limits):
-    """Train a GCN of two layers, full batch, at each hidden width, on the GPU and on
-    the CPU.
+    """Train a GCN of two layers at each width, on the GPU and on the CPU.
 
     "rows", one a width, have these keys:
 
@@ -116,8 +116,9 @@ def time_kinds(trainer, epoch, cuda):
 
 
 class EventClock(Clock):
-    """A Clock that also measures the GPU's time in its outermost blocks, while the
-    attribute `cuda` is set.
+    """A Clock that also measures the GPU's time in its outermost blocks.
+
+    It does so while the attribute `cuda` is set.
     """
 
     def __init__(self):

@@ -15,8 +15,9 @@ EPOCHS = (1, 2, 3, 10, 30, 100)  # whose losses are shown, and the last
 
 
 def measure(path, config, seeds=(0,)):
-    """Train on a graph in float32 and in the dtype of `config`, with each seed, in this
-    process.
+    """Train in float32 and in the dtype of `config`, with each seed.
+
+    Runs follow each other in this process.
 
     Parameters
     ----------
@@ -65,9 +66,7 @@ def measure(path, config, seeds=(0,)):
 
 
 def train_once(path, config):
-    """Train; return the accuracies and losses of a report row, and the losses of all
-    epochs.
-    """
+    """Train; return accuracies and losses of a row, and all losses."""
     from hpgcn.training.runs.run import train
 
     result = train(path, config)
@@ -78,8 +77,9 @@ def train_once(path, config):
 
 
 def compared(exact, others):
-    """Return the deviation of losses in some epochs that all runs reached, a list of
-    dict.
+    """Return the deviation of losses in some epochs, a list of dict.
+
+    All runs reached these epochs.
     """
     last = min(map(len, (*exact, *others)))
     exact, others = (np.array([losses[:last] for losses in curves]) for curves in (exact, others))
@@ -91,8 +91,9 @@ def compared(exact, others):
 
 
 def summarise(name, rows, dtype):
-    """Return the mean test accuracies of both dtypes with standard deviations, and
-    their mean difference.
+    """Return the mean test accuracies of both dtypes, and their difference.
+
+    They come with standard deviations.
     """
     texts = {"graph": name}
     for which, called in (("test_acc", "test accuracy, best epoch"),
@@ -107,8 +108,9 @@ def summarise(name, rows, dtype):
 
 
 def spread(shares):
-    """Return the mean of shares in per cent as text, with the standard deviation if
-    there are several.
+    """Return the mean of shares in per cent as text.
+
+    It has the standard deviation if there are several.
     """
     text = f"{100 * fmean(shares):.2f}"
     return text + (f" ± {100 * stdev(shares):.2f}%" if len(shares) > 1 else "%")

@@ -1,5 +1,6 @@
-"""The GPU as the device of a benchmark: its description, its bandwidth, and timing of
-calls.
+"""The GPU as the device of a benchmark.
+
+Its description, its bandwidth, and timing of calls.
 """
 
 import sys
@@ -18,8 +19,9 @@ AHEAD = 4  # such copies: while they run, the host queues the call that is timed
 
 
 class Gpu(Processors):
-    """CuPy's current GPU (`xp`) and the host's processors; raises MissingError without
-    a GPU.
+    """CuPy's current GPU (`xp`) and the host's processors.
+
+    Raises MissingError without a GPU.
     """
 
     def __init__(self):
@@ -50,8 +52,9 @@ class Gpu(Processors):
             "cuda_runtime": str(runtime.runtimeGetVersion())}
 
     def memory_limits(self, repeats):
-        """Measure a copy; return memory_bytes_per_s, for bytes read plus written, and
-        array_bytes.
+        """Measure a copy.
+
+        Return memory_bytes_per_s, for bytes read plus written, and array_bytes.
         """
         copy = {"copy": partial(self.copy, *self.buffers)}
         milliseconds = in_turns(self, copy, 2 * repeats, "copy")["copy"]["time_ms"]
@@ -84,8 +87,9 @@ class Gpu(Processors):
 
     @cached_property
     def buffers(self):
-        """Two arrays of BUFFER bytes, or of an eighth of the free memory; not zeros,
-        which might be faster to copy.
+        """Two arrays of BUFFER bytes, or of an eighth of the free memory.
+
+        Not zeros, which might be faster to copy.
         """
         numbers = self.xp.arange(min(BUFFER, self.free_bytes() // 8) // 4, dtype=np.uint32)
         numbers *= np.uint32(2654435761)
@@ -96,8 +100,9 @@ class Gpu(Processors):
         return target
 
     def seconds(self, call):
-        """Time a call with a cold cache; return the seconds of the GPU, and those that
-        the host needs to queue it.
+        """Time a call with a cold cache.
+
+        Return the seconds of the GPU, and those that the host needs to queue it.
         """
         for _ in range(AHEAD):
             self.copy(*self.buffers)

@@ -17,8 +17,7 @@ FILL = (0.5, 0.5, 16)  # x of a rate's matrix, over the L2, the last-level cache
 
 
 def measure(settings, host, limits):
-    """Time SpMM with values on R-MAT graphs that quadruple in size, and predict these
-    times.
+    """Time SpMM on R-MAT graphs that quadruple in size; predict the times.
 
     predicted_ms = nonzeros (share_l2 c_l2 + share_last c_last + share_memory c_memory). The shares
     come from `cache_misses`, once with a core's L2 and once with that and the last-level cache. c_*
@@ -50,8 +49,9 @@ def measure(settings, host, limits):
 
 
 def time_levels(A, width, sizes, settings, host):
-    """Return the time of the product in ms, and the time of a nonzero in ns for each
-    cache level that holds x.
+    """Return the time of the product in ms, and of a nonzero in ns.
+
+    The latter is for each cache level that holds x.
     """
     n = A.scale.size
     label = f"growth, {n} x {width}"

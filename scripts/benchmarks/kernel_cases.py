@@ -22,8 +22,9 @@ FEATURES = 8  # numbers that an edge has
 
 
 def chosen_entries(a):
-    """Return a random entry of each row for each column, like a maximum chooses; -1 in
-    an empty row.
+    """Return a random entry of each row for each column, like a maximum chooses.
+
+    -1 in an empty row.
     """
     begin, end = a.indptr[:-1, None], a.indptr[1:, None]
     chosen = a.rng.integers(begin, np.maximum(end, begin + 1), (a.n, a.width))
@@ -153,8 +154,9 @@ CASES = {
 
 
 def bytes_of(case, arrays, cache_bytes):
-    """Return the bytes that a call must move, and those that it moves if no row that it
-    pulls is reused.
+    """Return the bytes that a call must move, with and without reuse.
+
+    Without reuse each pulled row is read again.
 
         least   = read + 2 updated + 2 written (1 where stored past the cache) + pulled, once each
         traffic = the same, with a row of what is pulled, in whole cache lines, for each nonzero

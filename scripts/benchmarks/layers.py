@@ -57,8 +57,9 @@ def measure(settings, host, limits):
 
 
 def matrices_of(torch, A):
-    """Return a dict from reduction to a sparse tensor (A-hat or its pattern), and the
-    ms until one is ready for use.
+    """Return sparse tensors by reduction, and the ms until one is ready.
+
+    A tensor is A-hat or its pattern.
     """
     from hpgcn.interop.torch.torch_adjacency import adjacency_of
 
@@ -116,8 +117,9 @@ def step(conv, A, features, x, G):
 
 
 def overheads(torch, host):
-    """Return the milliseconds that a call takes in addition to its kernel, with and
-    without a gradient.
+    """Return the milliseconds of a call in addition to its kernel.
+
+    With and without a gradient.
     """
     from hpgcn.interop.torch import accelerate, spmm
 

@@ -1,5 +1,6 @@
-"""Products of other libraries, for comparison; a library that cannot be imported is
-left out.
+"""Products of other libraries, for comparison.
+
+A library that cannot be imported is left out.
 
 A peer of a product A-hat x is a function of (x, out). It converts its arguments and returns the
 timed call, which has no arguments.
@@ -13,8 +14,9 @@ from benchmarks.checks import tolerated
 
 
 def installed(makers, absent):
-    """Return the union of the dicts that `makers` return; record in `absent` why some
-    of them fail.
+    """Return the union of the dicts that `makers` return.
+
+    Record in `absent` why some of them fail.
     """
     peers = {}
     for name, maker in makers.items():
@@ -24,8 +26,9 @@ def installed(makers, absent):
 
 
 def products_on_cpu(A, threads, absent):
-    """Return the product functions of SciPy and, if installed, MKL and torch, for a
-    benchmark matrix.
+    """Return the products of SciPy and, if installed, MKL and torch.
+
+    They multiply a benchmark matrix.
     """
     return installed({
         "scipy": lambda: {"scipy": lambda x, out: lambda: A.matrix @ x},
@@ -34,9 +37,7 @@ def products_on_cpu(A, threads, absent):
 
 
 def products_on_gpu(A, gpu, absent):
-    """Return the product functions of cuSPARSE and, if installed, torch, for a
-    benchmark matrix.
-    """
+    """Return the product functions of cuSPARSE and, if installed, torch, for a benchmark matrix."""
     arrays = [gpu.put(array) for array in _csr(A.matrix)]
     return installed({"cusparse": partial(_cusparse, gpu.xp, *arrays, A.matrix.shape),
                       "torch": partial(_torch, 1, *arrays, A.matrix.shape)}, absent)
@@ -64,8 +65,9 @@ def _torch(threads, indptr, indices, values, shape):
 
 
 def _cusparse(xp, indptr, indices, values, shape):
-    """Return CuPy's product with x stored by columns, which it prefers, and with x
-    stored by rows.
+    """Return CuPy's products with x stored by columns and by rows.
+
+    CuPy prefers columns.
     """
     library = import_module("cupyx.cusparse")
     matrix = import_module("cupyx.scipy.sparse").csr_matrix((values, indices, indptr), shape=shape)

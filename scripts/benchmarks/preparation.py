@@ -154,8 +154,9 @@ def _steps(folder, entries, settings, absent):
 
 
 def _efforts(names):
-    """Return the flags of `hpgcn partition` for each step: these efforts, or two methods if it
-    has no efforts.
+    """Return the flags of `hpgcn partition` for each step.
+
+    These efforts, or two methods if it has no efforts.
     """
     if "--effort" in measured([sys.executable, "-m", "hpgcn", "partition", "--help"])[1]:
         return {f"partition, effort {effort}": ("--effort", effort) for effort in names}

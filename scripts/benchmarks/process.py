@@ -1,5 +1,6 @@
-"""Call of a function in a new process, so that its peak memory and its caches are its
-own.
+"""Call of a function in a new process.
+
+So its peak memory and its caches are its own.
 """
 
 from concurrent.futures import ProcessPoolExecutor

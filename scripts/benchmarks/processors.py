@@ -13,14 +13,16 @@ class Processors(BenchHost):
     xp = np
 
     def need(self, size, purpose, gpu_size=0):
-        """Raise UsageError if `size` bytes exceed the memory; `gpu_size` only matters
-        on a GPU.
+        """Raise UsageError if `size` bytes exceed the memory.
+
+        `gpu_size` only matters on a GPU.
         """
         super().need(size, purpose)
 
     def allocates(self, size):
-        """Return whether stores to an array of `size` bytes first read its cache lines
-        from memory.
+        """Return whether stores to an array first read its cache lines.
+
+        The array has `size` bytes.
         """
         return size > self.cache_bytes
 

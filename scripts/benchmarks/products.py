@@ -1,5 +1,6 @@
-"""Benchmark of SpMM and masked SpMM, compared with their rooflines and other libraries,
-on CPU or GPU.
+"""Benchmark of SpMM and masked SpMM, on CPU or GPU.
+
+They are compared with their rooflines and other libraries.
 """
 
 from contextlib import nullcontext
@@ -48,8 +49,9 @@ def measure(settings, device, limits):
 
 
 def rows_of(A, arrays, width, settings, device, peers, absent, limits, stream):
-    """Time all kernels at one width, with half of a mask's bits set; yield the fields
-    of each report row.
+    """Time all kernels at one width, with half of a mask's bits set.
+
+    Yield the fields of each report row.
     """
     command = settings.command
     n = A.scale.size

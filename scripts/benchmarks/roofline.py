@@ -1,5 +1,6 @@
-"""The bytes that an operation must move: divided by the bandwidth, they bound its time
-from below.
+"""The bytes that an operation must move.
+
+Divided by the bandwidth, they bound its time from below.
 
 The least number of bytes counts stores once. Most processors read a cache line before
 they write it (write-allocate), unless a store goes past the cache. The traffic includes
@@ -14,8 +15,9 @@ LINE = 64  # bytes of a cache line
 
 def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, item=4, extra=0,
                allocate=False):
-    """Count the bytes of A x, for A (m, n) and x (n, width): the least possible, and
-    without reuse of rows of x.
+    """Count the bytes of A x, for A (m, n) and x (n, width).
+
+    The least possible, and without reuse of rows of x.
 
         least   = (m + 1) pointer + nnz (index + value) + (min(n, nnz) + m) width item + extra
         traffic = the same where x fits the cache; else nnz rows of x, in whole cache lines;
@@ -34,8 +36,9 @@ def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, it
 
 
 def pulled_bytes(least, held, reads, row, cache_bytes):
-    """Count the bytes of `reads` reads of rows of `row` bytes each, from an array of
-    `held` bytes.
+    """Count the bytes of `reads` reads of rows of `row` bytes each.
+
+    The array has `held` bytes.
 
     If the array does not fit the cache, whole cache lines are counted. The result is at
     least `least`.
@@ -78,8 +81,9 @@ def cache_misses(counts, lines, passing, cache_lines):
 
 
 def stores_past(indptr, indices, values, x, out):
-    """Return whether hpgcn's product stores its result past the cache, so that its
-    lines are not read first.
+    """Return whether hpgcn's product stores its result past the cache.
+
+    Its lines are then not read first.
     """
     _, launches = product(indptr, indices, values, x, out)
     passes = [launch for launch in launches if isinstance(launch, Pass)]

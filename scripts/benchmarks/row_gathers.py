@@ -1,5 +1,6 @@
-"""Benchmark of gathers and scatters of rows, compared with a copy of the same rows and
-with NumPy.
+"""Benchmark of gathers and scatters of rows.
+
+They are compared with a copy of the same rows and with NumPy.
 """
 
 from functools import partial
@@ -16,8 +17,9 @@ ARRAYS = 5  # arrays of the larger matrix' size at once
 
 
 def measure(settings, device, limits):
-    """Time gather and scatter_add for random rows of a matrix, or for the rows that a
-    graph's first part sends.
+    """Time gather and scatter_add for random rows, or for rows sent.
+
+    Rows sent are those of a graph's first part.
 
     Without a partition, the first half of the vertices is that part.
 
@@ -46,8 +48,9 @@ def measure(settings, device, limits):
 
 
 def sent_rows(path):
-    """Return the number of vertices of a stored graph, and the numbers of the rows that
-    its first part sends.
+    """Return the vertices of a stored graph, and the rows of its first part.
+
+    The rows are those that the part sends.
     """
     with store.load(path) as stored:
         graph = stored.read()
@@ -61,8 +64,9 @@ def sent_rows(path):
 
 
 def time_rows(operation, x, index, settings, device):
-    """Time the gather of rows `index` of x, or the addition to them; yield a dict for
-    each kernel.
+    """Time the gather of rows `index` of x, or the addition to them.
+
+    Yield a dict for each kernel.
     """
     part = x[:index.size]
     if operation == "gather":

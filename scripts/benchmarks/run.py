@@ -173,8 +173,9 @@ def run_benchmark(args):
 
 
 def config_of(args, *own):
-    """Return the Config of the flags in `args`, except those in `own`; limit the number
-    of threads.
+    """Return the Config of the flags in `args`, except those in `own`.
+
+    Limit the number of threads.
     """
     names = [entry.name for entry in dataclasses.fields(Config)
              if entry.name in args and entry.name not in own]

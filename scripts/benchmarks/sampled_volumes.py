@@ -1,5 +1,6 @@
-"""Count of the rows that mini-batches send, for several partitions of a graph
-(demirci-2022, Figure 5).
+"""Count of the rows that mini-batches send.
+
+For several partitions of a graph (demirci-2022, Figure 5).
 
 The batches are those of `hpgcn train --batch vertices:B`, with B = 20,000 or a tenth of the
 vertices, whichever is less. All ranks are counted in one process over whole epochs; nothing is
@@ -24,8 +25,9 @@ PAPER_RATIO = 1.10  # ratio of hypergraph over stochastic, com-Amazon, mean of P
 
 
 def measure(settings, host, limits):
-    """Count the rows that one product of a batch sends, for each number of ranks and
-    partition; nothing is timed.
+    """Count the rows that one product of a batch sends.
+
+    For each number of ranks and partition; nothing is timed.
 
     "rows" have these keys:
 
@@ -63,8 +65,9 @@ def measure(settings, host, limits):
 
 
 def count(matrix, part, k, sampler, epochs):
-    """Count the rows that a product of a batch sends if the vertices have these parts;
-    return a dict.
+    """Count the rows that a product of a batch sends, a dict.
+
+    The vertices have the parts `part`.
 
     `matrix` is a csr_array (n, n). Rank part[i], which owns vertex i, stores row i.
     """

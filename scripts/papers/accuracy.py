@@ -1,5 +1,6 @@
-"""Table and curves for accuracy.sh: the number of ranks changes results only by
-rounding.
+"""Table and curves for accuracy.sh.
+
+The number of ranks changes results only by rounding.
 """
 import sys
 from pathlib import Path

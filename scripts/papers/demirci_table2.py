@@ -1,5 +1,6 @@
-"""Table for demirci-table2.sh: traffic of hypergraph and graph partitions, relative to
-random ones.
+"""Table for demirci-table2.sh.
+
+Traffic of hypergraph and graph partitions, relative to random ones.
 """
 import sys
 from pathlib import Path
@@ -59,8 +60,9 @@ def draw(axes, names, ratios):
 
 
 def ratios_of(compared):
-    """Return the COLUMNS of hypergraph and graph partitions divided by those of random
-    ones, (2, 4).
+    """Return the COLUMNS of partitions divided by those of random ones.
+
+    (2, 4), for hypergraph and graph partitions.
     """
     found = np.array([[compared[method][column] for column in COLUMNS]
                       for method in ("hypergraph", "graph", "random")], float)

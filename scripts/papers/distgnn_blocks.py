@@ -1,5 +1,6 @@
-"""Tables for distgnn-blocks.sh: aggregation time by the number of blocks of x, and by
-the steps of Figure 4.
+"""Tables for distgnn-blocks.sh.
+
+Aggregation time by the number of blocks of x, and by the steps of Figure 4.
 """
 import sys
 from pathlib import Path

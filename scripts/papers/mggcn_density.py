@@ -1,5 +1,6 @@
-"""Table for mggcn-density.sh: the seconds of an epoch and the speed-up, by density and
-number of ranks.
+"""Table for mggcn-density.sh.
+
+The seconds of an epoch and the speed-up, by density and number of ranks.
 """
 import sys
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Table for mggcn-memory.sh: memory by the number of layers, with and without shared
-buffers.
+"""Table for mggcn-memory.sh.
+
+Memory by the number of layers, with and without shared buffers.
 """
 import sys
 from pathlib import Path

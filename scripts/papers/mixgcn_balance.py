@@ -1,5 +1,6 @@
-"""Table for mixgcn-balance.sh: operations of the busiest rank divided by the mean over
-ranks.
+"""Table for mixgcn-balance.sh.
+
+Operations of the busiest rank divided by the mean over ranks.
 """
 import sys
 
@@ -45,9 +46,7 @@ def draw(axes, ranks, ratios):
 
 
 def operations(footprint):
-    """Return the number of floating-point operations of each rank in a training step,
-    (P,).
-    """
+    """Return the number of floating-point operations of each rank in a training step, (P,)."""
     found = np.array([sum(flops for flops, _ in step.work.dense) for step in footprint.rank_steps],
                      np.float64)
     for product in footprint.products:

@@ -1,5 +1,6 @@
-"""Table for mixgcn-ordering.sh: the cost of reordering rows, and the gain in a
-pipeline.
+"""Table for mixgcn-ordering.sh.
+
+The cost of reordering rows, and the gain in a pipeline.
 """
 import json
 import sys

@@ -1,5 +1,6 @@
-"""Functions that read results and write tables, numbers and pictures, for the scripts of
-this folder.
+"""Functions that read results and write tables, numbers and pictures.
+
+The scripts of this folder use them.
 """
 import json
 import os
@@ -26,8 +27,9 @@ def summary(run):
 
 
 def median_epoch(run):
-    """Return the trace events of a run's training step of median length, and its seconds
-    on the slowest rank.
+    """Return the trace events of a run's median step, and its seconds.
+
+    The seconds are those of the slowest rank.
     """
     lengths, events = defaultdict(float), defaultdict(list)
     end = 0.0
@@ -70,8 +72,9 @@ def show(key, title, columns, records):
 
 
 def picture(draw, width=7, height=4, panels=1):
-    """Write the plots of `draw(*axes)`, one for each panel, to the script's PNG file; print
-    its path.
+    """Write the plots of `draw(*axes)` to the script's PNG file.
+
+    There is one for each panel. Print the path.
     """
     path = RESULTS.with_suffix(".png")
     with style():
@@ -84,8 +87,9 @@ def picture(draw, width=7, height=4, panels=1):
 
 
 def add_legends(drawing, axes):
-    """Add a legend below the picture if all panels have the same labels, else below each
-    panel with several.
+    """Add a legend below the picture, or below each panel.
+
+    One suffices if all panels have the same labels.
     """
     given = [each.get_legend_handles_labels() for each in axes]
     if given[0][1] and all(labels == given[0][1] for _, labels in given):

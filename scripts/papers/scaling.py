@@ -1,5 +1,6 @@
-"""Tables for scaling.sh: the seconds of an epoch and the speed-up, by strategy and
-number of ranks.
+"""Tables for scaling.sh.
+
+The seconds of an epoch and the speed-up, by strategy and number of ranks.
 """
 import json
 import sys
@@ -21,8 +22,10 @@ PAPERS = (
 
 
 def machine(path, network, target):
-    """Write a machine file: a copy of the file `path`, or defaults if it is missing,
-    with the rates of `network`.
+    """Write a machine file.
+
+    A copy of the file `path`, or defaults if it is missing, with the rates of
+    `network`.
     """
     held = read(path) if Path(path).exists() else None
     if held is None:
@@ -35,8 +38,9 @@ def machine(path, network, target):
 
 
 def widths(graph, *flags):
-    """Print the widths of a model, separated by commas: features, hidden layers,
-    classes.
+    """Print the widths of a model, separated by commas.
+
+    Features, hidden layers, classes.
     """
     model = dict(zip(flags[::2], flags[1::2]))
     header = hpgcn.load(graph).header
@@ -93,8 +97,9 @@ def draw(axes, cases, counts, records):
 
 
 def forecast_seconds(folder, case, p):
-    """Return the seconds of an epoch that the plan of a case forecasts, a dict; None
-    without a forecast.
+    """Return the seconds of an epoch that the plan of a case forecasts, a dict.
+
+    None without a forecast.
     """
     wanted = PARTS.get(case, case)
     plan = f"{case}-P{p}.plan.json" if case in PARTS else "graph.plan.json"

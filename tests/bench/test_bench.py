@@ -1,5 +1,6 @@
-"""`hpgcn bench`: machine facts, order of measurements, tables and refusals; times are
-not checked.
+"""`hpgcn bench`: machine facts, order of measurements, tables and refusals.
+
+Times are not checked.
 """
 import json
 import os

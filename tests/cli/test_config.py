@@ -89,8 +89,9 @@ def test_unknown_keys_get_a_suggestion(tmp_path):
 
 
 def settings_list():
-    """Return the list of settings for docs/config.md: a heading for each group, an item
-    for each field.
+    """Return the list of settings for docs/config.md.
+
+    A heading for each group, an item for each field.
     """
     entries = {entry.name: entry for entry in dataclasses.fields(Config)}
     lines = []

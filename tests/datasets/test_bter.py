@@ -38,8 +38,9 @@ def degrees(counts, clustering=None):
 
 
 def power_law(n, exponent, most, clustered):
-    """Return Degrees of n vertices with counts proportional to d^-exponent and
-    clustering `clustered` / d^0.5.
+    """Return Degrees of n vertices with power laws.
+
+    Counts are proportional to d^-exponent, clustering is `clustered` / d^0.5.
     """
     d = np.arange(1, most + 1)
     share = d**-float(exponent)
@@ -53,8 +54,9 @@ def made(asked, seed=0, **options):
 
 
 def distances(asked, graph):
-    """Return two distances of a graph from `asked`: KS distance of degrees, mean
-    difference of clustering.
+    """Return two distances of a graph from `asked`.
+
+    KS distance of degrees, mean difference of clustering.
     """
     degree = np.diff(graph.indptr)
     _, clustering = by_degree(degree, Triangles(graph.indptr, graph.indices).count())

@@ -7,8 +7,9 @@ from hpgcn.store import load, write_graph
 
 
 def several(tmp_path):
-    """Write an .npz graph with the components 0-4-6 (directed), 1-2, 3-5-7 and 8;
-    return its path.
+    """Write an .npz graph with the components 0-4-6 (directed), 1-2, 3-5-7 and 8.
+
+    Return its path.
     """
     edges = np.array([[4, 4, 2, 5, 7], [0, 6, 1, 3, 5]])
     n = 9

@@ -123,8 +123,9 @@ def test_same_bits(tmp_path, trap, options, room):
 
 
 def raised(*columns, factor=1, by=1):
-    """Return lines of columns; the first two are ids, which are multiplied by `factor`
-    and raised by `by`.
+    """Return lines of columns.
+
+    The first two are ids, which are multiplied by `factor` and raised by `by`.
     """
     return lines(*([factor * each + by for each in ids] for ids in columns[:2]), *columns[2:])
 
@@ -222,8 +223,9 @@ def test_any_edges(tmp_path, data, room, symmetrize, reverse, strict):
 
 @pytest.mark.long
 def test_larger_than_its_memory(tmp_path, monkeypatch):
-    """A list of 400,000 edges is sorted on disk if the memory limit is 8 MB, and in
-    memory otherwise.
+    """A list of edges is sorted on disk if the memory limit is small.
+
+    400,000 edges at 8 MB; otherwise they are sorted in memory.
     """
     u, v = np.random.default_rng(3).integers(0, 50_000, (2, 400_000))
     path = put(tmp_path / "g.txt", lines(u, v))

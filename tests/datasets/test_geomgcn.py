@@ -26,8 +26,9 @@ def write_set(folder, table=DENSE, edges=EDGES, name="texas", splits=10, split_f
 
 
 def by_hand(table, width):
-    """Return features and labels in order of the ids; `width` is given if features are
-    lists of columns.
+    """Return features and labels in order of the ids.
+
+    `width` is given if features are lists of columns.
     """
     lines = sorted(line.split("\t") for line in table.splitlines()[1:])
     if width is None:

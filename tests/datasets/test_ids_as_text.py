@@ -50,8 +50,9 @@ def big(folder, count=3000):
 @pytest.mark.parametrize("memory", [None, 400_000])
 @pytest.mark.parametrize("options", [{}, {"symmetrize": True}, {"reverse": True}], ids=str)
 def test_against_a_reading_by_hand(tmp_path, memory, options):
-    """A graph with names as ids equals a simple Python reading, also if edges are
-    sorted on disk.
+    """A graph with names as ids equals a simple Python reading.
+
+    Also if edges are sorted on disk.
     """
     path, lines = big(tmp_path)
     names = list(dict.fromkeys(name for u, v, _ in lines for name in (u, v)))

@@ -164,8 +164,9 @@ def test_a_set_that_is_directed_by_its_name(tmp_path):
 
 
 def test_pyg_masks_of_several_splits(tmp_path):
-    """As in WikiCS, train and validation masks have several splits, and one test mask
-    is used in all.
+    """Train and validation masks have several splits, as in WikiCS.
+
+    One test mask is used in all.
     """
     train = np.eye(5, 3, dtype=bool)
     test = np.arange(5) == 4

@@ -86,8 +86,9 @@ def test_the_readme_fits_a_screen():
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """Copy the source tree as a fresh clone, with a fake `module` command of a cluster
-    beside it.
+    """Copy the source tree as a fresh clone.
+
+    A fake `module` command of a cluster lies beside it.
     """
     folder = tmp_path_factory.mktemp("newcomer") / "hpgcn"
     shutil.copytree(ROOT, folder, ignore=NOT_TRACKED)

@@ -218,8 +218,9 @@ def test_what_is_not_a_number_is_seen(kernels):
 @pytest.mark.parametrize("heads, f, dtype", [
     (3, 3, np.float64), long(3, 3, np.float32), long(8, 5, np.float64)])
 def test_blocks_of_columns_add_up_to_the_whole(kernels, heads, f, dtype, p):
-    """Attention over blocks of columns, accumulated or merged in any order, equals that
-    over all columns.
+    """Attention over blocks of columns equals that over all columns.
+
+    Blocks are accumulated or merged in any order.
     """
     case = Case(heads, f, dtype)
     whole = case.kept(kernels, p)
@@ -279,8 +280,9 @@ def test_dropout_hangs_on_original_numbers_alone(kernels):
 
 @BOTH
 def test_draws(kernels):
-    """Dropout bits differ for another seed, epoch, layer, row, column or head; a share
-    1 - p is kept.
+    """Dropout bits differ for another seed, epoch, layer, row, column or head.
+
+    A share 1 - p is kept.
     """
     rng = np.random.default_rng(0)
     vertex, neighbour = rng.integers(0, 2**48, (2, 3000))

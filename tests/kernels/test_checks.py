@@ -54,8 +54,9 @@ CHANGES = {
 
 
 def clean(given, usual):
-    """Copy arguments to C-ordered arrays in native byte order, with floats where the
-    reference has them.
+    """Copy arguments to C-ordered arrays in native byte order.
+
+    They have floats where the reference has them.
     """
     cleaned = {}
     for key, value in given.items():
@@ -111,8 +112,9 @@ def handed_on(name, given):
 @pytest.mark.long
 @pytest.mark.parametrize("name", WITH_ARRAYS)
 def test_any_array_in_any_place(name):
-    """Each argument is replaced by unusual arrays: it is refused, or converted for
-    compiled code.
+    """Each argument is replaced by unusual arrays.
+
+    It is refused, or converted for compiled code.
     """
     spec = checks.parse(checks.SPECS[name])
     kinds = {each.name: each.kind.removesuffix("16") for each in spec}

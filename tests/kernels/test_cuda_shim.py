@@ -201,8 +201,9 @@ def test_what_a_mask_drops_is_not_seen():
 
 @DTYPES
 def test_rows_of_all_shapes_have_the_same_bits(device, dtype):
-    """A column of a product has the same bits for any width, and so for any number of
-    lanes per row.
+    """A column of a product has the same bits for any width.
+
+    So it has for any number of lanes per row.
     """
     indptr, indices, data, x, _ = skewed(160, dtype)
     whole = cuda.spmm(indptr, indices, data, x)

@@ -155,8 +155,9 @@ def test_copies_of_a_file_share_what_is_compiled(tmp_path, monkeypatch):
 
 
 def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path, monkeypatch):
-    """Cached kernels expire only when their file, or a file it imports directly or
-    indirectly, changes.
+    """Cached kernels expire only when a file that they import changes.
+
+    The import may be direct or not.
     """
     texts = {"kernel": "from hpgcn.made import (\n    helper, other)\n",
              "helper": "from hpgcn.made.deep import f  # by a step\n",

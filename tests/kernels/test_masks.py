@@ -1,5 +1,6 @@
-"""Packed bit masks: `pack_mask` makes the documented bit order; masks of another form
-are refused.
+"""Packed bit masks: `pack_mask` makes the documented bit order.
+
+Masks of another form are refused.
 """
 import doctest
 import importlib

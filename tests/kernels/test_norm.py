@@ -10,8 +10,9 @@ EPSILON = 1e-5
 
 
 def forward(kernels, blocks, gains, biases):
-    """Normalize rows given as blocks of columns; return results, normalized blocks and
-    1 / deviation.
+    """Normalize rows given as blocks of columns.
+
+    Return results, normalized blocks and 1 / deviation.
     """
     f = sum(block.shape[1] for block in blocks)
     mean = sum(kernels.row_sum(block) for block in blocks) / f
@@ -166,8 +167,9 @@ def test_nothing(kernels, m, f):
 
 
 def batch_forward(kernels, blocks, gain, bias):
-    """Normalize columns given as blocks of rows; return results, normalized blocks and
-    1 / deviation.
+    """Normalize columns given as blocks of rows.
+
+    Return results, normalized blocks and 1 / deviation.
     """
     n = sum(len(block) for block in blocks)
     mean = sum(kernels.column_sum(block) for block in blocks) / n

@@ -13,8 +13,9 @@ from hpgcn.runtime.progress_log import progress_log
 
 @pytest.fixture
 def limit(monkeypatch):
-    """Return a function that limits how many more threads can start, and forget earlier
-    warnings.
+    """Return a function that limits how many more threads can start.
+
+    Earlier warnings are forgotten.
     """
     start = threading.Thread.start
     alive = []

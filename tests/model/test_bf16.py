@@ -94,8 +94,9 @@ def apart(found, expected):
     (False, False), *(pytest.param(True, sparse, marks=pytest.mark.long)
                       for sparse in (False, True))])
 def test_the_curve_is_that_of_an_oracle_that_rounds(directed, sparse):
-    """In most bf16 runs the losses equal those of the NumPy code; ties may be rounded
-    differently.
+    """In most bf16 runs the losses equal those of the NumPy code.
+
+    Ties may be rounded differently.
     """
     graph = make(directed=directed, sparse=sparse)
     ours, wide = [], []

@@ -119,8 +119,9 @@ def test_every_parameter_with_other_targets_by_finite_differences():
 
 
 def check_arrays(model, **settings):
-    """Check that inference, which reuses arrays, equals training, and that steps are
-    independent.
+    """Check that inference equals training, and steps are independent.
+
+    Inference reuses arrays.
     """
     graph = make(n=40, f=5, c=5, directed=True, weighted=True)
     settings = {"layers": 3, "dropout": 0.0, "seed": 3, "prune": False, **SETTINGS[model],
@@ -310,8 +311,9 @@ def test_without_edges_sage_and_gin_are_perceptrons():
 
 
 def test_gin_with_epsilon_minus_one_forgets_the_vertex():
-    """With eps = -1, gin sums only neighbors: an isolated vertex gives the result of an
-    empty row.
+    """With eps = -1, gin sums only neighbors.
+
+    An isolated vertex gives the result of an empty row.
     """
     graph = make(weighted=True)
     trainer = shaken(trainer_of(graph, "gin", layers=1), 0.5)

@@ -1,5 +1,6 @@
-"""Resumed runs have equal bits on the same ranks, and equal results up to rounding on
-other ranks.
+"""Resumed runs have equal bits on the same ranks.
+
+On other ranks they are equal up to rounding.
 """
 import shutil
 import tempfile

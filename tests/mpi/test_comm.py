@@ -126,8 +126,9 @@ def test_patience_is_longer_than_the_timeout(comm):
 
 
 def test_who_never_comes_does_not_come_to_an_agreement(comm):
-    """If a rank misses the exchange of errors, the others raise their own error after
-    one deadline.
+    """If a rank misses the exchange of errors, the others raise their own.
+
+    They do so after one deadline.
     """
     if comm.size == 1:
         pytest.skip("one rank waits for nobody")

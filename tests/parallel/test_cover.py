@@ -1,5 +1,6 @@
-"""Covers of matrix blocks, which are rows and columns that contain all nonzeros: size
-and limits.
+"""Covers of matrix blocks, which are rows and columns that contain all nonzeros.
+
+Size and limits.
 """
 import itertools
 import threading
@@ -26,8 +27,9 @@ def entries(n, k, density, seed):
 
 
 def between(matrix, own):
-    """Return the rows, the columns and their owners of the nonzeros between ranks, and
-    their positions among all nonzeros.
+    """Return rows, columns and owners of the nonzeros between ranks.
+
+    Return also their positions among all nonzeros.
     """
     rows, columns = matrix.tocoo().coords
     across = np.flatnonzero(own[rows] != own[columns])

@@ -348,8 +348,9 @@ def test_a_real_graph(enron):
 
 
 def web(n=600, hosts=12, seed=0):
-    """Return a graph like the web: pages of each host link to its front pages, and some
-    to other hosts.
+    """Return a graph like the web.
+
+    Pages of each host link to its front pages, and some to other hosts.
     """
     rng = np.random.default_rng(seed)
     share = (1 + np.arange(hosts)) ** -0.9
@@ -366,8 +367,9 @@ def web(n=600, hosts=12, seed=0):
 @pytest.mark.parametrize("k", [16, 64, 200])
 @pytest.mark.parametrize("directed", [False, True])
 def test_limits_hold_where_there_is_no_time_to_anneal(k, directed, monkeypatch):
-    """With little work allowed, refinement still balances rows from a start where few
-    parts own most.
+    """With little work allowed, refinement still balances rows.
+
+    In the beginning few parts own most.
     """
     monkeypatch.setitem(refine.WORK, "default", 1)
     monkeypatch.setattr(refine, "PATIENCE", 0)

@@ -1,5 +1,6 @@
-"""Forecast seconds of collectives equal a simulation of messages; replicas help as
-cagnet-2020 claims.
+"""Forecast seconds of collectives equal a simulation of messages.
+
+Replicas help as cagnet-2020 claims.
 """
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ LATENCY, BYTE = 3.0, 0.5
 
 
 def tree(ranks, size, parts):
-    """Return the finish time of each rank in a broadcast by a binomial tree; a scatter
-    with `parts`.
+    """Return the finish time of each rank in a broadcast by a binomial tree.
+
+    A scatter with `parts`.
     """
     done = np.zeros(ranks)
     width = 1 << (ranks - 1).bit_length()
@@ -49,8 +51,9 @@ def ring(done, size):
 
 
 def exchanged(ranks, steps):
-    """Return the finish time of each rank after `steps` of pairwise exchanges:
-    (distance, bytes).
+    """Return the finish time of each rank after pairwise exchanges.
+
+    `steps` has (distance, bytes) of each.
     """
     done = np.zeros(ranks)
     for distance, size in steps:

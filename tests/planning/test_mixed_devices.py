@@ -211,8 +211,9 @@ def test_plans_of_shipped_machines(graph, name):
 
 
 def test_numbers_of_a_graph_stand_for_it(tmp_path):
-    """Strategy mop has the same forecast for a graph and for its numbers of vertices
-    and entries.
+    """Strategy mop has the same forecast for a graph and for its numbers.
+
+    The numbers are those of vertices and entries.
     """
     made = make()
     path = tmp_path / "graph.h5"

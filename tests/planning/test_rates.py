@@ -164,8 +164,9 @@ def reuse(matrix, row_bytes):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["band", "random", "skewed"])
 def test_locality_against_a_stack(kind):
-    """The estimated bytes between two reads of a row are within a factor of two of an
-    exact count.
+    """The estimated bytes between two reads of a row are nearly exact.
+
+    They are within a factor of two of an exact count.
     """
     n, row_bytes = 1500, 256
     rng = np.random.default_rng(3)

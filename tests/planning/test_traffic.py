@@ -59,8 +59,9 @@ class Sends:
             self.counts[:, source] += int(nbytes), messages
 
     def allreduce(self, group, nbytes):
-        """Count an allreduce: the q ranks of `group` send 2 `nbytes` (q - 1) bytes in
-        equal shares.
+        """Count an allreduce.
+
+        The q ranks of `group` send 2 `nbytes` (q - 1) bytes in equal shares.
         """
         total = 2 * int(nbytes) * (len(group) - 1)
         for place, rank in enumerate(group):

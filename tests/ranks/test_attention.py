@@ -1,5 +1,6 @@
-"""Attention on several ranks: results without dropout, bytes by hand, and ranks without
-attention.
+"""Attention on several ranks.
+
+Results without dropout, bytes by hand, and ranks without attention.
 """
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ SERVING = [name for name, each in STRATEGIES.items() if not each.unsupported_rea
 @pytest.mark.parametrize("comm", [1, 4], indirect=True)
 @pytest.mark.parametrize("strategy", SERVING)
 def test_all_weights_of_attention_equal_the_oracle(comm, strategy, changes):
-    """Attention without dropped weights equals the dense oracle; it uses other work
-    arrays than with dropout.
+    """Attention without dropped weights equals the dense oracle.
+
+    It uses other work arrays than with dropout.
     """
     graph = make(weighted=True)
     config = Config(strategy=strategy, **{**GAT, **changes})

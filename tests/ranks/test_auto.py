@@ -1,5 +1,6 @@
-"""Strategy auto takes the plan's best strategy, which sends no more rows than p2p by
-hypergraph parts.
+"""Strategy auto takes the plan's best strategy.
+
+It sends no more rows than p2p by hypergraph parts.
 """
 import pytest
 from graphs import make

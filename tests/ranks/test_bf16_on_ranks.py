@@ -112,8 +112,9 @@ def test_sums_over_replicas_stay_as_they_are(comm):
 
 @on_ranks(3)
 def test_sums_that_return_stay_as_they_are(comm):
-    """With bf16, the rows that p2p sends forward need half the bytes; backward partial
-    sums stay float32.
+    """With bf16, the rows that p2p sends forward need half the bytes.
+
+    Backward partial sums stay float32.
     """
     source = scattered(make(directed=True), comm)
     planned = {}

@@ -1,5 +1,6 @@
-"""If the rows of one rank in a file contradict each other, all ranks refuse it, with
-every strategy.
+"""If rows of one rank in a file contradict each other, all ranks refuse.
+
+This holds with every strategy.
 """
 import h5py
 import pytest

@@ -30,8 +30,9 @@ def settings(model, **changes):
 
 
 def in_parts(graph, comm, tmp_path, kind="scattered"):
-    """Return the graph partitioned for these ranks; unless `kind` is "scattered", as a
-    stored file.
+    """Return the graph partitioned for these ranks.
+
+    Unless `kind` is "scattered", as a stored file.
     """
     if kind == "scattered":
         return scattered(graph, comm)

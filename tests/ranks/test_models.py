@@ -1,5 +1,6 @@
-"""Models on several ranks with other normalizations of A; predictions equal those of
-dense matrices.
+"""Models on several ranks with other normalizations of A.
+
+Predictions equal those of dense matrices.
 """
 import numpy as np
 import oracle

@@ -1,5 +1,6 @@
-"""Rows that no later layer needs are skipped: same losses and metrics, fewer bytes, as
-predicted.
+"""Rows that no later layer needs are skipped.
+
+Same losses and metrics, fewer bytes, as predicted.
 """
 import numpy as np
 import pytest
@@ -53,8 +54,9 @@ def test_fewer_rows_and_fewer_bytes(comm, strategy, model):
 @pytest.mark.parametrize("strategy", ["p2p", "vertex-cut", "2d", "mop"])
 @pytest.mark.parametrize("model", ["gcn", "sage-mean", "gin"])
 def test_without_A_H_what_is_sent_is_predicted(comm, strategy, model, monkeypatch):
-    """If layers do not store A H, the backward sends more bytes, as predicted, with
-    equal losses.
+    """If layers do not store A H, the backward sends more, as predicted.
+
+    The losses are equal.
     """
     graph = make(n=100, f=4, c=19, degree=2, train=9)
     config = Config(strategy=strategy, layers=3, hidden=11, input_dropout=0, dtype="float64",

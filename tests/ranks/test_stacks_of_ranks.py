@@ -24,8 +24,9 @@ def settings(kind, stack, **changes):
 
 
 def served(strategies, ranks=RANKS):
-    """Run a test on `ranks` with all stacks and strategies, except attention that a
-    strategy lacks.
+    """Run a test on `ranks` with all stacks and strategies.
+
+    Attention that a strategy lacks is left out.
     """
     cases = [pytest.param(P, strategy, *case, marks=[pytest.mark.release] * (P in RARE))
              for P in ranks for strategy in strategies for case in CASES

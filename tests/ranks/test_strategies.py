@@ -130,8 +130,9 @@ def own(layout, M):
 
 
 def restrictions(offsets):
-    """Return pairs of boolean masks by name, each (n,): rows of the result and rows of
-    the input.
+    """Return pairs of boolean masks by name, each (n,).
+
+    Rows of the result and rows of the input.
     """
     n = int(offsets[-1])
     rng = np.random.default_rng(8)
@@ -156,8 +157,9 @@ def counted(comm, call, *args, **options):
 
 
 def check(comm, made, plan, A, widths, dtype=np.float64):
-    """Compare products, masks and traffic of a strategy with the dense matrix (n_out,
-    n_in) and the plan.
+    """Compare products, masks and traffic of a strategy.
+
+    They equal those of the dense matrix (n_out, n_in) and of the plan.
     """
     bound = 2e-5 if dtype == np.float32 else 1e-12
     itemsize = np.dtype(dtype).itemsize

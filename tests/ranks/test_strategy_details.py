@@ -1,5 +1,6 @@
-"""Details of single strategies: 1.5d equals 1d, packed blocks, batches, equal bits, and
-refusals.
+"""Details of single strategies.
+
+1.5d equals 1d, packed blocks, batches, equal bits, and refusals.
 """
 
 from functools import cache

@@ -55,8 +55,9 @@ def test_all_ranks_hold_the_same_bits(comm, strategy):
 
 @on_ranks(1, 3)
 def test_all_ranks_take_the_weights_that_rank_0_reads(comm, tmp_path):
-    """Class weights are read from rank 0's file, although other ranks have another file
-    at the path.
+    """Class weights are read from rank 0's file.
+
+    Other ranks have another file at the path.
     """
     path = tmp_path / "weights.txt"
     path.write_text("".join(f"{1 + c if comm.rank == 0 else 9}\n" for c in range(5)))

@@ -36,8 +36,9 @@ def here():
 
 @pytest.fixture(params=["here", "openmpi"])
 def launcher(request):
-    """Provide a launcher of each MPI; skip Open MPI if it is missing or is the MPI
-    beside this Python.
+    """Provide a launcher of each MPI.
+
+    Skip Open MPI if it is missing or is the MPI beside this Python.
     """
     if request.param == "here":
         yield request.getfixturevalue("here")
@@ -63,8 +64,9 @@ def fault(monkeypatch):
 
 @pytest.fixture(scope="session")
 def karate(tmp_path_factory):
-    """Return a folder with the graph karate.h5 and its random partitions karate.p2.h5
-    and karate.p3.h5.
+    """Return a folder with the graph karate.h5 and its random partitions.
+
+    They are karate.p2.h5 and karate.p3.h5.
     """
     folder = tmp_path_factory.mktemp("karate")
     graph = convert.read("karate")[0]
@@ -78,8 +80,9 @@ def karate(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(karate, tmp_path_factory):
-    """Return a copy of the folder `karate` with `done`, a finished run with a trace and
-    checkpoints.
+    """Return a copy of the folder `karate` with `done`, a finished run.
+
+    The run has a trace and checkpoints.
     """
     folder = tmp_path_factory.mktemp("trained") / "of"
     shutil.copytree(karate, folder)
@@ -97,8 +100,9 @@ def graph():
 
 @pytest.fixture(scope="session")
 def two(graph, tmp_path_factory):
-    """Return a folder with `run`, which has checkpoints after epochs 8 and 12, and
-    `whole` of 16 epochs.
+    """Return a folder with a run `run` and a longer one, `whole`.
+
+    `run` has checkpoints after epochs 8 and 12; `whole` has 16 epochs.
     """
     folder = tmp_path_factory.mktemp("two")
     hpgcn.train(graph, settings(folder / "run"))

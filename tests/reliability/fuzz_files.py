@@ -39,8 +39,9 @@ def csv(_=None):
 
 
 def mtx(field, symmetry):
-    """Return a function that returns the bytes of a MatrixMarket file with this field
-    and symmetry.
+    """Return a function that makes the bytes of a MatrixMarket file.
+
+    It has this field and symmetry.
     """
     def make(_=None):
         lines = []

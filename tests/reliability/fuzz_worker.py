@@ -159,8 +159,9 @@ def npz_case(kind, raw, path, expected, **_):
 
 
 def converted(path, memory):
-    """Convert `path` into out.h5; check that no other file is left. Return exit code
-    and message.
+    """Convert `path` into out.h5.
+
+    Check that no other file is left. Return exit code and message.
     """
     before = set(os.listdir(path.parent)) - {"out.h5"}
     code, line, _ = run("convert", path, path.with_name("out.h5"), "--overwrite", "--memory",
@@ -171,8 +172,9 @@ def converted(path, memory):
 
 
 def written(path):
-    """Read a graph file with h5py only; return attributes, adjacency as a dict, and
-    other arrays.
+    """Read a graph file with h5py only.
+
+    Return attributes, adjacency as a dict, and other arrays.
     """
     with h5py.File(path) as file:
         indptr, indices = file["adjacency/indptr"][()], file["adjacency/indices"][()]
@@ -207,8 +209,9 @@ def loose_case(kind, raw, path, **_):
 
 
 class Kind:
-    """A kind of input file in its own folder: a valid file, its expected contents, and
-    its check.
+    """A kind of input file in its own folder.
+
+    A valid file, its expected contents, and its check.
     """
 
     def __init__(self, name, folder):
@@ -242,8 +245,9 @@ class Kind:
 
 
 def work(kinds, seed, first, count):
-    """Run cases first..first + count - 1 of each kind; return a Counter of outcomes for
-    each kind.
+    """Run cases first..first + count - 1 of each kind.
+
+    Return a Counter of outcomes for each kind.
     """
     outcomes = {name: Counter() for name in kinds}
     with tempfile.TemporaryDirectory() as folder:

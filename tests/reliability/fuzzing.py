@@ -12,8 +12,9 @@ MOST_FAILURES = 5  # failures of one call
 
 
 def fuzz(kinds, seed, count, first=0):
-    """Run cases first..first + count - 1 of each kind; return (Counter of outcomes by
-    kind, failures).
+    """Run cases first..first + count - 1 of each kind.
+
+    Return (Counter of outcomes by kind, failures).
 
     A worker that failed adds nothing to the counters. Its failure has the case and the
     end of the output.

@@ -146,8 +146,9 @@ def edge(words, places, low, high, pattern):
 
 
 def merged(n, edges):
-    """Return the graph of n vertices without zeros; parallel weights are summed unless
-    all are 1.
+    """Return the graph of n vertices without zeros.
+
+    Parallel weights are summed unless all are 1.
     """
     edges = [(u, v, w) for u, v, w in edges if w != 0]
     if all(w is None or w == 1 for _, _, w in edges):

@@ -1,5 +1,6 @@
-"""Invalid edge lists and matrices of the table in docs/reliability.md fail with one
-line and code 65.
+"""Invalid edge lists and matrices fail with one line and code 65.
+
+They are in the table of docs/reliability.md.
 
 Case ids begin with the row of the table. Each file is read plain and as gzip, and edge
 lists in memory and on disk.

@@ -1,5 +1,6 @@
-"""Invalid arrays, pickles, part vectors and graphs in memory, by the rows of
-docs/reliability.md.
+"""Invalid arrays, pickles, part vectors and graphs in memory.
+
+They follow the rows of docs/reliability.md.
 """
 import gzip
 import io
@@ -107,8 +108,9 @@ def test_19_archive_member_past_its_declared_size():
 
 
 def test_23_damage_to_the_list_of_members_is_no_absence():
-    """An .npz archive with a damaged list of members is refused, not read as if arrays
-    were missing.
+    """An .npz archive with a damaged list of members is refused.
+
+    It is not read as if arrays were missing.
     """
     path = Path("g.npz")
     np.savez(path, **CSR, adj_data=np.array([1.0, 2, 3]))
@@ -127,8 +129,9 @@ def test_23_damage_to_the_list_of_members_is_no_absence():
 
 
 def test_15_features_are_cast_swapped_or_copied():
-    """Features of any dtype, byte order or memory layout become equal float32 features
-    of a Graph.
+    """Features of any dtype and layout become equal float32 features.
+
+    Also of any byte order.
     """
     wanted = np.random.default_rng(0).integers(0, 9, (34, 3)).astype(np.float32)
     for array in (wanted, wanted.astype(int), wanted.astype(np.float16), wanted.astype(">f8"),

@@ -44,8 +44,9 @@ for argv in commands:
 
 
 def bounded(warm, commands):
-    """Run commands in a child process of bounded memory; return exit code, standard
-    error and peak growth in bytes of each.
+    """Run commands in a child process of bounded memory.
+
+    Return exit code, standard error and peak growth in bytes of each.
     """
     done = subprocess.run([sys.executable, "-c", CHILD], input=json.dumps([warm, *commands]),
                           text=True, capture_output=True, timeout=300, check=False,

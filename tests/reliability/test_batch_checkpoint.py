@@ -1,5 +1,6 @@
-"""A run resumed from a checkpoint within an epoch of mini-batches has the bits of an
-uninterrupted run.
+"""A run resumed within an epoch of mini-batches has the same bits.
+
+They are those of an uninterrupted run.
 """
 import json
 import signal

@@ -46,8 +46,9 @@ CHANGES = rename, in_place, in_place_with_the_old_times, remove
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Write g.h5, and other.h5 of equal size that differs in one feature, into the
-    working folder.
+    """Write g.h5, and other.h5 that differs in one feature.
+
+    Both are of equal size, in the working folder.
     """
     monkeypatch.setattr(Strategy, "method", "block")  # quick
     store.write_graph("g.h5", make(n=120, f=9))
@@ -102,8 +103,9 @@ def test_a_partition_of_another_graph_is_not_used(folder):
 
 
 def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
-    """A file overwritten after it was opened is refused, even with old times and right
-    checksums.
+    """A file overwritten after it was opened is refused.
+
+    Even with old times and right checksums.
     """
     with load("g.h5") as stored:
         stored.adjacency_rows(0, 120)
@@ -128,8 +130,9 @@ def test_a_graph_that_changes_before_the_first_checkpoint(folder, monkeypatch, c
 
 
 def test_a_checkpoint_of_an_older_version_goes_on(folder, monkeypatch):
-    """A checkpoint without `content_sha256`, as older versions wrote it, resumes on the
-    same file only.
+    """A checkpoint without `content_sha256` resumes on the same file only.
+
+    Older versions wrote it.
     """
     config = Config(out="run", epochs=2, hidden=4, checkpoint_every=1)
     real = store.write_state

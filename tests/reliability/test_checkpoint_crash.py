@@ -176,8 +176,9 @@ def test_killed_at_random_moments_again_and_again(here, folder, whole):
 
 @pytest.mark.release
 def test_signals_and_a_full_disk_in_turn(here, folder, whole):
-    """A run that is stopped by signals and by a full disk, and resumed each time, ends
-    like an uninterrupted one.
+    """A run stopped by signals and by a full disk ends as usual.
+
+    It is resumed each time, and equals an uninterrupted one.
     """
     flags = ("--epochs", EPOCHS, "--checkpoint-every", 1000)
     run = Run(here, "turns", *flags)

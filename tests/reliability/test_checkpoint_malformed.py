@@ -35,7 +35,8 @@ def metrics(which="metrics", **changes):
 
 
 def array(name, make):
-    """Return a function that replaces the array `name` of a state by `make(array)`;
+    """Return a function that replaces the array `name` of a state by `make(array)`.
+
     None deletes it.
     """
     def change(arrays, _):

@@ -33,8 +33,9 @@ def test_this_machine_is_fit(tmp_path, here):
 
 @pytest.mark.long
 def test_what_is_missing_or_crashes_is_a_line(tmp_path):
-    """A missing MPI library and partitioners that crash have a line each; other lines
-    do not change.
+    """A missing MPI library and partitioners that crash have a line each.
+
+    Other lines do not change.
     """
     for name, code in (("mpi4py", "raise ImportError('cannot load MPI library')"),
                        ("kahypar", "import os\nos.abort()"),

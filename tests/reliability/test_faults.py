@@ -17,8 +17,9 @@ SIGSEGV = (11, 139)  # exit codes by MPICH's mpiexec and by Open MPI's
 
 
 def settings(tmp_path, epochs=4, timeout=2):
-    """Return training options with an output folder of this test, by which its
-    processes are found.
+    """Return training options with an output folder of this test.
+
+    Its processes are found by this folder.
     """
     return ("--strategy", "p2p", "--epochs", epochs, "--comm-timeout", timeout, "--out",
             tmp_path / "run")

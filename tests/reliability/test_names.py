@@ -1,5 +1,6 @@
-"""File names of any length and characters give one-line errors without control codes,
-and leave no file.
+"""File names of any length and characters give one-line errors.
+
+These have no control codes, and leave no file.
 """
 import dataclasses
 import shutil

@@ -46,8 +46,9 @@ def triples(draw):
 
 
 def dense(indptr, indices, data, n):
-    """Return the dense matrix of CSR arrays; None if they are invalid or a value is
-    infinite or NaN.
+    """Return the dense matrix of CSR arrays.
+
+    None if they are invalid or a value is infinite or NaN.
     """
     if indptr[0] != 0 or indptr[-1] != len(indices) or any(b < a for a, b in pairwise(indptr)):
         return None

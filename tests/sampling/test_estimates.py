@@ -31,8 +31,10 @@ def small_weights(trainer):
 
 
 def estimates(graph, config):
-    """Return (loss and gradient of the full graph, those of each mini-batch step, steps
-    per epoch).
+    """Return estimates of batches beside those of the full graph.
+
+    (loss and gradient of the full graph, those of each mini-batch step, steps per
+    epoch).
     """
     whole = trainer_of(graph, config.replace(batch="full"))
     small_weights(whole)
@@ -71,8 +73,9 @@ def test_loss_and_gradient_are_unbiased(batch, settings, directed):
 
 @pytest.mark.long
 def test_without_the_factor_they_are_not(monkeypatch):
-    """Estimates are biased if the sampler's scale factor is missing, so the test above
-    would notice.
+    """Estimates are biased without the sampler's scale factor.
+
+    So the test above would notice.
     """
     monkeypatch.setattr(Sampler, "factor", lambda self, batch: 1.0)
     graph = make(n=60, f=7, c=3, degree=6)

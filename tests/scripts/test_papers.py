@@ -1,5 +1,7 @@
-"""The scripts in scripts/papers run in their small setting, print the paper's table, store
-its numbers and draw a picture whose texts can be read.
+"""The scripts in scripts/papers run in their small setting.
+
+They print the paper's table, store its numbers and draw a picture whose texts can be
+read.
 """
 import importlib
 import json
@@ -66,8 +68,9 @@ def test_script_prints_a_table_and_draws_a_picture(script, tmp_path, checking):
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    """Return the module results.py of the scripts, for a script NAME.sh; its pictures are
-    checked.
+    """Return the module results.py of the scripts, for a script NAME.sh.
+
+    Its pictures are checked.
     """
     pytest.importorskip("matplotlib")
     monkeypatch.setenv("RESULTS", str(tmp_path / "name.json"))

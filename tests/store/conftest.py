@@ -23,8 +23,9 @@ def parts_file(tmp_path):
 
 @pytest.fixture
 def cut_file(tmp_path):
-    """Return the path of a graph file with three parts and a separate partition of its
-    360 entries.
+    """Return the path of a graph file with three parts.
+
+    It has a separate partition of its 360 entries.
     """
     path = tmp_path / "graph.c3.h5"
     store.write_partitioned(path, make_graph(), make_partition(edges=360))

@@ -22,8 +22,9 @@ def swap(name, i, j):
 
 
 def replace(name, array):
-    """Return a function that replaces a dataset by `array`, or by `array(old)` if it is
-    callable.
+    """Return a function that replaces a dataset by `array`.
+
+    By `array(old)` if it is callable.
     """
     def apply(file):
         new = array(file[name][()]) if callable(array) else array
@@ -41,8 +42,9 @@ def delete(name):
 
 
 def attribute(name, value, group="/"):
-    """Return a function that sets an attribute of an open file, or deletes it if
-    `value` is None.
+    """Return a function that sets an attribute of an open file.
+
+    It deletes it if `value` is None.
     """
     def apply(file):
         attributes = file[group].attrs

@@ -39,8 +39,9 @@ def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=T
 
 
 def make_partition(n=60, k=3, seed=1, edges=None):
-    """Return a random partition with a random order in each part; `edges` entries get
-    parts as well.
+    """Return a random partition with a random order in each part.
+
+    `edges` entries get parts as well.
     """
     rng = np.random.default_rng(seed)
     return Partition.from_parts(

@@ -113,8 +113,9 @@ def words(path):
 @pytest.mark.parametrize("registry, home", [(STRATEGIES, "hpgcn/strategies"),
                                             (MODELS, "hpgcn/model")])
 def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
-    """Strategies, models and samplers are named only in their own folder; others use
-    the registry.
+    """Strategies, models and samplers are named only in their own folder.
+
+    Others use the registry.
     """
     settings = {entry.name for entry in fields(Config)}  # such as hops
     names = {*registry, *(name.partition("-")[0] for name in registry)} - {"vertex"} - settings

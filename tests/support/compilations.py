@@ -21,8 +21,9 @@ class Names(event.Listener):
 
 @contextmanager
 def noted_calls(note):
-    """Context manager: call `note(kernel, *types)` for each kernel that Python code calls and
-    that is not loaded yet, but not for those that kernels call. C functions have no types.
+    """Call `note(kernel, *types)` for kernels that are not loaded yet.
+
+    A context manager. Python code calls these kernels. C functions have no types.
     """
     nested = []
 

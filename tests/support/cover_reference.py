@@ -65,8 +65,9 @@ def trimmed_cover(matrix, reader, owner, pushed):
 
 
 def blocks(matrix, reader, owner):
-    """Return the nonzeros between ranks, (e,), with the number of the sum and of the
-    ghost of each. Return also the numbers of sums and ghosts, and the two ranks of each sum.
+    """Return the nonzeros between ranks, (e,), with their sums and ghosts.
+
+    Return also the numbers of sums and ghosts, and the two ranks of each sum.
     """
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     across = np.flatnonzero(reader[rows] != owner[matrix.indices])

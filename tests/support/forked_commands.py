@@ -59,8 +59,10 @@ def forked_commands(*packages):
 
 @contextlib.contextmanager
 def serving(script, path, *arguments, environment):
-    """Context manager: run a script that calls `serve` for the socket `path`, its first argument;
-    it is ready when the block begins.
+    """Run a script that calls `serve` for the socket `path`.
+
+    A context manager. `path` is the script's first argument; it is ready when the block
+    begins.
     """
     server = subprocess.Popen([sys.executable, script, path, *arguments], env=environment,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -159,8 +161,9 @@ def run(request, streams):
 
 
 def execute(program, *argv):
-    """Run `hpgcn` with these arguments, an engine of partitions in its folder, or a
-    file of Python; return the exit code.
+    """Run `hpgcn`, an engine of partitions, or a file of Python.
+
+    Return the exit code.
     """
     if program == "hpgcn":
         return main(argv)

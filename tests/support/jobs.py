@@ -24,8 +24,9 @@ class Launcher:
             self.environment |= {root: "1", f"{root}_CONFIRM": "1"}
 
     def command(self, *args, ranks=2):
-        """Return the command that starts hpgcn on equal ranks, or on one rank for each
-        tuple in `args`.
+        """Return the command that starts hpgcn on ranks.
+
+        They are equal, or there is one for each tuple in `args`.
         """
         program = [str(self.folder / "python"), "-m", "hpgcn"]
         parts = [(1, part) for part in args] if isinstance(args[0], tuple) else [(ranks, args)]

@@ -75,8 +75,9 @@ def attention_keep(w, n, layer, config, epoch):
 
 
 def attention_forward(A, H, w, layer, keep):
-    """Return Z of a GAT layer: heads concatenated, or their mean if the bias has one
-    head's width.
+    """Return Z of a GAT layer.
+
+    Heads are concatenated; their mean if the bias has one head's width.
     """
     of_row, of_column = w[f"a{layer}_self"], w[f"a{layer}_neighbour"]
     x = (H @ w[f"W{layer}"]).reshape(len(H), *of_row.shape)
@@ -113,8 +114,9 @@ def propagated(A, hops=10, restart=0.1):
 
 
 def of_hops(model, A, w, layer):
-    """Return the propagation matrix of a layer: A A for sgc, that of `propagated` for
-    appnp, else A.
+    """Return the propagation matrix of a layer.
+
+    A A for sgc, that of `propagated` for appnp, else A.
     """
     if model == "sgc":
         return A @ A
@@ -175,8 +177,9 @@ def class_weights(config, y, train, classes):
 
 
 def loss_and_slope(Z, y, train, config):
-    """Return the mean loss over the rows `train`, and its gradient; y is (n, C) for
-    several labels.
+    """Return the mean loss over the rows `train`, and its gradient.
+
+    Y is (n, C) for several labels.
     """
     G = np.zeros_like(Z)
     smoothing = config.label_smoothing
@@ -195,8 +198,9 @@ def loss_and_slope(Z, y, train, config):
 
 
 def norm_forward(Z, gain, shift):
-    """Normalize rows to mean 0 and variance 1, scale and shift; return also the
-    backward's input.
+    """Normalize rows to mean 0 and variance 1, scale and shift.
+
+    Return also the backward's input.
     """
     deviation = np.sqrt(Z.var(1, keepdims=True) + 1e-5)
     normal = (Z - Z.mean(1, keepdims=True)) / deviation

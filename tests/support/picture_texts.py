@@ -1,5 +1,6 @@
-"""Check the texts of pictures, as a program: FILE [ARGUMENT ...] runs a script of Python
-whose pictures must have no problem.
+"""Check the texts of pictures, as a program.
+
+FILE [ARGUMENT ...] runs a script of Python whose pictures must have no problem.
 """
 import runpy
 import sys

@@ -21,8 +21,9 @@ def halo_plans(indptr, indices, offsets):
 
 
 class Ranks:
-    """Simulated collectives over groups of ranks, with counters of the bytes that each
-    rank sends.
+    """Simulated collectives over groups of ranks.
+
+    Counters have the bytes that each rank sends.
     """
 
     def __init__(self, size):
@@ -224,8 +225,9 @@ SIMULATED = {"p2p": PointToPoint, "1d": OneD, "1.5d": OneAndAHalfD, "2d": Summa,
 
 
 def packed(block):
-    """Pack a block as CSR bytes: int64 row pointers, values, int32 columns; empty
-    without entries.
+    """Pack a block as CSR bytes: int64 row pointers, values, int32 columns.
+
+    Empty without entries.
     """
     rows, columns = np.nonzero(block)
     if not rows.size:

@@ -78,8 +78,9 @@ def loss_and_gradient(trainer, step=1):
 
 
 def metrics_of(trainer, epochs):
-    """Train and evaluate `epochs` epochs; compare sent bytes with the prediction;
-    return the metrics.
+    """Train and evaluate `epochs` epochs.
+
+    Compare sent bytes with the prediction; return the metrics.
     """
     history = []
     for epoch in range(1, epochs + 1):

@@ -49,8 +49,9 @@ def name_of(kernel, types=()):
 
 
 def called_kernels(call):
-    """Return the names of the kernels that a function calls, without those that kernels
-    call.
+    """Return the names of the kernels that a function calls.
+
+    Those that kernels call are left out.
     """
     called = []
 

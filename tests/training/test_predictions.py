@@ -109,8 +109,9 @@ def test_refused_before_any_work(folder, monkeypatch):
 
 
 def test_without_names_there_are_numbers(tmp_path):
-    """Without names, predictions have class numbers, and vertex numbers that start at
-    the input's base.
+    """Without names, predictions have class numbers and vertex numbers.
+
+    Vertex numbers start at the input's base.
     """
     (tmp_path / "g.txt").write_text("".join(f"{k} {k % 12 + 1}\n" for k in range(1, 13)))
     np.save(tmp_path / "y.npy", np.arange(12) // 4)

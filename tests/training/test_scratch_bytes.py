@@ -20,8 +20,9 @@ pytestmark = pytest.mark.long
 
 
 def moved_bytes(trainer):
-    """Return the bytes that files of a rank were read and written so far: those of messages, and
-    of all other arrays; (2, 2).
+    """Return the bytes that files of a rank were read and written so far.
+
+    Those of messages, and of all other arrays; (2, 2).
     """
     product, moved = trainer.shard.strategy.product, np.zeros((2, 2), np.int64)
     messages = set()
@@ -37,8 +38,9 @@ def moved_bytes(trainer):
 @pytest.mark.parametrize("strategy, model", [
     ("p2p", "gcn"), ("cover", "gcn"), ("vertex-cut", "gcn"), ("1d", "gcn"), ("p2p", "gat")])
 def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):
-    """Bytes read and written in an epoch are within 10% of the plan: those that Linux counts, and
-    those of messages of one wait alone.
+    """Bytes read and written in an epoch are within 10% of the plan.
+
+    Those that Linux counts, and those of messages of one wait alone.
     """
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)

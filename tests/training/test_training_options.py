@@ -24,8 +24,9 @@ WEIGHTS = [0.5, 3, 0, 1e-1, 2]  # one class has weight 0
 
 @pytest.fixture
 def settings(tmp_path):
-    """Return a function that makes settings of twenty epochs; "FILE" becomes a file of
-    class weights.
+    """Return a function that makes settings of twenty epochs.
+
+    "FILE" becomes a file of class weights.
     """
     def of(**changes):
         path = tmp_path / "weights.txt"

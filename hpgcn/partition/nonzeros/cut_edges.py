@@ -195,8 +195,9 @@ def _held(u, v, part, n, words):
 
 
 def _deal_vertices(held, k, seed):
-    """Choose the owner of each vertex, (n,) int32; vertices that lie in the fewest
-    parts come first.
+    """Choose the owner of each vertex, (n,) int32.
+
+    Vertices that lie in the fewest parts come first.
     """
     replicas = _sizes(held)
     alone = replicas == 0
@@ -225,8 +226,9 @@ def random_roots(held, k, seed):
 
 @jit()
 def _nth_part(held, numbers):
-    """Return the part at position numbers[v], from 0, in the bit set of each vertex v;
-    (n,) int32.
+    """Return the part at position numbers[v] in the bit set of each vertex.
+
+    Positions count from 0; (n,) int32.
     """
     found = np.zeros(numbers.size, np.int32)
     for vertex in range(numbers.size):
@@ -243,8 +245,9 @@ def _nth_part(held, numbers):
 
 @jit()
 def _deal_rows(held, order, owner, rows):
-    """Assign vertices, in this order, to the part with the fewest `rows` among those
-    that hold them.
+    """Assign each vertex to the part with the fewest `rows` that holds it.
+
+    Vertices are taken in the order `order`.
     """
     for vertex in order:
         p = _least_loaded(held[vertex], rows)

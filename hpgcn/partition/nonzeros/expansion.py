@@ -9,8 +9,9 @@ from hpgcn.kernels.jit import jit
 
 
 def expand(u, v, n, k, seed):
-    """Assign edges to parts that grow one after another; return the part of each edge,
-    (edges,).
+    """Assign edges to parts that grow one after another.
+
+    Return the part of each edge, (edges,).
 
     A part takes all edges among the vertices that it has reached. It starts at a vertex
     of least degree, and reaches the neighbours of one of its vertices after another.
@@ -32,8 +33,9 @@ def expand(u, v, n, k, seed):
 
 @jit()
 def _expand(indptr, indices, edge, rest, start, k):
-    """Return the part of each edge, as `expand`; entry i of the CSR graph belongs to
-    edge[i].
+    """Return the part of each edge, as `expand`.
+
+    Entry i of the CSR graph belongs to edge[i].
 
     rest : (n,) int64
         Edges of each vertex that are in no part yet: its degree, in the end none.
@@ -71,8 +73,9 @@ def _expand(indptr, indices, edge, rest, start, k):
 
 @jit()
 def _reach(indptr, indices, edge, y, p, part, rest, reached, left, heap):
-    """Give part p all edges between vertex y and the vertices it has reached; return
-    the number of edges left.
+    """Give part p all edges between vertex y and the vertices it has reached.
+
+    Return the number of edges left.
     """
     reached[y] = p
     for i in range(indptr[y], indptr[y + 1]):

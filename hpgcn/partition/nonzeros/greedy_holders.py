@@ -158,8 +158,9 @@ def _cover_blocks(indptr, indices, owner, order, bounds, holder, load, limit):
 
 @jit()
 def _spill(indptr, indices, owner, holder, load, limit):
-    """Move nonzeros off the diagonal out of parts that hold too many: to the owner of
-    their column, else to a part with room.
+    """Move nonzeros off the diagonal out of parts that hold too many.
+
+    To the owner of their column, else to a part with room.
     """
     spare = np.argmin(load)
     for i in range(owner.size):

@@ -189,8 +189,10 @@ def find_target(s, net, at, p, pins, bits, shared, freed, allowed, picked, room)
 
 @jit(inner=True, counted=False)
 def _pick_most(counters, digits, allowed, picked, which):
-    """Find the parts with the largest count in the set allowed[which]; return the count,
-    or -1 if the set is empty. picked[which]: the set of these parts, filled in.
+    """Find the parts with the largest count in the set allowed[which].
+
+    Return the count, or -1 if the set is empty. picked[which]: the set of these parts,
+    filled in.
     """
     words = allowed.shape[1]
     found = np.uint64(0)
@@ -227,8 +229,9 @@ def _first_from(sets, which, drawn):
 
 @jit(inner=True, counted=False)
 def _gather(s, net, p, q, near, chosen):
-    """Collect the units of a net in part p in `chosen`; return how many. With `near`,
-    only units whose other net touches part q.
+    """Collect the units of a net in part p in `chosen`.
+
+    Return how many. With `near`, only units whose other net touches part q.
     """
     size = 0
     link = s.records[find_record(s, net, p), HEAD]
@@ -243,8 +246,7 @@ def _gather(s, net, p, q, near, chosen):
 
 @jit(inner=True, counted=False)
 def _follows(s, net, p, q, entering, leaving):
-    """Decide whether the owner of a net's vertex should move along from part p to part
-    q.
+    """Decide whether the owner of a net's vertex moves along from p to q.
 
     The owner is the net's last unit in p. Return the decision, and the new counts of
     nets that enter q and that leave p.

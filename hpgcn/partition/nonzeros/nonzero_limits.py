@@ -1,5 +1,6 @@
-"""Keep parts within their limits of rows and of nonzeros, at little cost in rows and
-sums.
+"""Keep parts within their limits of rows and of nonzeros.
+
+This costs few rows and sums.
 """
 import numpy as np
 
@@ -96,8 +97,9 @@ def shed(s, owners, most, light):
 
 @jit(inner=True)
 def _has_room(s, e, p, q, owners, light):
-    """Return whether part q may get a unit of p: it has room, or stays smaller than p
-    was.
+    """Return whether part q may get a unit of part p.
+
+    It has room, or stays smaller than p was.
     """
     if q == p or (owners and s.rows[q] >= s.capacity[1]):
         return False

@@ -1,5 +1,6 @@
-"""Partitioning methods that choose a holder for each nonzero and an owner for each row;
-both are refined.
+"""Partitioning methods that choose a holder for each nonzero.
+
+They also choose an owner for each row; both are refined.
 """
 from dataclasses import replace
 
@@ -15,8 +16,9 @@ SMALL = 1 << 24  # nonzeros up to which effort "fast" refines
 
 
 def cover(rows, weights, request, parts=None):
-    """Find owners like method best does first, then holders with the fewest rows and sums
-    for each pair of parts.
+    """Find owners by rows, then holders by covers of pairs of parts.
+
+    Rows are those with which method best begins. Holders have the fewest rows and sums.
 
     Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J.
     Sci. Comput. 40(4), 2018). The refinement has a second start (`_rival`). With effort
@@ -42,8 +44,9 @@ def cover(rows, weights, request, parts=None):
 
 
 def medium_grain(rows, weights, request):
-    """Group each nonzero with its row or its column, whichever is shorter, and
-    partition the groups.
+    """Partition groups of nonzeros of the shorter row or column.
+
+    A nonzero is in the group of its row or of its column, whichever is shorter.
 
     Each row and each column has a net, and the pins are as in the column nets. The
     diagonal goes with the row, and owns it (Pelt and Bisseling, IPDPS 2014).
@@ -60,8 +63,7 @@ def medium_grain(rows, weights, request):
 
 
 def fine_grain(rows, weights, request):
-    """Partition single nonzeros by a hypergraph with a net for each row and each
-    column.
+    """Partition single nonzeros by nets of rows and of columns.
 
     Catalyurek and Aykanat, IPDPS 2001.
     """
@@ -70,8 +72,9 @@ def fine_grain(rows, weights, request):
 
 
 def vertex_cut(rows, weights, request, parts=None):
-    """Give the edges between parts of rows to the owner of one end, so that vertices lie
-    in few parts.
+    """Give edges between parts of rows to the owner of one end.
+
+    So vertices lie in few parts.
 
     The rows are `parts`, of the same effort, or those of method stream. Without
     refinement edges are assigned one by one (Libra); owners are the roots.
@@ -82,8 +85,9 @@ def vertex_cut(rows, weights, request, parts=None):
 
 
 def distgnn(rows, weights, request):
-    """Assign edges like `vertex_cut`, and draw the root of each vertex at random. Not
-    refined.
+    """Assign edges like `vertex_cut`, and draw the root of each vertex at random.
+
+    Not refined.
 
     Source: distgnn-2021, sections 5.1 and 5.3.
     """
@@ -95,8 +99,9 @@ def distgnn(rows, weights, request):
 
 
 def expansion(rows, weights, request):
-    """Grow parts from few vertices; each part takes the edges between the vertices it
-    has reached.
+    """Grow parts from few vertices.
+
+    Each part takes the edges between the vertices it has reached.
     """
     from hpgcn.partition.nonzeros.expansion import expand  # brings Numba
 
@@ -117,8 +122,9 @@ def _greedy(rows, request, parts, of_edges=False):
 
 
 def _greedy_holders(rows, request, parts, of_edges):
-    """Return holders and owners for parts of rows, as `greedy_holders`; with `of_edges` one
-    holder for both directions of an undirected edge.
+    """Return holders and owners for parts of rows, as `greedy_holders`.
+
+    With `of_edges` one holder for both directions of an undirected edge.
     """
     from hpgcn.partition.nonzeros.greedy_holders import greedy_holders  # brings Numba
     from hpgcn.partition.nonzeros.nonzero_limits import part_capacity
@@ -141,8 +147,9 @@ def _by_edges(rows, request, deal):
 
 
 def _by_groups(rows, weights, request, group, grouped):
-    """Partition groups of nonzeros by nets of rows and of columns. `group`: (nnz,)
-    group of each nonzero. `grouped`: weights of the groups.
+    """Partition groups of nonzeros by nets of rows and of columns.
+
+    `group`: (nnz,) group of each nonzero. `grouped`: weights of the groups.
     """
     number = entry_rows(rows)
     n = rows.shape[0]
@@ -171,8 +178,9 @@ def _rival(rows, weights, request):
 
 
 def _refined(rows, request, parts, holder, owner, rival=None):
-    """Refine holders and owners, if requested, and put them into Parts. `rival`: as of
-    `refine_nonzeros`.
+    """Refine holders and owners, if requested, and put them into Parts.
+
+    `rival`: as of `refine_nonzeros`.
     """
     epsilon = parts.epsilon
     unrefined = None

@@ -23,8 +23,9 @@ HALF = np.uint64(32)
 
 @jit()
 def empty_small_parts(s, seed, turn, temperature, most):
-    """Try to move each net out of the parts in which it has few units; return the
-    number of successes.
+    """Try to move each net out of the parts in which it has few units.
+
+    Return the number of successes.
 
     A unit may move to a part that both of its nets touch, or to its other net's last
     unit. It may also move to a part of one net, which the other net then enters. All of
@@ -90,8 +91,9 @@ def empty_small_parts(s, seed, turn, temperature, most):
 
 @jit(inner=True, counted=False)
 def _weigh(s, at, chosen):
-    """List the links of the units of a record; return the units' weight and the number
-    of owners.
+    """List the links of the units of a record.
+
+    Return the units' weight and the number of owners.
     """
     weight = owner = np.int64(0)
     size = 0
@@ -114,8 +116,9 @@ def _fits(s, q, p, weight, owner):
 
 @jit(inner=True, counted=False)
 def _shared(s, other, p, weight, owner, inside, bits):
-    """Return a part with room, other than p, in the set `inside` and touched by net
-    `other`; else -1.
+    """Return a part with room that lies in `inside` and touches net `other`.
+
+    It is not p; -1 if there is none.
     """
     words = inside.size
     word = np.int64((bits >> HALF) * np.uint64(words) >> HALF)
@@ -134,8 +137,9 @@ def _shared(s, other, p, weight, owner, inside, bits):
 
 @jit(inner=True, counted=False)
 def _either(s, net, other, p, weight, owner, bits):
-    """Draw a part with room, other than p, that one of two nets touches; -1 if no try
-    finds one.
+    """Draw a part with room, other than p, that one of two nets touches.
+
+    -1 if no try finds one.
     """
     for _ in range(TRIES):
         bits = mix(bits)
@@ -155,8 +159,9 @@ def _drawn(s, net, bits):
 
 @jit()
 def rebalance_owners(s, sent, order, both):
-    """Move owners between parts with entries of their rows and columns, to lower the
-    largest traffic.
+    """Move owners of rows and columns to lower the largest traffic.
+
+    They move between parts with entries of these.
 
     `sent`: (k,) int64, rows that each part sends; updated. `both`: whether the row and
     the column of a vertex are one net. Return the number of owners that changed.

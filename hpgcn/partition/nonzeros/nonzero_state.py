@@ -1,5 +1,6 @@
-"""State of a refinement of nonzeros: the part of each unit, and the parts that each net
-touches.
+"""State of a refinement of nonzeros.
+
+The part of each unit, and the parts that each net touches.
 """
 from collections import namedtuple
 
@@ -29,8 +30,9 @@ State = namedtuple(
 
 
 def state_of(ends, part, n, k, weight, capacity):
-    """Build the State: the parts that each net touches, and its number of units in
-    each.
+    """Build the State.
+
+    The parts that each net touches, and its number of units in each.
 
     Parameters
     ----------
@@ -79,8 +81,9 @@ def _fill(s):
 
 @jit(inner=True, counted=False)
 def record_range(s, net):
-    """Return the first and the end of a net's records in use, and whether it has a
-    record for every part.
+    """Return the first and the end of a net's records in use.
+
+    Return also whether it has a record for every part.
     """
     first, lam = s.nets[net]
     size = s.nets[net + 1, 0] - first

@@ -114,8 +114,9 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
 
 
 def of_undirected_edges(rows, holder, owner):
-    """Give (j, i) the holder of (i, j), the first of the two, if the pattern is
-    symmetric; return holders, (nnz,) int32.
+    """Give both entries of an edge one holder if the pattern is symmetric.
+
+    It is that of the first of (i, j) and (j, i). Return holders, (nnz,) int32.
     """
     paired = Nets(rows, True)
     if paired.off.size != 2 * paired.first.size:
@@ -124,15 +125,17 @@ def of_undirected_edges(rows, holder, owner):
 
 
 def _held(rows, holder, owner, k):
-    """Count pairs of a part and a column or row with entries in it: the traffic, up to
-    a constant.
+    """Count pairs of a part and a column or row with entries in it.
+
+    The traffic, up to a constant.
     """
     return sum(each.nnz for each in touched(rows, owner, k, holder))
 
 
 class Nets:
-    """Units that are assigned to parts, and the nets that they touch (`ends` of
-    nonzero_state.State).
+    """Units that are assigned to parts, and the nets that they touch.
+
+    The nets are `ends` of nonzero_state.State.
 
     A unit is an entry off the diagonal or, if paired, the entries at (i, j) and (j, i).
     Then follows one unit for each vertex; its part owns the vertex. Nets are n columns
@@ -161,14 +164,16 @@ class Nets:
         self.weight = np.concatenate([weight, np.ones(n, np.int64)])
 
     def units(self, holder, owner):
-        """Return the part of each unit, (u,) int32, from the holders of entries and the
-        owners of rows.
+        """Return the part of each unit from holders and owners.
+
+        (u,) int32; holders are those of entries, owners those of rows.
         """
         return np.concatenate([holder[self.off[self.first]], owner]).astype(np.int32)
 
     def entries(self, part):
-        """Return the holder of each entry and the owner of each row, int32, from the
-        parts of units.
+        """Return holders of entries and owners of rows from parts of units.
+
+        Both are int32.
         """
         split = self.first.size
         owner = part[split:].copy()

@@ -23,8 +23,9 @@ Nets = namedtuple("Nets", "indptr indices first touched pins lam")
 
 
 def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
-    """Move vertices until no part owns too many training vertices; return the owners,
-    (n,) int32.
+    """Move vertices until no part owns too many training vertices.
+
+    Return the owners, (n,) int32.
 
     Parameters
     ----------
@@ -59,8 +60,9 @@ def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
 
 
 def _nets(rows, part, holder, k):
-    """Count the pins of each part in every net. Nets are columns if rows are not split,
-    else columns and rows.
+    """Count the pins of each part in every net.
+
+    Nets are columns if rows are not split, else columns and rows.
     """
     n = part.size
 
@@ -89,8 +91,9 @@ def _nets(rows, part, holder, k):
 
 
 def _pass_on(nets, part, moving, sizes, limit, k, seed):
-    """Move vertices out of parts whose load exceeds a limit; the cheapest moves come
-    first.
+    """Move vertices out of parts whose load exceeds a limit.
+
+    The cheapest moves come first.
     """
     load = np.bincount(part, sizes, k).astype(np.int64)
     for turn in range(ROUNDS):
@@ -103,8 +106,9 @@ def _pass_on(nets, part, moving, sizes, limit, k, seed):
 
 @jit()
 def _sweep(s, part, order, sizes, load, limit, price, counted):
-    """Move vertices, in this order, to the part with the least cost, if that is at most
-    `price` x size.
+    """Move vertices, in this order, to the part with the least cost.
+
+    They stay if the cost is above `price` x size.
     """
     for v in order:
         p = part[v]

@@ -10,8 +10,9 @@ from hpgcn.kernels.jit import jit
 
 @jit(inner=True)
 def start_counters(misses, planes):
-    """Set all counters so that they overflow after `misses`; return their number of digits,
-    and the value at which they begin.
+    """Set all counters so that they overflow after `misses`.
+
+    Return their number of digits, and the value at which they begin.
     """
     digits = 1
     while misses >> digits:
@@ -24,8 +25,9 @@ def start_counters(misses, planes):
 
 @jit(inner=True)
 def count_misses(missing, digits, planes):
-    """Add 1 to the counter of each part whose bit is set; return the parts whose counters
-    overflow.
+    """Add 1 to the counter of each part whose bit is set.
+
+    Return the parts whose counters overflow.
     """
     for digit in range(digits):
         rest = planes[digit] & missing

@@ -6,8 +6,7 @@ ROUNDS = 50  # passes over pairs of pairs, at most
 
 
 def nested_parts(method, cut, rows, weights, request):
-    """Divide the graph in halves at most HALVINGS times, then each piece into the
-    remaining parts.
+    """Halve the graph at most HALVINGS times, then divide each piece.
 
     Halves that are merged from parts found at once are a fifth worse than halves sought
     as such.
@@ -57,10 +56,9 @@ def nested_parts(method, cut, rows, weights, request):
 
 
 def nested_numbers(touched):
-    """Return new numbers of parts, so that parts 2 p and 2 p + 1 merge well, level by
-    level.
+    """Return numbers of parts so that 2 p and 2 p + 1 merge well.
 
-    Merging ends at two parts, or at an odd number. Two parts that merge save a row or
+    They are paired level by level. Merging ends at two parts, or at an odd number. Two parts that merge save a row or
     sum for each net that both touch.
 
     Parameters
@@ -91,8 +89,9 @@ def nested_numbers(touched):
 
 
 def _matched(shared):
-    """Pair groups that share many nets, (m / 2, 2): greedily, then by exchanges of
-    partners.
+    """Pair groups that share many nets, (m / 2, 2).
+
+    Greedily, then by exchanges of partners.
     """
     m = len(shared)
     first, second = np.triu_indices(m, 1)

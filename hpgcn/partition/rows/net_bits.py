@@ -134,8 +134,9 @@ def mark_readers(start, indptr, indices, part, first, nets):
 
 @jit()
 def count_readers(nets, part, first, sent, received, pairs):
-    """Add up the rows that parts send and receive, and mark pairs of parts, by the bits of
-    `mark_readers` in one word.
+    """Add up the rows that parts send and receive; mark pairs of parts.
+
+    The bits are those of `mark_readers` in one word.
     """
     last = min(np.int64(64), sent.size - first)
     for j in range(part.size):
@@ -162,8 +163,9 @@ def count_bits(nets):
 
 @jit()
 def move_rows(start, indptr, indices, rows, weights, part, load, cap, nets, planes):
-    """Move vertices of a block, its `rows`, each to the part where it saves most rows, if
-    that has room.
+    """Move vertices of a block to the part where they save most rows.
+
+    `rows` are the rows of the block. The part needs room.
 
     A move saves each net in which the vertex is the only row of its part. It costs each
     of its nets that the new part does not read. `planes` (64,) is a work array. `part`,

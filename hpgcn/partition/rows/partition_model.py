@@ -1,5 +1,7 @@
-"""Input of partitioners: the column-net hypergraph, or the symmetric graph, of a
-matrix; and the vertices that are in neither.
+"""Input of partitioners.
+
+The column-net hypergraph, or the symmetric graph, of a matrix; and the vertices that
+are in neither.
 """
 import math
 from itertools import pairwise
@@ -28,8 +30,9 @@ def pattern(graph):
 
 
 def entry_rows(rows):
-    """Return the row of each entry of a CSR matrix or a Graph; (nnz,) of the dtype of
-    columns.
+    """Return the row of each entry of a CSR matrix or a Graph.
+
+    (nnz,) of the dtype of columns.
     """
     return np.repeat(np.arange(rows.indptr.size - 1, dtype=rows.indices.dtype),
                      np.diff(rows.indptr))
@@ -48,8 +51,9 @@ def holders(graph, rows, edge_part, owner):
 
 
 def stored_holders(graph, rows, holder):
-    """Select the holders of the stored entries from `holder`, those of all entries of
-    the `pattern`; int32.
+    """Select the holders of the stored entries, int32.
+
+    `holder` has those of all entries of the `pattern`.
     """
     number = entry_rows(rows)
     stored = number != rows.indices
@@ -123,8 +127,10 @@ def neighbours(rows):
 
 
 def both_directions(indptr, indices, values):
-    """Return the graph behind a matrix of clusters: a dict of offsets, adjacent clusters,
-    and costs, the weights of both directions together.
+    """Return the graph behind a matrix of clusters.
+
+    A dict of offsets, adjacent clusters, and costs, the weights of both directions
+    together.
     """
     n = indptr.size - 1
     matrix = sp.csr_array((values, indices, indptr), shape=(n, n))
@@ -135,8 +141,9 @@ def both_directions(indptr, indices, values):
 
 
 def dense_weight(widths):
-    """Return w0 for a GCN of these widths: the dense work for a row, counted in
-    nonzeros.
+    """Return w0 for a GCN of these widths.
+
+    The dense work for a row, counted in nonzeros.
 
     A row is multiplied by W forward, for dW, and for its own gradient except in the
     first layer. A nonzero is multiplied once per exchange and column. A dense operation
@@ -169,8 +176,9 @@ def isolated(rows):
 
 
 def deal_isolated(part, alone, weights, k, epsilon):
-    """Return parts in which the vertices `alone`, (n,) bool, are in the parts with the fewest
-    rows.
+    """Put the vertices `alone` into the parts with the fewest rows.
+
+    `alone` is (n,) bool. Return the parts.
 
     No message depends on them. They have equal weights. While there are places, they make
     no part heavier than (1 + epsilon) times the mean. They are dealt in turn, so

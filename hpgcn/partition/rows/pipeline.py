@@ -11,8 +11,7 @@ from hpgcn.partition.partition_request import Parts
 
 
 def dealt_parts(rows, order, k, num_batches):
-    """Return the Parts in which each of k parts has a piece of every batch, with
-    statistics.
+    """Return Parts that each have a piece of every batch, with statistics.
 
     `rows`: csr_array, the pattern of A + I. `order`: (n,) new -> old.
     """
@@ -29,8 +28,9 @@ def batch_bounds(n, k, num_batches):
 
 
 def deal_batches(order, k, num_batches):
-    """Assign n vertices to k parts, piece p of each batch to part p; return the parts,
-    (n,) int32.
+    """Assign n vertices to k parts, piece p of each batch to part p.
+
+    Return the parts, (n,) int32.
 
     `order`: (n,) new -> old. Parts are as even as `split` makes them, and so are their
     pieces.
@@ -42,8 +42,7 @@ def deal_batches(order, k, num_batches):
 
 
 def count_first(rows, order, k, num_batches):
-    """Return the number of batches that must arrive before the first one can be
-    aggregated.
+    """Return how many batches the first aggregation waits for.
 
     Parameters as `dealt_parts`.
     """

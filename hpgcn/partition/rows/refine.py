@@ -25,8 +25,9 @@ STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest 
 
 def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, steepness=STEEPNESS,
            passes=PASSES, large_little=LARGE_LITTLE, group=None, symmetric=False):
-    """Lower the volume of a partition, then the largest volume and the number of
-    messages. No total rises.
+    """Lower the volume, then the largest volume and the messages.
+
+    No total rises.
 
     A vertex moves to a part that it already shares a net with, if that lowers
 
@@ -117,8 +118,9 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
 
 
 def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
-    """Lower the largest volume of a refined partition to that of a rival partition, if
-    it is larger.
+    """Lower the largest volume of parts to that of a rival partition.
+
+    Nothing changes if it is no larger. The partition is refined.
 
     The price of rows rises (STEEPER) until the goal is reached. The total may grow to
     that of the rival, and so may the messages. If no price reaches the goal, the rival

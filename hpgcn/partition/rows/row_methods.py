@@ -25,8 +25,9 @@ STREAMED = ("best", "hypergraph", "graph", "stream")  # methods that effort FAST
 
 
 def random(rows, weights, request):
-    """Assign equally many rows to each part at random: the baseline. Keyed draws give
-    the order of assignment.
+    """Assign equally many rows to each part at random: the baseline.
+
+    Keyed draws give the order of assignment.
     """
     return Parts(random_parts(weights.size, request.k, request.seed))
 
@@ -213,8 +214,9 @@ def _streamed(rows, request):
 
 
 def best(rows, weights, request):
-    """Return the parts of "hypergraph", or those of "graph" if their busiest part sends
-    less.
+    """Return the parts of "hypergraph", or better ones of "graph".
+
+    Those of "graph" are better if their busiest part sends less.
 
     The parts of "hypergraph" are first refined further, until the busiest part sends no
     more than that of "graph". They are taken as they are without refinement. So are those
@@ -275,8 +277,10 @@ def stochastic(rows, weights, request):
 
 
 def stream(rows, weights, request, cut=None, cost=None):
-    """Lower the volume without an engine: passes over the rows (`rows.streaming`), then
-    moves. `cut` and `cost` are arguments of `stream_parts`.
+    """Lower the volume without an engine.
+
+    Passes over the rows (`rows.streaming`), then moves. `cut` and `cost` are arguments
+    of `stream_parts`.
     """
     k = request.k
     if parts := _trivial(rows, weights, k):
@@ -317,8 +321,9 @@ def graph(rows, weights, request):
 
 
 def random_parts(n, k, seed):
-    """Assign vertices to parts of equal size in the order of keyed draws; return the
-    parts, (n,) int32.
+    """Assign vertices to parts of equal size in the order of keyed draws.
+
+    Return the parts, (n,) int32.
     """
     part = np.empty(n, np.int32)
     part[random_order(n, seed)] = cut_evenly(np.ones(n, np.int64), k)

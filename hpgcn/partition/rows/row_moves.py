@@ -114,8 +114,9 @@ def _count_pairs(part, first, touched, lam, pairs):
 
 @jit(inner=True)
 def _send(s, source, target, change):
-    """Count one row more (change 1) or less (-1) that part `source` sends to part
-    `target`.
+    """Count one row more or less that a part sends to another.
+
+    `change` is 1 or -1; part `source` sends to part `target`.
     """
     s.sent[source] += change
     s.totals[0] += change
@@ -226,8 +227,9 @@ def may_gain(s, v, cap, target, steepness, planes):
 
 @jit()
 def find_best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched_parts):
-    """Find the part to which a move of v lowers the objective most (or v's own), and
-    the change.
+    """Find the part to which a move of v lowers the objective most.
+
+    It may be v's own. Return also the change.
 
     Messages are left aside. The last three arguments are work arrays, (k,) each. They
     are the cost and number of the nets that v shares with each part, 0 before and
@@ -302,8 +304,9 @@ def find_best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, tou
 
 
 def sweep(s, order, cap, target, steepness, limit, max_messages):
-    """Visit vertices in this order, and move those whose move pays; return the number
-    of moves.
+    """Visit vertices in this order, and move those whose move pays.
+
+    Return the number of moves.
 
     Large graphs are visited in groups. All threads look first which vertices of a group
     may gain. The others are passed over, even if a move in the group changes that. So

@@ -1,5 +1,6 @@
-"""The stochastic hypergraph: the connectivity of its random nets estimates the rows a
-mini-batch sends.
+"""The stochastic hypergraph.
+
+The connectivity of its random nets estimates the rows a mini-batch sends.
 
 Source: demirci-2022, section 4.3.3, Algorithm 3 and equations 12 to 14. A mini-batch
 draws s of the n vertices and trains on the adjacency that they induce: its nets are {i
@@ -87,8 +88,9 @@ class NetSampling(NamedTuple):
 
 
 def parse_sampling(n, batch=None, theta=None, delta=None):
-    """Return the NetSampling for a graph of n vertices; None selects a default.
-    UsageError for invalid values.
+    """Return the NetSampling for a graph of n vertices.
+
+    None selects a default. UsageError for invalid values.
     """
     sampler, *words = f"vertices:{batch_size(n)}".split(":") if batch is None else \
         str(batch).split(":")
@@ -115,15 +117,18 @@ def batch_size(n):
 
 
 def nets_wanted(k, theta=THETA, delta=DELTA):
-    """Return the least number of nets whose mean connectivity under k parts is within theta of the
-    expected one with probability 1 - delta (demirci-2022, equation 14).
+    """Return the least number of nets for theta and delta.
+
+    Their mean connectivity under k parts is within theta of the expected one with
+    probability 1 - delta (demirci-2022, equation 14).
     """
     return math.ceil((k - 1) ** 2 * math.log(2 / delta) / (2 * theta**2))
 
 
 def stochastic_nets(rows, k, sampling=None, part=None, *, seed=0, memory=None):
-    """Draw the stochastic hypergraph: a round of nets, and more rounds until there are
-    `nets_wanted` nets.
+    """Draw the stochastic hypergraph.
+
+    A round of nets, and more rounds until there are `nets_wanted` nets.
 
     Equal nets are merged into one of a higher cost, and nets of one pin left out. The
     same arguments give the same nets. There are at most MAX_ROUNDS rounds, and none
@@ -184,8 +189,9 @@ def stochastic_nets(rows, k, sampling=None, part=None, *, seed=0, memory=None):
 
 
 def deal(columns, batches, seed, number, choose=net_samplers.by_vertices):
-    """Draw a round of nets of a sorted csc_array (n, n) with a full diagonal, by (seed,
-    number, place).
+    """Draw a round of nets by (seed, number, place).
+
+    `columns` is a sorted csc_array (n, n) with a full diagonal.
 
     Each column assigns its neighbours to batches at random. Its neighbours in a batch,
     with the column's own vertex, are a net. Return sizes, pins and costs of nets of two

@@ -1,5 +1,6 @@
-"""Compiled passes over blocks of rows for `rows.streaming`: cluster vertices, contract
-clusters, assign vertices.
+"""Compiled passes over blocks of rows for `rows.streaming`.
+
+Cluster vertices, contract clusters, assign vertices.
 
 A block is (start, indptr, indices, values): rows `start` and on of a matrix, `indptr`
 from 0, columns, and weights of entries, (0,) if all are 1. Passes that move
@@ -39,8 +40,10 @@ def table_size(indptr, first, last):
 @jit(inner=True)
 def choose_cluster(v, own, degree, near, first, values, weight, size, cap, seed, keys, shared,
                    met):
-    """Return the cluster with most entries of a vertex that has room for it; its own wins
-    ties, unless the vertex shares nothing with it. Draws decide other ties.
+    """Return the cluster with most entries of a vertex that has room for it.
+
+    Its own wins ties, unless the vertex shares nothing with it. Draws decide other
+    ties.
 
     `near` has the clusters of its `degree` neighbors, -1 for a loop. Their entries have
     the `values` from `first` on, if there are any. `keys`, all -1, and `shared`, all 0,
@@ -88,8 +91,9 @@ def choose_cluster(v, own, degree, near, first, values, weight, size, cap, seed,
 
 @jit()
 def cluster_rows(start, indptr, indices, values, weights, label, size, cap, seed):
-    """Move each vertex of a block to the cluster with most of its entries; return the
-    number of moves.
+    """Move each vertex of a block to the cluster with most of its entries.
+
+    Return the number of moves.
 
     A cluster weighs at most `cap`. Draws keyed by (seed, cluster, vertex) decide ties.
     `label` and `size` (n,) are changed.
@@ -144,8 +148,9 @@ def choose_part(p, weight, shared, load, filled, cap, price):
 
 @jit()
 def assign_rows(start, indptr, indices, values, order, weights, part, load, cap, price):
-    """Assign each vertex of a block to the part with the best score; return the number
-    of changes.
+    """Assign each vertex of a block to the part with the best score.
+
+    Return the number of changes.
 
     The score is the weight of the entries that it shares with a part, minus price x
     weight x sqrt(load / cap): Fennel with gamma 1.5. Parts without room for the vertex

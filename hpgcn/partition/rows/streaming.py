@@ -164,8 +164,9 @@ def memory_level(rows, weights, block=BLOCK):
 
 
 def stored_level(source, w0=0, block=STORED_BLOCK):
-    """Return the Level of a GraphSource, whose blocks are read again in each pass, and which
-    rows are isolated, (n,) bool.
+    """Return the Level of a GraphSource, and which rows are isolated.
+
+    Its blocks are read again in each pass. Isolated rows are (n,) bool.
 
     A row weighs its entries, the diagonal counted, and w0. Rows are in the order of
     the source. Memory holds the weights and a block.
@@ -253,8 +254,9 @@ def _numbered(label):
 
 
 def _contracted(level, number, size, seed, limit):
-    """Return the Level of clusters: its values are the weights of entries between two of
-    them.
+    """Return the Level of clusters.
+
+    Its values are the weights of entries between two of them.
 
     It keeps about `limit` entries at most. If there are more, they are a sample whose
     expected weights are right.
@@ -278,8 +280,9 @@ def _contracted(level, number, size, seed, limit):
 
 
 def _assign(level, part, k, cap, passes, order=None, classes=1):
-    """Assign vertices in passes until few of them move and no part is too heavy;
-    changes `part`.
+    """Assign vertices in passes until few of them move and no part is too heavy.
+
+    Changes `part`.
 
     A pass visits all rows of one class, then those of the next one.
     """
@@ -300,8 +303,9 @@ def _assign(level, part, k, cap, passes, order=None, classes=1):
 
 
 def visits(level, classes, order=None):
-    """Yield the blocks of a level for each class of rows, and its rows in the order of
-    visits.
+    """Yield the blocks of a level for each class of rows.
+
+    Each comes with its rows in the order of visits.
     """
     for chosen in range(classes):
         for block in level.blocks():
@@ -312,8 +316,9 @@ def visits(level, classes, order=None):
 
 
 def row_classes(rows, classes):
-    """Return the class of each row by a hash of its number, (m,) uint64; `classes` is a
-    power of two.
+    """Return the class of each row by a hash of its number, (m,) uint64.
+
+    `classes` is a power of two.
     """
     hashed = rows.astype(np.uint64) * MULTIPLIER
     return (hashed >> np.uint64(40)) & np.uint64(classes - 1)
