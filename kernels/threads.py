@@ -221,9 +221,9 @@ def worth_threads(work):
 
 @contextmanager
 def threshold(work):
-    """Wake threads for `work` scalar operations or more, in this thread.
+    """Set the scalar operations from which this thread wakes others.
 
-    A context manager; 0: always.
+    This is a context manager; 0 stands for always.
     """
     token = _least_work.set(work)
     try:

@@ -153,7 +153,7 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
 
 def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
                 slope=0.2):
-    """Return what `attend_backward` reads of each row, and drow_score.
+    """Return numbers of rows that `attend_backward` reads, and drow_score.
 
     Parameters
     ----------

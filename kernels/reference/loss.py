@@ -232,7 +232,7 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 def spread_argmax(logits, first, top):
     """Return the lowest global column whose logit equals `top`.
 
-    (m,) int64; ABSENT (2^63 - 1) if there is none.
+    (m,) int64; ABSENT (2^63 - 1) if all differ.
 
     Examples
     --------

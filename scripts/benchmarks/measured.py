@@ -17,7 +17,7 @@ UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of a unit of ru_maxrss
 class Cost(NamedTuple):
     """The cost of a process and of those that it waited for.
 
-    Of several, `peak_bytes` is the largest process's.
+    `peak_bytes` is that of the largest process.
     """
 
     seconds: float

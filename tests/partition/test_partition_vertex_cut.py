@@ -87,7 +87,7 @@ def costs(graph, edge_part, owner, k):
 def split_shares(graph, edge_part, k):
     """Return the share of vertices whose edges are in several parts.
 
-    Of all, and mean over parts.
+    The share is of all vertices, and the mean over parts.
     """
     holders = [set() for _ in range(graph.num_rows)]
     for (u, v), p in zip(entries(graph), edge_part):

@@ -118,7 +118,7 @@ def _fits(s, q, p, weight, owner):
 def _shared(s, other, p, weight, owner, inside, bits):
     """Return a part with room that lies in `inside` and touches net `other`.
 
-    It is not p; -1 if there is none.
+    It is not p. Without such a part return -1.
     """
     words = inside.size
     word = np.int64((bits >> HALF) * np.uint64(words) >> HALF)

@@ -6,7 +6,7 @@ ROUNDS = 50  # passes over pairs of pairs, at most
 
 
 def nested_parts(method, cut, rows, weights, request):
-    """Halve the graph at most HALVINGS times, then divide each piece.
+    """Divide the graph into halves at most HALVINGS times, then each piece.
 
     Halves that are merged from parts found at once are a fifth worse than halves sought
     as such.
@@ -58,8 +58,8 @@ def nested_parts(method, cut, rows, weights, request):
 def nested_numbers(touched):
     """Return numbers of parts so that 2 p and 2 p + 1 merge well.
 
-    They are paired level by level. Merging ends at two parts, or at an odd number. Two parts that merge save a row or
-    sum for each net that both touch.
+    They are paired level by level. Merging ends at two parts, or at an odd number. Two
+    parts that merge save a row or sum for each net that both touch.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Dense products of many rows in register tiles.
 
-The other matrix is small, or has as many rows.
+The other matrix is small, or has the same number of rows.
 
 BLAS is made for matrices that are large in both dimensions. Here one operand has
 thousands of rows, and the other fits the second-level cache. While a block of rows is
