@@ -17,7 +17,7 @@ from hpgcn import store
 from hpgcn.errors import InternalError
 from hpgcn.partition import make_partition
 from hpgcn.partition.effort import EFFORTS
-from hpgcn.partition.method_table import WITHOUT_EFFORT
+from hpgcn.partition.method_table import METHODS
 
 
 def main(arguments=None):
@@ -37,7 +37,7 @@ def main(arguments=None):
     for path in args.graphs:
         for k in map(int, args.k.split(",")):
             for method in args.methods.split(","):
-                efforts = ["default"] if method in WITHOUT_EFFORT else args.efforts.split(",")
+                efforts = args.efforts.split(",") if METHODS[method].effort else ["default"]
                 for effort in efforts:
                     cells = measure_within(args.limit, path, k, method, effort)
                     print(f"| {path.stem}, {k} | {cells} |", flush=True)

@@ -71,7 +71,8 @@ def _engines(names, engine):
     """
     if engine is None:
         return {}
-    takers = [name for name in names if engine in parts.METHOD_ENGINES.get(name, ())]
+    takers = [name for name in names
+              if name in parts.METHODS and engine in parts.METHODS[name].engines]
     if not takers:
         raise UsageError(f"engine = {engine!r}: no method of --compare {','.join(names)} takes it")
     return dict.fromkeys(takers, engine)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hpgcn.graphs.partition import Partition
     from hpgcn.partition.method_table import (
-        METHOD_ENGINES,
         METHODS,
         NONZERO_METHODS,
         STOCHASTIC,
+        PartitionOptions,
         check_sampled,
     )
     from hpgcn.partition.methods import given_partition, make_partition
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpgcn.partition.stored_parts import partition_stored
 
 __all__ = [
-    "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "STOCHASTIC", "Partition", "check_sampled",
+    "METHODS", "NONZERO_METHODS", "STOCHASTIC", "Partition", "PartitionOptions", "check_sampled",
     "dense_weight", "describe", "format_statistics", "given_partition", "make_partition",
     "partition_stored", "read_parts", "relative", "statistics", "write_parts",
 ]
@@ -32,7 +32,7 @@ _HOMES = {
     "hpgcn.graphs.partition": ["Partition"],
     "hpgcn.partition.part_files": ["read_parts", "write_parts"],
     "hpgcn.partition.method_table": [
-        "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "STOCHASTIC", "check_sampled"],
+        "METHODS", "NONZERO_METHODS", "STOCHASTIC", "PartitionOptions", "check_sampled"],
     "hpgcn.partition.methods": ["given_partition", "make_partition"],
     "hpgcn.partition.rows.partition_model": ["dense_weight"],
     "hpgcn.partition.quality": ["describe", "format_statistics", "relative", "statistics"],

@@ -14,12 +14,9 @@ from hpgcn.graphs.reordering import profile, rcm_within_parts
 from hpgcn.partition.effort import WORTH_SAYING, announced
 from hpgcn.partition.engines.engine_process import engine_version
 from hpgcn.partition.method_table import (
-    CUTS,
-    DEALING,
     METHODS,
-    NONZERO_METHODS,
-    WITHOUT_EFFORT,
-    check_request,
+    STOCHASTIC,
+    PartitionOptions,
     check_whole,
     integer,
 )
@@ -34,7 +31,6 @@ from hpgcn.partition.quality import (
 )
 from hpgcn.partition.rows.nested import nested_numbers, nested_parts
 from hpgcn.partition.rows.node_parts import (
-    METHODS_BY_NODE,
     grouped_parts,
     node_sizes,
     parts_by_node,
@@ -52,10 +48,7 @@ from hpgcn.partition.rows.row_methods import random_parts
 log = logging.getLogger("hpgcn")
 
 
-def make_partition(graph, k, *, method="best", effort="default", engine=None, epsilon=None,
-                   w0=0, seed=0, rcm=True, refine=True, baseline=False, time_limit=3600.0,
-                   memory=None, threads=None, balance_train=False, nested=False, batch=None,
-                   theta=None, delta=None, pipeline_batches=0, nodes=None):
+def make_partition(graph, k, **options):
     """Partition the vertices of a graph into k parts.
 
     The same arguments give the same partition, whatever the number of threads.
@@ -66,73 +59,10 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
         All rows, in memory.
     k : int
         Number of parts, at most n. Parts may come out empty.
-    method : str
-        Key of METHODS: "best" (of "hypergraph" and "graph"), "hypergraph" (least
-        communication volume), "graph" (least edge cut), "stream" (fast; needs no
-        engine), "stochastic" (least expected volume of mini-batches), "block"
-        (contiguous rows, balanced by nonzeros) or "random" (balanced by rows); or one
-        of NONZERO_METHODS, which give every nonzero a holder of its own: "cover" (rows
-        by hypergraph, then rows or sums), "medium-grain" and "fine-grain" (hypergraphs
-        of rows and columns), "vertex-cut" (Libra: edges are dealt), "distgnn" (the same
-        with roots at random) or "expansion" (edges by parts that grow around few
-        vertices).
-    effort : str
-        "fast": parts by "stream", without an engine, and few passes over nonzeros.
-        "default": the engine does less work. Method "best" improves parts by METIS in
-        patterns that are not sparse; other methods begin from scratch. In large graphs
-        engines divide clusters, those of "best" by METIS. "best": all work of the
-        engine. Small graphs take the work of "best" by default.
-    engine : str, optional
-        Partitioner behind the method, by default the first of METHOD_ENGINES[method].
-        UsageError if the method does not take it, or effort "fast" does not run it.
-    epsilon : float, optional
-        Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save
-        where a vertex alone is heavier, or rounding forbids it. By default .01, of
-        NONZERO_METHODS .05.
-    w0 : int
-        Added to the weight of each vertex, which is otherwise the nonzeros of its row,
-        the diagonal counted.
-    seed : int
-    rcm : bool
-        Order each part by reverse Cuthill-McKee; else by vertex number.
-    refine : bool
-        Lower what the busiest part sends after an engine has lowered the total
-        (`rows.refine`); of "best" to what the busiest of "graph" sends at most.
-        For NONZERO_METHODS lower the total (`hpgcn.partition.nonzeros.refine_nonzeros`),
-        rows balanced.
-    baseline : bool
-        Also count what to compare with: random partitions, whose mean is put into the
-        statistics (`over_random`), and the parts before refinement.
-    time_limit : float
-        Seconds that the engine may take.
-    memory : int, optional
-        Bytes of address space that the engine may take; by default 80% of the memory
-        available.
-    threads : int, optional
-        Threads of the engine (mtkahypar); by default all cores this process may use.
-    balance_train : bool
-        Let no part own more vertices to train on than 1.1 times the mean, or one more
-        than that.
-    nested : bool
-        Number parts so that 2 p and 2 p + 1 merge to part p of half as many
-        (`Partition.merged`).
-    batch : str, optional
-        For "stochastic" only: mini-batches whose expected volume is minimized, as for
-        training: "vertices:B", "parts:Q:K" or "neighbours:K:B". By default vertices, B
-        20,000 or a tenth of all vertices.
-    theta, delta : float, optional
-        For "stochastic" only: nets are drawn until their mean connectivity is within
-        theta of the expected one with probability 1 - delta (demirci-2022, equation
-        14). By default .5 and .1.
-    pipeline_batches : int
-        For "block": order all rows by reverse Cuthill-McKee (or by vertex number, not
-        `rcm`), cut them into this number of batches, and give each part a piece of each
-        batch (strategy mop). 0: contiguous parts.
-    nodes : int or sequence of int, optional
-        Number of nodes, which divides k, or the parts of each node. Parts of a node have
-        consecutive numbers. They are chosen together: few rows between nodes first, each
-        counted once for every other node that reads it, then few within nodes
-        (`rows.node_parts`).
+    **options
+        The attributes of `PartitionOptions`: method, effort, engine, epsilon, w0, seed,
+        rcm, refine, baseline, time_limit, memory, threads, balance_train, nested,
+        batch, theta, delta, pipeline_batches, nodes.
 
     Returns
     -------
@@ -160,40 +90,40 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
     >>> partition.part, partition.statistics["volume"]
     (array([0, 0, 0, 1, 1, 1], dtype=int32), 0)
     """
-    # validate the arguments, then what this graph or k does not allow
-    request = check_request(graph, k, method, engine, epsilon, w0=w0, seed=seed,
-                            time_limit=time_limit, memory=memory, threads=threads, refine=refine,
-                            effort=effort, sampled=(batch, theta, delta))
+    # validate the options, then what this graph or k does not allow
+    options = PartitionOptions(**options)
+    request = options.request(graph, k)
     check_whole(graph)
-    if balance_train and graph.masks is None:
+    if options.balance_train and graph.masks is None:
         raise DataError(f"{graph.header.name}: no split, so there are no training vertices to "
                         "balance")
-    sizes = node_sizes(nodes, k)
-    if sizes and nested:
+    sizes = node_sizes(options.nodes, k)
+    if sizes and options.nested:
         raise UsageError("nodes: excludes nested parts")
-    if nested and k % 2:
+    if options.nested and k % 2:
         raise UsageError(f"k = {k}: nested parts are merged in pairs, expected an even number")
-    batches = integer("pipeline_batches", pipeline_batches, 0, graph.num_rows)
-    if batches:
-        return _dealt(graph, request, batches, method, rcm, baseline,
-                      excluded=nested or balance_train or sizes)
+    if batches := integer("pipeline_batches", options.pipeline_batches, 0, graph.num_rows):
+        return _dealt(graph, request, options, batches,
+                      excluded=options.nested or options.balance_train or sizes)
 
     # find parts, balance training vertices, then number the parts
+    method = METHODS[options.method]
     rows = pattern(graph)
     weights = np.diff(rows.indptr).astype(np.int64) + request.w0
-    effort = "" if method in WITHOUT_EFFORT else effort
-    with announced(graph.header.name, request, effort, rows.indices,
-                   holders=method in NONZERO_METHODS, nets=method == "hypergraph") as statistics:
+    effort = options.effort if method.effort else ""
+    with announced(graph.header.name, request, effort, rows.indices, holders=method.holders,
+                   nets=options.method == "hypergraph") as statistics:
         begun = time.perf_counter()
-        parts, groups = _find_parts(rows, weights, method, request, nested, sizes)
-        if balance_train:
+        parts, groups = _find_parts(rows, weights, options, request, sizes)
+        if options.balance_train:
             parts = _balanced(rows, weights, parts, request, train_mask(graph))
-        if nested:
+        if options.nested:
             parts = _nested(rows, parts, k, groups)
 
         # order the vertices within the parts
-        partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
-                             effort=effort, nested=bool(nested), node_sizes=sizes,
+        partition = _ordered(graph, rows, parts, k, options.rcm, options.baseline,
+                             method=options.method, seed=request.seed, effort=effort,
+                             nested=bool(options.nested), node_sizes=sizes,
                              seconds=time.perf_counter() - begun)
         statistics |= partition.statistics
     if partition.engine:
@@ -208,46 +138,49 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
     return partition
 
 
-def _dealt(graph, request, batches, method, rcm, baseline, *, excluded):
+def _dealt(graph, request, options, batches, *, excluded):
     """Return the Partition in which each part has a piece of every batch of rows."""
     asked = f"pipeline_batches = {batches}"
-    if method != "block":
-        raise UsageError(f"{asked}: does not apply to method {method}, expected block")
+    if options.method != "block":
+        raise UsageError(f"{asked}: does not apply to method {options.method}, expected block")
     if excluded:
         raise UsageError(f"{asked}: excludes nested, nodes and balance_train")
     n, k = graph.num_rows, request.k
-    order = rcm_within_parts(graph, np.zeros(n, np.int32), 1) if rcm else np.arange(n)
+    order = rcm_within_parts(graph, np.zeros(n, np.int32), 1) if options.rcm else np.arange(n)
     rows = pattern(graph)
     parts = dealt_parts(rows, order, k, batches)
-    return _ordered(graph, rows, parts, k, rcm, baseline, order, method=method)
+    return _ordered(graph, rows, parts, k, options.rcm, options.baseline, order,
+                    method=options.method)
 
 
-def _find_parts(rows, weights, method, request, nested, sizes):
+def _find_parts(rows, weights, options, request, sizes):
     """Return the Parts of a method, and the number of nested groups."""
-    alone = isolated(rows) if method in DEALING else np.zeros(1, bool)
+    deals = METHODS[options.method].streams or options.method == STOCHASTIC
+    alone = isolated(rows) if deals else np.zeros(1, bool)
     if not alone.any() or alone.all():
-        return _parts_by_method(rows, weights, method, request, nested, sizes)
+        return _parts_by_method(rows, weights, options, request, sizes)
 
     # as if isolated vertices were missing; these are dealt out last
     light = np.where(alone, 0, weights)
     wider = request._replace(epsilon=request.epsilon * (weights.sum() / light.sum()))
-    parts, groups = _parts_by_method(rows, light, method, wider, nested, sizes)
+    parts, groups = _parts_by_method(rows, light, options, wider, sizes)
     part = deal_isolated(parts.part, alone, weights, request.k, request.epsilon)
     return replace(parts, part=part, epsilon=parts.epsilon and request.epsilon), groups
 
 
-def _parts_by_method(rows, weights, method, request, nested, sizes):
-    if nested and method in CUTS:
-        part, groups, first = nested_parts(METHODS[method], CUTS[method], rows, weights, request)
-        winner = "hypergraph" if method == "best" else ""  # nested parts are not refined
+def _parts_by_method(rows, weights, options, request, sizes):
+    method = METHODS[options.method]
+    if options.nested and method.cut:
+        part, groups, first = nested_parts(method.find, method.cut, rows, weights, request)
+        winner = "hypergraph" if options.method == "best" else ""  # nested parts are not refined
         made = Parts(part, request.engine, request.epsilon, winner=winner)
         return replace(made, divided=first.divided, start=first.start) if first else made, groups
-    if sizes and method in METHODS_BY_NODE:
-        return parts_by_node(METHODS[method], method, rows, weights, request, sizes), 1
+    if sizes and method.streams:
+        return parts_by_node(method.find, options.method, rows, weights, request, sizes), 1
+    parts = method.find(rows, weights, request)
     if sizes:
-        parts = METHODS[method](rows, weights, request)
-        return grouped_parts(parts, _lines(rows, parts, request.k), sizes), 1
-    return METHODS[method](rows, weights, request), 1
+        parts = grouped_parts(parts, _lines(rows, parts, request.k), sizes)
+    return parts, 1
 
 
 def _warn_of_rows(partition, graph, refined):

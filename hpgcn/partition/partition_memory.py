@@ -2,9 +2,9 @@
 from hpgcn.errors import DataError, setting
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.partition.effort import COARSE, DEFAULT, FAST, FEWEST, PINS
-from hpgcn.partition.method_table import METHOD_ENGINES, METHODS
+from hpgcn.partition.method_table import METHODS
 from hpgcn.partition.rows.net_bits import NET_BYTES, num_words
-from hpgcn.partition.rows.row_methods import QUICK, STREAMED
+from hpgcn.partition.rows.row_methods import QUICK
 
 BASE = 240 << 20  # bytes of the interpreter, its libraries and their compiler
 BLOCKS = 96 << 20  # bytes of what is read or written at a time
@@ -109,7 +109,7 @@ def check_memory(header, k, methods, effort, memory, *, refine=True, stored=Fals
         fast = needed_memory(header, k, "stream", FAST, refine=refine)
         if method in QUICK:
             fast = need
-        if stored and method in (*QUICK, *STREAMED) and from_file <= memory < fast:
+        if stored and (method in QUICK or METHODS[method].streams) and from_file <= memory < fast:
             return True
 
         # a method that fits
@@ -117,7 +117,7 @@ def check_memory(header, k, methods, effort, memory, *, refine=True, stored=Fals
         rivals = ("--effort fast", fast), ("--method block", block), ("--method stream", from_file)
         other = next((f"; {flag} needs {_text(less)}" for flag, less in rivals if less <= memory),
                      "")
-        engines = METHOD_ENGINES.get(method) and effort != FAST
+        engines = METHODS[method].engines and effort != FAST
         kind = f"method {method}, effort {effort}," if engines else f"method {method}"
         raise DataError(f"{header.name}: {kind} needs about {_text(need)} of memory, but the "
                         f"limit is {_text(memory)}; {setting('memory')} sets it{other}")

@@ -5,12 +5,12 @@ import numpy as np
 
 from hpgcn.graphs.partition import Partition
 from hpgcn.partition.effort import FAST
-from hpgcn.partition.method_table import check_request
+from hpgcn.partition.method_table import METHODS, PartitionOptions
 from hpgcn.partition.partition_memory import level_room, refining_bytes
 from hpgcn.partition.quality import COMPARED, explain_imbalance
 from hpgcn.partition.rows.net_bits import count_blocks, lower_volume
 from hpgcn.partition.rows.partition_model import deal_isolated
-from hpgcn.partition.rows.row_methods import QUICK, STREAMED, quick_parts, random_parts
+from hpgcn.partition.rows.row_methods import QUICK, quick_parts, random_parts
 from hpgcn.partition.rows.streaming import stored_level, stream_parts
 from hpgcn.runtime.machine import map_large_arrays
 
@@ -50,9 +50,9 @@ def partition_stored(source, k, *, method="stream", epsilon=None, w0=0, seed=0, 
     UsageError, DataError, StorageError
         As `make_partition`; the file is damaged or contradicts itself.
     """
-    request = check_request(source, k, method, None, epsilon, w0=w0, seed=seed, time_limit=1,
-                            memory=memory, threads=None, refine=False, effort=FAST,
-                            sampled=(None, None, None))
+    request = PartitionOptions(method, FAST, epsilon=epsilon, w0=w0, seed=seed, memory=memory,
+                               refine=False).request(source, k)
+    streams = METHODS[method].streams
     log.info("%s: parts are made in passes over the file%s", source.header.name,
              "" if memory is None else ", because its rows do not fit into "
              f"{memory / 2**20:,.0f}M of memory")
@@ -92,9 +92,9 @@ def partition_stored(source, k, *, method="stream", epsilon=None, w0=0, seed=0, 
     # vertices in the order of the file
     return Partition.from_parts(
         _by_vertex(part, vertices), k, order=vertices, method=method, seed=request.seed,
-        epsilon=request.epsilon if method in STREAMED else 0.0, statistics=statistics,
+        epsilon=request.epsilon if streams else 0.0, statistics=statistics,
         winner="stream" if method == "best" else "",
-        effort=FAST if method in STREAMED and method != "stream" else "")
+        effort=FAST if streams and method != "stream" else "")
 
 
 def _quick(method, weights, vertices, request):

@@ -11,7 +11,6 @@ from small_graphs import edges, grid, two_cliques
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import (
-    METHOD_ENGINES,
     METHODS,
     NONZERO_METHODS,
     given_partition,
@@ -22,7 +21,7 @@ from hpgcn.partition.engines.engine_registry import ENGINES, kahypar_ini
 from hpgcn.partition.rows.partition_model import column_nets, neighbours, pattern
 
 # the call of KaHyPar depends on the method's nets only by their costs
-CHOICES = [(method, engine) for method in METHODS for engine in METHOD_ENGINES[method] or (None,)
+CHOICES = [(method, engine) for method in METHODS for engine in METHODS[method].engines or (None,)
            if engine != "kahypar" or method in ("hypergraph", "stochastic")]
 # test_partition_nonzeros.py and test_partition_stochastic.py have more tests of these
 LONG = {"best", "stochastic", "cover", "medium-grain", "fine-grain"}
@@ -134,7 +133,7 @@ def test_balance(choice):
 @pytest.mark.parametrize("engine", ["mtkahypar", "kahypar", "metis", "kaminpar"])
 def test_two_cliques(engine):
     pytest.importorskip(ENGINES[engine].module)
-    method = "graph" if engine in METHOD_ENGINES["graph"] else "hypergraph"
+    method = "graph" if engine in METHODS["graph"].engines else "hypergraph"
     result = make_partition(two_cliques(), 2, method=method, engine=engine)
     assert len(set(result.part[::2])) == len(set(result.part[1::2])) == 1
     # the joining edge: each end is sent once

@@ -13,8 +13,7 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.kernels.jit import jit
 from hpgcn.parallel.vertex_covers import balanced_cover
-from hpgcn.partition import METHOD_ENGINES, NONZERO_METHODS, make_partition, statistics
-from hpgcn.partition.methods import METHODS
+from hpgcn.partition import METHODS, NONZERO_METHODS, make_partition, statistics
 from hpgcn.partition.nonzeros import nonzero_methods
 from hpgcn.partition.nonzeros.greedy_holders import greedy_holders
 from hpgcn.partition.nonzeros.group_moves import find_target, move_groups
@@ -65,7 +64,7 @@ KINDS = ["undirected", "directed", "one-way"]
 
 @pytest.fixture(params=[name for name in NONZERO_METHODS if name != "distgnn"])  # not refined
 def method(request):
-    if METHOD_ENGINES[request.param] and not importlib.util.find_spec("mtkahypar"):
+    if METHODS[request.param].engines and not importlib.util.find_spec("mtkahypar"):
         pytest.skip("mtkahypar is not installed")
     return request.param
 
@@ -273,7 +272,7 @@ def test_effort_fast(method, monkeypatch):
     rows = pattern(graph)
     weights = np.diff(rows.indptr).astype(np.int64)
     request = PartitionRequest(graph, 6, None, 0.05, 0, 0, 60.0, None, 1, True)
-    made = METHODS[method](rows, weights, request._replace(effort="fast"))
+    made = METHODS[method].find(rows, weights, request._replace(effort="fast"))
     assert np.bincount(made.part, minlength=6).max() <= 22
     assert np.bincount(made.holder, minlength=6).max() <= 1.05 * rows.nnz / 6
     volume = counted(graph, made.part, stored_holders(graph, rows, made.holder), 6)["volume"]
@@ -282,7 +281,7 @@ def test_effort_fast(method, monkeypatch):
 
     monkeypatch.setattr(nonzero_methods, "SMALL", 100)
     given = Parts((np.arange(120) % 6).astype(np.int32))
-    same = METHODS[method](rows, weights, request._replace(effort="fast"), parts=given)
+    same = METHODS[method].find(rows, weights, request._replace(effort="fast"), parts=given)
     np.testing.assert_array_equal(same.part, given.part)
 
 

@@ -20,7 +20,8 @@ from hpgcn.model import MODELS, Layer
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import LOCAL, GatheredPlan, GatheredRows, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.partition import METHOD_ENGINES, METHODS, make_partition
+from hpgcn.partition import METHODS, make_partition
+from hpgcn.partition.method_table import Method
 from hpgcn.partition.partition_request import Parts
 from hpgcn.planning.answers import dry_run, report
 from hpgcn.planning.answers.options import Options
@@ -134,8 +135,7 @@ def snake(rows, weights, request):
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """Register the strategy, the layer, the sampler and the partitioner of this file."""
-    monkeypatch.setitem(METHODS, "snake", snake)
-    monkeypatch.setitem(METHOD_ENGINES, "snake", ())
+    monkeypatch.setitem(METHODS, "snake", Method(snake))
     monkeypatch.setitem(STRATEGIES, Everybody.name, Everybody)
     monkeypatch.setitem(MODELS, "hops", TwoHops)
     monkeypatch.setitem(SAMPLERS, FlipFlop.name, FlipFlop)

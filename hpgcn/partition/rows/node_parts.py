@@ -22,7 +22,6 @@ from hpgcn.partition.rows.row_methods import (
 )
 
 HYPERGRAPHS = ("best", "hypergraph")  # methods whose pieces keep the columns of other nodes
-METHODS_BY_NODE = (*HYPERGRAPHS, "graph", "stream")  # the others group parts that they made
 
 
 def node_sizes(nodes, k):
@@ -56,7 +55,7 @@ def parts_by_node(find, method, rows, weights, request, sizes):
     Parameters
     ----------
     find : callable
-        The method, one of METHODS_BY_NODE by name `method`.
+        A method that streams, by name `method`; others group parts that they made.
     rows, weights, request
         Arguments of `find`.
     sizes : tuple of int

@@ -21,7 +21,6 @@ log = logging.getLogger("hpgcn")
 HYPERGRAPH_ENGINES = ("mtkahypar", "kahypar")
 GRAPH_ENGINES = ("metis", "kaminpar")
 QUICK = ("random", "block")  # methods that need neither an engine nor the pattern
-STREAMED = ("best", "hypergraph", "graph", "stream")  # methods that effort FAST streams
 
 
 def random(rows, weights, request):

@@ -11,9 +11,8 @@ import numpy as np
 from hpgcn.config import Config
 from hpgcn.errors import setting
 from hpgcn.model import find_model, find_widths
-from hpgcn.partition import NONZERO_METHODS
+from hpgcn.partition import METHODS
 from hpgcn.partition.effort import DEFAULT, FAST, paying_effort
-from hpgcn.partition.method_table import WITHOUT_EFFORT
 
 # Seconds of an operation on one core of the machine that `partition.effort` describes
 ENTRY = 0.4e-9  # a nonzero times one column of H
@@ -53,7 +52,7 @@ def choose_preparation(header, sizes, method, ranks, *, epochs, effort, model):
         The setting. Unless it is the default, it is kept in any case.
     model : ModelOptions
     """
-    if method in WITHOUT_EFFORT:
+    if not METHODS[method].effort:
         return Preparation(method, DEFAULT, "")
     if effort != Config.effort:
         return Preparation(method, effort, setting("effort", effort))
@@ -64,7 +63,7 @@ def choose_preparation(header, sizes, method, ranks, *, epochs, effort, model):
     training = epochs * epoch_seconds(int(np.sum(sizes)), header.num_nodes, widths, ranks)
 
     # the method and its effort
-    holders = method in NONZERO_METHODS
+    holders = METHODS[method].holders
     effort, seconds = paying_effort(sizes, ranks, training, holders=holders)
     if effort is None:
         method, effort = "block", FAST

@@ -13,9 +13,8 @@ import numpy as np
 from hpgcn.errors import HpgcnError
 from hpgcn.model import ModelOptions
 from hpgcn.partition.effort import DEFAULT, EFFORTS, FAST, column_sizes
-from hpgcn.partition.method_table import WITHOUT_EFFORT
+from hpgcn.partition.method_table import METHODS
 from hpgcn.partition.partition_memory import check_memory, needed_memory, window_bytes
-from hpgcn.partition.rows.row_methods import STREAMED
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.preparation import Preparation, choose_preparation
 from hpgcn.runtime.files import changed
@@ -91,7 +90,7 @@ def _said(chosen):
     """Return the method of a Preparation, and a clause about its effort and the reason."""
     if not chosen.reason:
         return chosen.method, ""
-    effort = "" if chosen.method in WITHOUT_EFFORT else f", effort {chosen.effort}"
+    effort = f", effort {chosen.effort}" if METHODS[chosen.method].effort else ""
     return chosen.method, f"{effort} ({chosen.reason})"
 
 
@@ -172,7 +171,7 @@ def kept_partition(source, k, method, out="", also=None, chosen=None, memory=Non
 
 def _fitting(chosen, header, k, memory):
     """Return a Preparation with less effort if the memory does not allow that of `chosen`."""
-    if memory is None or chosen.method not in STREAMED or chosen.effort == FAST:
+    if memory is None or not METHODS[chosen.method].streams or chosen.effort == FAST:
         return chosen
     if needed_memory(header, k, chosen.method, chosen.effort) <= memory:
         return chosen
