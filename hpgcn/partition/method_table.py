@@ -41,7 +41,7 @@ STOCHASTIC = "stochastic"
 
 
 class Method(NamedTuple):
-    """A partitioning method: its function, and what its callers ask of it."""
+    """A partitioning method: its function, and its properties."""
 
     find: Callable  # (rows, weights, request) -> Parts
     engines: tuple[str, ...] = ()  # partitioners that it takes; the first is the default
@@ -80,7 +80,7 @@ EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 
 @dataclass(frozen=True)
 class PartitionOptions:
-    """What to partition for, and how: the keywords of `make_partition`.
+    """Keywords of `make_partition`: the method, its work, balance and order.
 
     Attributes
     ----------
