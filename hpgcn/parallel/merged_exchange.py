@@ -6,58 +6,16 @@ before anything arrives. Two transfers share the messages: one pulls rows while 
 other pushes sums. In the transpose the two swap. Source: Kayaaslan, Aykanat and Ucar,
 SIAM J. Sci. Comput. 40(4), 2018.
 """
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.parallel.counts import PairMessages
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_exchange import Exchange, HaloExchange, nearest_first
-from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.parallel.transfers import LOCAL, Transfer
 from hpgcn.parallel.workspace import HaloBuffers
-
-
-@dataclass(frozen=True, eq=False)
-class MergedSizes:
-    """Bytes and messages that one transfer of a merged exchange sends, by rank."""
-
-    own: HaloPlanSizes
-    other: HaloPlanSizes  # the transfer that pulls when this one pushes
-    links: HaloPlanSizes  # one row for each message, when this one pushes
-
-    @property
-    def buffer_rows(self):
-        """Number of rows of this transfer in the two message buffers, (P,)."""
-        return self.own.buffer_rows
-
-    @property
-    def message_transfer(self):
-        """Sizes of the transfer with messages of its own."""
-        return self.own
-
-    @property
-    def ghost_rows(self):
-        """Number of rows that each rank receives from other ranks, (P,)."""
-        return self.own.received
-
-    def pull(self, row_bytes):
-        """Yield nothing: the rows go with the sums that the other transfer pushes."""
-        return iter(())
-
-    def push(self, row_bytes):
-        """Yield (bytes, messages) that each rank sends: sums, and the rows of the other
-        transfer.
-        """
-        tiers = [(self.own, self.other, self.links)]
-        if self.links.between is not None:
-            tiers.append([each.between for each in tiers[0]])
-        counts = [((own.received + other.sent) * row_bytes, links.destinations)
-                  for own, other, links in tiers]
-        yield PairMessages(*counts[0], *counts[1:])
 
 
 class MergedExchange(Exchange):

@@ -5,7 +5,6 @@ import scipy.sparse as sp
 from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import check_parts, describe_nodes, run_offsets
-from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.partition.partition_request import MAX_PARTS
 from hpgcn.partition.rows.partition_model import entry_rows, holders, pattern
 from hpgcn.runtime.text_table import table
@@ -193,18 +192,26 @@ def _count_entries(rows, part, k, holder):
     # rows pulled and sums pushed, by part
     holder = part[entry_rows(rows)] if holder is None else holder
     in_columns, in_rows = touched(rows, part, k, holder)
-    pulled, pushed = (HaloPlanSizes.of(each, part) for each in (in_columns, in_rows))
-    sent = pulled.sent + pushed.received  # every holder of entries of a row sends the sum
+    pulled, pushed = (_rows_by_pair(each, part, k) for each in (in_columns, in_rows))
+    sent = pulled.sum(0) + pushed.sum(1)  # every holder of entries of a row sends the sum
+    messages = np.bincount(pulled.indices, minlength=k) + np.diff(pushed.indptr)
 
     n = part.size
     return {
-        **totals(sent, pulled.destinations + pushed.sources),
-        "ghosts_max": int((pulled.received + pushed.sent).max()),
+        **totals(sent, messages), "ghosts_max": int((pulled.sum(1) + pushed.sum(0)).max()),
         "replication_factor": (in_columns + in_rows).nnz / n if n else 1.0,
         **split_shares(rows, k, holder),
         "imbalance_nnz": imbalance(np.bincount(holder, minlength=k)),
         "imbalance_rows": imbalance(np.bincount(part, minlength=k)),
     }
+
+
+def _rows_by_pair(read, part, k):
+    """Count the rows that each part reads of each other part; csr_array (k, k)."""
+    reader, owner = entry_rows(read), part[read.indices]
+    others = reader != owner
+    ends = reader[others], owner[others]
+    return sp.csr_array((np.ones(ends[0].size, np.int64), ends), shape=(k, k))
 
 
 def totals(sent, messages):

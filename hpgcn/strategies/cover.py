@@ -21,8 +21,8 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.parallel.covers.cover_counts import count_balanced_cover
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
-from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, needs
-from hpgcn.parallel.merged_exchange import MergedExchange, MergedSizes
+from hpgcn.parallel.halo_plan import HaloPlan, needs
+from hpgcn.parallel.merged_exchange import MergedExchange
 from hpgcn.parallel.nodes.node_exchange import NodeExchange
 from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.parallel.transfers import LOCAL
@@ -46,9 +46,7 @@ class CoverTraffic(NonzeroTraffic):
     partial sums.
     """
 
-    @staticmethod
-    def merge(pulled, pushed, links):
-        return [MergedSizes(pulled, pushed, links.reversed), MergedSizes(pushed, pulled, links)]
+    joined = True
 
 
 class CoverPlan(NonzeroPlan):
@@ -84,16 +82,10 @@ class CoverPlan(NonzeroPlan):
         """What ranks hold of each block, (5, P, P), as `Pattern.held`."""
         return self.pattern.held(self.rank_grid.layout.offsets)
 
-    def make_traffic(self, layouts):
+    def tables(self):
         if self.rank_grid.sharing is not None:
-            return super().make_traffic(layouts)
-        pulled, pushed = self.counts[0], self.counts[2].T
-        tables = pulled, pushed, (pulled + pushed.T > 0).astype(np.int64)
-        transfers = self.Traffic.merge(*(HaloPlanSizes.of_table(table, self.rank_grid.nodes)
-                                         for table in tables))
-        if self.pattern.symmetric and not self.pattern.square:  # the transpose of these blocks
-            transfers += transfers[::-1]
-        return self.Traffic(layouts, self.pattern.symmetric, transfers)
+            return super().tables()
+        return [self.counts[0]], [self.counts[2].T]
 
     def added_rows(self, transposed, by_source):
         if self.rank_grid.sharing is not None:
@@ -129,7 +121,7 @@ class CoverPlan(NonzeroPlan):
 
     def block_operand(self, transposed):
         # The own block, one for each source and one for each target.
-        pulled, pushed = self.traffic.right.own, self.traffic.left.own
+        pulled, pushed = self.traffic.right, self.traffic.left
         layout = self.layout
         if transposed:
             pulled, pushed, layout = pushed, pulled, self.layout_in
@@ -164,12 +156,9 @@ class CoverFloor(CoverPlan):
 
     def make_traffic(self, layouts):
         ghosts, matched = self.pattern.ghosts(self.rank_grid.layout.offsets)
-        k = self.num_ranks
-        pulled, read = HaloPlanSizes.of_table(matched), HaloPlanSizes.of_table(ghosts)
-        pushed = HaloPlanSizes(*np.zeros((4, k), np.int64))
         # a block for each pair, on either of its ranks
-        self.pairs = int(read.sources.sum()) // k
-        transfers = self.Traffic.merge(pulled, pushed, read)
+        self.pairs = np.count_nonzero(ghosts) // self.num_ranks
+        transfers = self.Traffic.sizes([matched], [0 * matched], None, (ghosts.T, ghosts))
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
     def make_restricted(self, pattern):
@@ -250,7 +239,7 @@ class Cover(NonzeroStrategy):
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
-        firsts = [plan if isinstance(plan, HaloPlan) else plan.first for plan in (pull, push)]
+        firsts = [plan.parts[0] for plan in (pull, push)]
         transfers = MergedExchange(*firsts, comm, buffers[0]).transfers
         if firsts[0] is not pull:
             transfers = [NodeExchange(plan, first, HaloExchange, comm, buffer)

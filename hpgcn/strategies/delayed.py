@@ -39,7 +39,7 @@ import scipy.sparse as sp
 from hpgcn import kernels
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.parallel.csr import Csr
-from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
+from hpgcn.parallel.halo_plan import needs
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.replicas import (
     DelayedSum,
@@ -48,6 +48,7 @@ from hpgcn.parallel.replicas import (
     assign_bins,
     with_replicas,
 )
+from hpgcn.parallel.sizes import Sizes, gather_tables, pair_table
 from hpgcn.parallel.transfers import LOCAL, OwnRows
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.nonzeros import HELD, READ, ROW, held_nonzeros
@@ -64,8 +65,7 @@ class DelayedTraffic(Traffic):
     """Traffic of r consecutive training steps; each step sends the sums of one bin of
     vertices.
 
-    `delay`: r; 0 if sums are exact, None if nothing is sent. `bins`: list of
-    HaloPlanSizes.
+    `delay`: r; 0 if sums are exact, None if nothing is sent. `bins`: list of Sizes.
     """
 
     def __init__(self, layouts, delay, bins):
@@ -123,8 +123,8 @@ class DelayedPlan(Plan):
         # replicas are exchanged in turns
         _, turn = np.unique(vertex, return_inverse=True)
         count = self.delay or 1
-        bins = [HaloPlanSizes.of_pairs(owner[vertex[chosen]], rank[chosen], k)
-                for chosen in (turn % count == number for number in range(count))]
+        chosen = [turn % count == number for number in range(count)]
+        bins = [Sizes(pair_table(owner[vertex[each]], rank[each], k)) for each in chosen]
 
         self.replicas = np.bincount(rank, minlength=k)
         self.sent = np.bincount(owner[vertex], minlength=k)
@@ -280,8 +280,7 @@ class DelayedVertexCut(RowStrategy):
 
     def traffic(self):
         plans = [plan for plan, _ in self.bins] or [self.replicas]
-        table = self.comm.allgather([plan.sizes() for plan in plans])
-        bins = [HaloPlanSizes(*each.T) for each in np.array(table, np.int64).swapaxes(0, 1)]
+        bins = [Sizes(*tables) for tables in gather_tables(self.comm, *plans)]
         return self.Plan.Traffic((self.layout, self.layout), self.delay, bins)
 
     def persistent_arrays(self):

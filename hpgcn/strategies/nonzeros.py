@@ -14,10 +14,11 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, needs
-from hpgcn.parallel.nodes.node_plan import NodeSizes, gateways, sources_of_entries
+from hpgcn.parallel.halo_plan import needs
+from hpgcn.parallel.nodes.node_plan import sources_of_entries, tables_of_pairs
 from hpgcn.parallel.nodes.shared_buffers import make_buffers
 from hpgcn.parallel.pattern import elsewhere
+from hpgcn.parallel.sizes import Sizes, gather_tables
 from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
 from hpgcn.strategies.plan import POINTER, WEIGHT, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowStrategy, RowTraffic
@@ -28,19 +29,22 @@ CUT = 40  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
 class NonzeroTraffic(RowTraffic):
-    """Traffic of rows and partial sums if each nonzero has a holder; subclasses define
-    `merge`.
+    """Traffic of rows and partial sums if each nonzero has a holder.
+
+    `joined`: whether a rank sends rows and sums to another one in one message.
     """
 
-    @staticmethod
-    def merge(pulled, pushed, links):
-        """Return the transfer plans of R and of S from their HaloPlanSizes, `pulled`
-        and `pushed`.
+    joined = False
 
-        `links`: HaloPlanSizes of one row for each pair of ranks, from the one that
-        sends rows or sums to the one that receives them.
+    @classmethod
+    def sizes(cls, pulled, pushed, nodes, linked=(None, None)):
+        """Return the Sizes of R and of S from their tables.
+
+        `nodes`, `linked`: as for Sizes; `linked` is a pair, of R and of S.
         """
-        raise NotImplementedError
+        joined = (pushed[0], pulled[0]) if cls.joined else (None, None)
+        return [Sizes(*tables, nodes=nodes, joined=other, linked=pairs)
+                for tables, other, pairs in zip((pulled, pushed), joined, linked)]
 
     @staticmethod
     def columns(product):
@@ -61,7 +65,7 @@ class NonzeroPlan(RowPlan):
     """Plan of a strategy in which each nonzero has a holder, the value in the pattern's
     matrix.
 
-    Subclasses define `Traffic`, `holders` and `block_operand`.
+    Subclasses define `holders` and `block_operand`; `Traffic` if messages are joined.
 
     Attributes
     ----------
@@ -70,6 +74,7 @@ class NonzeroPlan(RowPlan):
         None if it multiplies by the transposed blocks.
     """
 
+    Traffic = NonzeroTraffic
     back = None
 
     @classmethod
@@ -94,39 +99,19 @@ class NonzeroPlan(RowPlan):
         return owner[rows], owner[columns], rows, columns, self.pattern.holders.astype(np.int64)
 
     def make_traffic(self, layouts):
-        k, nodes = self.num_ranks, self.rank_grid.nodes
-        reader, owner, rows, columns, holder = self.entries()
-        pulled = elsewhere(columns, owner, holder, k)
-        pushed = elsewhere(rows, reader, holder, k)
-
-        # gateways take part in the first messages, and pass rows or sums on
-        seconds = []
-        if self.rank_grid.sharing is not None:
-            ends = zip((pulled, pushed), (self.pattern.rows_in, self.pattern.rows_out))
-            pulled, pushed = (self._first_pairs(*each, seconds) for each in ends)
-
-        pairs = np.unique(np.concatenate([pulled[0] * k + pulled[1], pushed[1] * k + pushed[0]]))
-        transfers = self.Traffic.merge(*(HaloPlanSizes.of_pairs(*each[:2], k, nodes) for each in (
-            pulled, pushed, (pairs // k, pairs % k))))
-        if seconds:
-            transfers = [NodeSizes(*each) for each in zip(transfers, seconds)]
+        transfers = self.Traffic.sizes(*self.tables(), self.rank_grid.nodes)
         if self.pattern.symmetric and not self.pattern.square:  # the transpose of these blocks
             transfers += transfers[::-1]
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
-    def _first_pairs(self, pairs, rows, seconds):
-        """Return the pairs of a row and a rank that receives it from the owner; append the
-        HaloPlanSizes of all other pairs to `seconds`.
-
-        `pairs`: as from `elsewhere`. `rows`: as `Pattern.rows_in`, the rows exchanged.
-        """
-        owner, holder, line = pairs
-        nodes = self.rank_grid.nodes
-        passing = gateways(self.pattern.restricted_numbers(rows)[line], owner, holder, nodes)
-        direct = passing == holder
-        seconds.append(HaloPlanSizes.of_pairs(passing[~direct], holder[~direct], self.num_ranks,
-                                              nodes))
-        return owner[direct], holder[direct]
+    def tables(self):
+        """Return the tables of pulled rows and of pushed sums, two lists as for Sizes."""
+        pattern, k = self.pattern, self.num_ranks
+        reader, owner, rows, columns, holder = self.entries()
+        return [tables_of_pairs(elsewhere(lines, owners, holder, k),
+                                pattern.restricted_numbers(chosen), self.rank_grid.sharing, k)
+                for lines, owners, chosen in ((columns, owner, pattern.rows_in),
+                                              (rows, reader, pattern.rows_out))]
 
     def added_rows(self, transposed, by_source):
         """Return how many row numbers the blocks of ghost columns store, (P,).
@@ -329,34 +314,9 @@ class NonzeroStrategy(RowStrategy):
         return self.Plan.Traffic(layouts, self.symmetric, transfers)
 
     def _sizes(self, product):
-        """Return the transfer plans of R and of S of a RowProduct; all ranks call this
-        together.
-        """
-        plans = product.pull.plan, product.push.plan
-        firsts = [plan if isinstance(plan, HaloPlan) else plan.first for plan in plans]
-        table = np.array(self.comm.allgather([
-            *plans[0].sizes(self.away), *plans[1].sizes(self.away),
-            *count_links(*firsts, self.away)]), np.int64)
-        groups = [HaloPlanSizes.of_ranks(part) for part in np.hsplit(
-            table, table.shape[1] // len(firsts[0].sizes(self.away)))]
-
-        if firsts[0] is plans[0]:
-            return self.Plan.Traffic.merge(*groups)
-        first_pull, second_pull, first_push, second_push, links = groups
-        merged = self.Plan.Traffic.merge(first_pull, first_push, links)
-        return [NodeSizes(*each) for each in zip(merged, (second_pull, second_push))]
-
-
-def count_links(pull, push, away):
-    """Return HaloPlan.sizes of a plan with one row for each pair of ranks that have a
-    message when `pull` pulls and `push` pushes.
-    """
-    ends = ((pull.destinations, push.sources), (pull.sources, push.destinations))
-    to, come = (np.union1d(*ranks) for ranks in ends)
-    counts = [to.size, come.size, to.size, come.size]
-    if away is not None:
-        counts += 2 * [np.count_nonzero(away[ranks]) for ranks in (to, come)]
-    return counts
+        """Return the Sizes of R and of S of a RowProduct; all ranks call this together."""
+        tables = gather_tables(self.comm, product.pull.plan, product.push.plan)
+        return self.Plan.Traffic.sizes(*tables, self.nodes)
 
 
 def held_nonzeros(adjacency, rank_grid, comm, holders):

@@ -23,16 +23,12 @@ from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels import entries
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
-from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, by_owner, complete, needs
+from hpgcn.parallel.halo_plan import HaloPlan, by_owner, complete, needs
 from hpgcn.parallel.nodes.node_exchange import exchange_of
-from hpgcn.parallel.nodes.node_plan import (
-    NodeSizes,
-    make_node_plan,
-    sizes_of_pairs,
-    sources_of_entries,
-)
+from hpgcn.parallel.nodes.node_plan import make_node_plan, sources_of_entries, tables_of_pairs
 from hpgcn.parallel.nodes.shared_buffers import make_buffers
 from hpgcn.parallel.pattern import elsewhere
+from hpgcn.parallel.sizes import Sizes, gather_tables
 from hpgcn.parallel.transfers import LOCAL, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import HaloBuffers
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
@@ -46,26 +42,26 @@ class PointToPointPlan(RowPlan):
     """Plan of strategy p2p: halo exchanges send rows of H to their readers."""
 
     def make_traffic(self, layouts):
-        plans = [self._volumes(self.pattern), OwnRowsPlan()]
+        plans = [self._sizes(self.pattern), OwnRowsPlan()]
         if self.pattern.symmetric and not self.pattern.square:
-            plans += [self._volumes(self.pattern.transposed), OwnRowsPlan()]
+            plans += [self._sizes(self.pattern.transposed), OwnRowsPlan()]
         return self.Traffic(layouts, self.pattern.symmetric, plans)
 
-    def _volumes(self, pattern):
-        nodes = self.rank_grid.nodes
-        if self.rank_grid.sharing is None:
-            table = pattern.ghosts(self.rank_grid.layout.offsets)[0]
-            return HaloPlanSizes.of_table(table, nodes)
-        block = self.rank_grid.layout.row_blocks
-        columns = pattern.indices.astype(np.int64)
-        owner, reader, row = elsewhere(columns, block[columns], block[pattern.rows], self.num_ranks)
-        row = pattern.restricted_numbers(pattern.rows_in)[row]
-        return sizes_of_pairs(row, owner, reader, self.num_ranks, nodes)
+    def _sizes(self, pattern):
+        grid = self.rank_grid
+        if grid.sharing is None:
+            tables = pattern.ghosts(grid.layout.offsets)[:1]
+        else:
+            block, columns = grid.layout.row_blocks, pattern.indices.astype(np.int64)
+            pairs = elsewhere(columns, block[columns], block[pattern.rows], self.num_ranks)
+            tables = tables_of_pairs(pairs, pattern.restricted_numbers(pattern.rows_in),
+                                     grid.sharing, self.num_ranks)
+        return Sizes(*tables, nodes=grid.nodes)
 
     def operand(self, pattern, layout):
         # A local block, and one for each source.
         right, reverse = self.traffic.right, self.traffic.reverse
-        volumes = right if pattern is self.pattern else reverse[0]
+        sizes = right if pattern is self.pattern else reverse[0]
         offsets = self.rank_grid.layout.offsets
         entries = np.diff(pattern.indptr[offsets]).astype(np.int64)
         if self.rank_grid.sharing is None:
@@ -75,9 +71,9 @@ class PointToPointPlan(RowPlan):
             touched = self._touched(pattern)
         rows = np.diff(layout.offsets)
         return Operand.of(
-            entries.shape, entries, (1 + volumes.sources) * (rows + 1),
-            index_entries=volumes.sent + volumes.received + touched, results=rows,
-            blocks=1 + volumes.sources)
+            entries.shape, entries, (1 + sizes.sources) * (rows + 1),
+            index_entries=sizes.sent + sizes.received + touched, results=rows,
+            blocks=1 + sizes.sources)
 
     def _touched(self, pattern):
         """Return the number of rows of each rank with entries in a block of ghosts,
@@ -171,9 +167,8 @@ class PointToPoint(RowStrategy):
         return RowTraffic((self.layout, self.layout_in), self.symmetric, transfers)
 
     def _sizes(self, product):
-        plan = product.pull.plan
-        kind = HaloPlanSizes if isinstance(plan, HaloPlan) else NodeSizes
-        return kind.of_ranks(self.comm.allgather(plan.sizes(self.away)))
+        tables, = gather_tables(self.comm, product.pull.plan)
+        return Sizes(*tables, nodes=self.nodes)
 
 
 def _columns(matrix, kept):

@@ -146,11 +146,6 @@ class RowStrategy(Strategy):
         pull, push = self.product.pull.plan, getattr(self.product.push, "plan", None)
         return pull, push or complete(pull.layout, pull.ghosts[:0], [()] * pull.layout.size)
 
-    @property
-    def away(self):
-        """Which ranks are on other nodes, (P,) bool; None if all ranks are on one."""
-        return None if self.nodes is None else self.nodes != self.nodes[self.comm.rank]
-
     def submap(self, blocks, plans, sizes, *, symmetric):
         """Return a map with some nonzeros of this map, without sending messages. Close
         it before this map.

@@ -17,7 +17,7 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.nodes.node_exchange import exchange_of
 from hpgcn.parallel.transfers import LOCAL
-from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy, NonzeroTraffic
+from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
 
@@ -25,18 +25,8 @@ log = logging.getLogger("hpgcn")
 REMOTE = -2  # rows of all other ranks together, as a source and as a target
 
 
-class VertexCutTraffic(NonzeroTraffic):
-    """Traffic of strategy vertex-cut: two halo exchanges, one after the other."""
-
-    @staticmethod
-    def merge(pulled, pushed, links):
-        return [pulled, pushed]
-
-
 class VertexCutPlan(NonzeroPlan):
     """Plan of strategy vertex-cut: two halo exchanges, one after the other."""
-
-    Traffic = VertexCutTraffic
 
     @staticmethod
     def holders(pattern, rank_grid):

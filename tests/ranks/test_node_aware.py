@@ -112,11 +112,11 @@ def test_rows_and_sums_cross_once_for_any_holders(strategy):
     for lines, transfer in ((pattern.indices, traffic.right), (pattern.rows, traffic.left)):
         pairs = {(nodes[h], line) for h, line in zip(holder, lines)
                  if nodes[h] != nodes[owner[line]]}
-        first = getattr(transfer.first, "own", transfer.first)
-        assert first.between.sent.sum() == first.between.received.sum() == len(pairs)
+        first, second = transfer.message_transfer.pull(1)
+        assert first.between[0].sum() == len(pairs)
         ranks = {(h, line) for h, line in zip(holder, lines) if h != owner[line]}
-        assert first.sent.sum() + transfer.second.sent.sum() == len(ranks)
-        assert not transfer.second.between.sent.any()
+        assert first.bytes.sum() + second.bytes.sum() == transfer.sent.sum() == len(ranks)
+        assert not second.between[0].any()
 
 
 @pytest.mark.parametrize("comm, nodes", [(4, 2)], indirect=["comm"], ids=["2 x 2"])

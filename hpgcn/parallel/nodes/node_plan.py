@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, by_owner, complete
+from hpgcn.parallel.halo_plan import HaloPlan, by_owner, complete
 from hpgcn.parallel.pattern import elsewhere
+from hpgcn.parallel.sizes import pair_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,79 +38,10 @@ class NodePlan:
         """Rows that this rank receives, (g,) int64: those of `first`, then of `second`."""
         return np.concatenate([self.first.ghosts, self.second.ghosts])
 
-    def sizes(self, away):
-        """Return the values of this rank for NodeSizes.of_ranks; `away` as in HaloPlan."""
-        return [*self.first.sizes(away), *self.second.sizes(away)]
-
-
-@dataclass(frozen=True, eq=False)
-class NodeSizes:
-    """Rows and messages of a node-aware exchange, by rank; (P,) int64 each.
-
-    `first`: sizes of the exchange with owners, or of a transfer that sends these rows
-    with others. `second`: HaloPlanSizes of the exchange between ranks of a node.
-    """
-
-    first: object
-    second: HaloPlanSizes
-
-    @staticmethod
-    def of_ranks(table):
-        """Return the sizes from the `NodePlan.sizes` of all ranks, (P, 16)."""
-        table = np.array(table, np.int64)
-        return NodeSizes(*(HaloPlanSizes.of_ranks(part) for part in np.hsplit(table, 2)))
-
     @property
-    def own(self):
-        """Sizes of this transfer if its first messages have other rows as well."""
-        return NodeSizes(self.first.own, self.second)
-
-    @property
-    def message_transfer(self):
-        """Sizes of the transfer with messages of its own."""
-        return NodeSizes(self.first.message_transfer, self.second)
-
-    @property
-    def sent(self):
-        """Number of rows that each rank sends, its own and those of others, (P,)."""
-        return self.first.sent + self.second.sent
-
-    @property
-    def received(self):
-        """Number of rows that each rank receives, (P,)."""
-        return self.first.received + self.second.received
-
-    @property
-    def received_parts(self):
-        """Number of rows that each rank receives, by exchange; (2, P)."""
-        return np.stack([self.first.received, self.second.received])
-
-    @property
-    def sources(self):
-        """Number of messages that each rank receives, (P,)."""
-        return self.first.sources + self.second.sources
-
-    @property
-    def ghost_rows(self):
-        """Number of rows that each rank receives from other ranks, (P,)."""
-        return self.first.ghost_rows + self.second.ghost_rows
-
-    @property
-    def buffer_rows(self):
-        """Number of rows in the message buffers of each rank, (P,)."""
-        return self.first.buffer_rows + self.second.buffer_rows
-
-    def pull(self, row_bytes):
-        """Yield (bytes, messages) that each rank sends when rows are pulled."""
-        for call in (*self.first.pull(row_bytes), *self.second.pull(row_bytes)):
-            yield call._replace(shared=True)
-
-    def push(self, row_bytes):
-        """Yield (bytes, messages) that each rank sends when sums are pushed back to the
-        owners.
-        """
-        for call in (*self.second.push(row_bytes), *self.first.push(row_bytes)):
-            yield call._replace(shared=True)
+    def parts(self):
+        """The HaloPlans of its exchanges."""
+        return self.first, self.second
 
 
 def gateways(rows, owners, readers, nodes):
@@ -160,12 +92,19 @@ def scrambled(rows):
     return x ^ (x >> np.uint64(31))
 
 
-def sizes_of_pairs(rows, owners, readers, k, nodes):
-    """Return the NodeSizes of an exchange by its distinct pairs, as for `gateways`."""
-    passing = gateways(rows, owners, readers, nodes)
-    direct = passing == readers
-    return NodeSizes(HaloPlanSizes.of_pairs(owners[direct], readers[direct], k, nodes),
-                     HaloPlanSizes.of_pairs(passing[~direct], readers[~direct], k, nodes))
+def tables_of_pairs(pairs, numbers, nodes, ranks):
+    """Return the tables of Sizes of an exchange, [table] or, with `nodes`, [first, second].
+
+    `pairs`: owner, reader and row of each distinct pair, as from `elsewhere`. `numbers`:
+    as in `sources_of_entries`.
+    """
+    owner, reader, row = pairs
+    if nodes is None:
+        return [pair_table(owner, reader, ranks)]
+    passing = gateways(numbers[row], owner, reader, nodes)
+    direct = passing == reader
+    return [pair_table(owner[direct], reader[direct], ranks),
+            pair_table(passing[~direct], reader[~direct], ranks)]
 
 
 def sources_of_entries(lines, owners, readers, numbers, nodes):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.parallel.halo_plan import HaloPlanSizes
-from hpgcn.parallel.merged_exchange import MergedSizes
+from hpgcn.parallel.sizes import Sizes
 from hpgcn.planning.counts import touches
 from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
 
@@ -104,8 +103,8 @@ def _messages(plan, product, sent, itemsize, strategy):
     moved = sent - sent // (ranks - 1)
 
     # sums of the ranks before came at once, but stay until all rows have arrived
-    pushed = pushed.own if isinstance(pushed, MergedSizes) else product.heads and pushed
-    if isinstance(pulled, HaloPlanSizes | MergedSizes) and isinstance(pushed, HaloPlanSizes):
+    to_single_ranks = isinstance(pulled, Sizes) and isinstance(pushed, Sizes)
+    if to_single_ranks and not pushed.passes_gateways and (pushed.joined or product.heads):
         before = np.append(np.arange(ranks - 1), 0)
         moved += pushed.sent * before // (ranks - 1) * push * sum_bytes(itemsize)
     return np.array([moved, moved])
