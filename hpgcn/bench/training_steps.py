@@ -85,8 +85,8 @@ def count_strategies(source, config, machine, ranks):
         inputs = PlanInput(source, own)
         for candidate in candidates(inputs, (ranks,)):
             strategy = strategy_by_name(candidate.strategy)
-            aware = nodes is not None and exchange_setting(
-                strategy, nodes, node_aware, own.batch, own.select(ModelOptions))[1]
+            aware = exchange_setting(strategy, nodes, node_aware, own.batch,
+                                     own.select(ModelOptions)).aware
             if aware == (node_aware == "always"):
                 yield (own.replace(strategy=strategy.name), factor_name(strategy.name, aware),
                        candidate, count_candidate(inputs, candidate, nodes=nodes))

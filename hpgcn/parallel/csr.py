@@ -203,3 +203,10 @@ def inverse(order):
     places = np.empty_like(order)
     places[order] = np.arange(order.size)
     return places
+
+
+def bool_matrix(indptr, indices):
+    """Return the square csr_array of a pattern, bool."""
+    indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening columns
+    n = indptr.size - 1
+    return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))

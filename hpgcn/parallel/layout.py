@@ -106,6 +106,17 @@ class BlockLayout:
 
 
 @dataclass(frozen=True, eq=False)
+class NodeLayout:
+    """Nodes (machines) of the ranks, and whether exchanges heed them."""
+
+    numbers: np.ndarray | None = None  # (P,) int32, node of each rank; None: all on one node
+    aware: bool = False  # whether a row is sent to each node once
+
+
+ONE_NODE = NodeLayout()
+
+
+@dataclass(frozen=True, eq=False)
 class BroadcastStages:
     """The S broadcasts of a 2d or 3d product: intervals of the columns of A, which are
     rows of H.

@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.graphs.validation import index_dtype
-from hpgcn.parallel.csr import in_order, inverse
+from hpgcn.parallel import pattern_counts
+from hpgcn.parallel.csr import bool_matrix, in_order, inverse
 
 
 class Pattern:
@@ -95,9 +95,7 @@ class Pattern:
     @cached_property
     def bandwidth(self):
         """Largest distance of an entry from the diagonal."""
-        from hpgcn.parallel.pattern_counts import bandwidth  # brings Numba
-
-        return bandwidth(self.indptr, self.indices)
+        return pattern_counts.bandwidth(self.indptr, self.indices)
 
     @cached_property
     def transposed(self):
@@ -151,10 +149,8 @@ class Pattern:
         return self._blocks(row_offsets, column_offsets)[1]
 
     def _blocks(self, *offsets):
-        from hpgcn.parallel.pattern_counts import count_blocks  # brings Numba
-
         return self.keep(tuple(np.asarray(each, np.int64).tobytes() for each in offsets),
-                         lambda: count_blocks(self.indptr, self.indices, *offsets))
+                         lambda: pattern_counts.count_blocks(self.indptr, self.indices, *offsets))
 
     def ghosts(self, offsets):
         """Count the columns of block q that block p of rows reads, and the entries of a
@@ -163,19 +159,20 @@ class Pattern:
         Entries of a matching have different rows and columns. No cover by rows and
         columns is smaller. The counts are 0 for p = q.
         """
-        from hpgcn.parallel.pattern_counts import count_ghosts  # brings Numba
-
         return self.keep(("ghosts", np.asarray(offsets, np.int64).tobytes()),
-                         lambda: count_ghosts(self.indptr, self.indices, offsets))
+                         lambda: pattern_counts.count_ghosts(self.indptr, self.indices, offsets))
 
     def held(self, offsets):
         """Return the counts of `hpgcn.parallel.pattern_counts.count_held` for the holders
         of this pattern.
         """
-        from hpgcn.parallel.pattern_counts import count_held  # brings Numba
+        def count():
+            owner = pattern_counts.block_numbers(offsets)
+            pushed = self.holders != np.repeat(owner, np.diff(self.indptr))
+            return pattern_counts.count_held(self.indptr, self.indices, pushed, owner,
+                                             np.arange(self.num_rows), offsets)
 
-        return self.keep(("held", np.asarray(offsets, np.int64).tobytes()),
-                         lambda: count_held(self.indptr, self.indices, self.holders, offsets))
+        return self.keep(("held", np.asarray(offsets, np.int64).tobytes()), count)
 
     def keep(self, key, make):
         """Return the result of `make`, a function, which is called once for each key."""
@@ -286,24 +283,20 @@ class BlockPattern(Pattern):
 
     @cached_property
     def _part_counts(self):
-        from hpgcn.parallel.pattern_counts import count_parts  # brings Numba
-
         whole = self.whole
-        return whole.keep(_key(self.part, self.offsets), lambda: count_parts(
+        return whole.keep(_key(self.part, self.offsets), lambda: pattern_counts.count_parts(
             whole.indptr, whole.indices, self.part, self.order, self.offsets, self.symmetric))
 
     def _union_counts(self, offsets):
         """Count the blocks of unions of parts, unless these were the parts of another
         pattern.
         """
-        from hpgcn.parallel.pattern_counts import count_part_blocks
-
         sizes = np.diff(np.searchsorted(self.offsets, offsets))
         part = np.repeat(np.arange(offsets.size - 1, dtype=self.part.dtype), sizes)[self.part]
         key, whole = _key(part, offsets), self.whole
         if key in whole._counted:
             return whole._counted[key][:2]
-        return whole.keep((*key, "blocks"), lambda: count_part_blocks(
+        return whole.keep((*key, "blocks"), lambda: pattern_counts.count_part_blocks(
             whole.indptr, whole.indices, self.indptr, part, self.order, offsets))
 
 
@@ -332,16 +325,7 @@ def permuted(pattern, order):
 
 def permuted_matrix(pattern, order):
     """Return the matrix of a pattern with row and column order[i] moved to i."""
-    from hpgcn.parallel.pattern_counts import reorder  # brings Numba
-
     place = inverse(order)
     if pattern.holders is not None:
         return in_order(pattern.matrix, place, place)
-    return bool_matrix(*reorder(pattern.indptr, pattern.indices, order, place))
-
-
-def bool_matrix(indptr, indices):
-    """Return the square csr_array of a pattern, bool."""
-    indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening columns
-    n = indptr.size - 1
-    return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
+    return bool_matrix(*pattern_counts.reorder(pattern.indptr, pattern.indices, order, place))

@@ -176,39 +176,39 @@ def _count_one_part(next_chunk, indptr, indices, part, order, offsets, symmetric
 _count_parts = Threaded(_count_one_part)
 
 
-def count_held(indptr, indices, holders, offsets):
-    """Count the rows, columns and entries of blocks between `offsets` by holder; (5, P,
-    P) int64.
+def count_held(indptr, indices, pushed, part, order, offsets):
+    """Count the rows, columns and entries of blocks of parts by holder; (5, P, P) int64.
 
-    The owner of its row, or that of its column, holds an entry. Numbers [:, p, q] are
-    those of the block in the rows of p and the columns of q:
+    The owner of its row holds an entry, or that of its column if it is `pushed`, (nnz,)
+    bool. Numbers [:, p, q] are those of the block in the rows of p and the columns of q:
 
     - columns with entries that p holds, and rows with such entries;
     - rows with entries that q holds, columns with such entries, and these entries.
 
-    The counts are 0 for p = q.
+    The counts are 0 for p = q. Other arguments are those of `count_parts`.
     """
     ranks = len(offsets) - 1
     counts = np.zeros((5, ranks, ranks), np.int64)
-    _count_held(2 * indices.size, indptr.astype(np.int64, copy=False), indices, holders,
-                np.asarray(offsets, np.int64), block_numbers(offsets), counts)
+    _count_held(2 * indices.size, indptr.astype(np.int64, copy=False), indices, pushed, part, order,
+                np.asarray(offsets, np.int64), counts)
     return counts
 
 
-def _count_held_blocks(next_chunk, indptr, indices, holders, offsets, owner, counts):
+def _count_held_blocks(next_chunk, indptr, indices, held, part, order, offsets, counts):
     """Fill in the counts of one block of rows after the other."""
     ranks = offsets.size - 1
-    words = (owner.size >> WORD) + 1
+    words = (part.size >> WORD) + 1
     for p in chunks(next_chunk, ranks):
         seen = np.zeros((2, words), np.uint64)  # bits of the columns with entries that p, q hold
         last_row = np.full((2, ranks), -1, np.int64)  # last row with such entries in each block
-        for i in range(offsets[p], offsets[p + 1]):
+        for place in range(offsets[p], offsets[p + 1]):
+            i = order[place]
             for e in range(indptr[i], indptr[i + 1]):
                 j = indices[e]
-                q = owner[j]
+                q = part[j]
                 if q == p:
                     continue
-                pushed = 1 if holders[e] == q else 0
+                pushed = 1 if held[e] else 0
                 word = j >> WORD
                 bit = bit_in_word(j)
                 counts[4, p, q] += pushed

@@ -4,7 +4,7 @@ import numpy as np
 from hpgcn.parallel.counts import PairMessages
 
 
-class Sizes:
+class ExchangeSizes:
     """Rows and messages of a transfer between single ranks, by rank; (P,) int64 each.
 
     Parameters
@@ -25,12 +25,12 @@ class Sizes:
     sources : number of messages that it receives.
     received_parts : (1, P) or (2, P), `received` of each table.
     buffer_rows : rows in the message buffers of a rank.
-    message_transfer : Sizes of the transfer with messages of its own.
+    message_transfer : ExchangeSizes of the transfer with messages of its own.
 
     Examples
     --------
-    >>> from hpgcn.parallel.sizes import Sizes
-    >>> sizes = Sizes(np.array([[0, 3], [0, 0]]))  # rank 0 pulls three rows of rank 1
+    >>> from hpgcn.parallel.sizes import ExchangeSizes
+    >>> sizes = ExchangeSizes(np.array([[0, 3], [0, 0]]))  # rank 0 pulls three rows of rank 1
     >>> [call.bytes.tolist() for call in sizes.pull(row_bytes=8)]
     [[0, 24]]
     >>> [call.bytes.tolist() for call in sizes.push(row_bytes=8)]
@@ -46,7 +46,7 @@ class Sizes:
         self.destinations = sum(np.count_nonzero(table, axis=0) for table in tables)
         self.passes_gateways = len(tables) > 1
         self.joined = joined is not None
-        self.message_transfer = Sizes(*tables, nodes=nodes) if self.joined else self
+        self.message_transfer = ExchangeSizes(*tables, nodes=nodes) if self.joined else self
 
         # messages of a pull, and of a push, which takes the same ways back
         pulled, pushed = [*tables], [table.T for table in reversed(tables)]
@@ -87,7 +87,7 @@ def _tiers(table, away, linked):
 
 
 def pair_table(owner, reader, ranks):
-    """Count the rows that each rank reads of each other one; (P, P) int64, as for Sizes.
+    """Count the rows that each rank reads of each other one; (P, P) int64, as for ExchangeSizes.
 
     `owner`, `reader`: ranks of each pair of a row and a rank that reads it.
     """

@@ -18,15 +18,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.parallel.covers.cover_counts import count_balanced_cover
-from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.covers.vertex_covers import balanced_cover, trimmed_cover
+from hpgcn.parallel.csr import Csr, inverse
 from hpgcn.parallel.halo_exchange import HaloExchange
-from hpgcn.parallel.halo_plan import HaloPlan, needs
+from hpgcn.parallel.halo_plan import needs
 from hpgcn.parallel.merged_exchange import MergedExchange
 from hpgcn.parallel.nodes.node_exchange import NodeExchange
 from hpgcn.parallel.pattern import BlockPattern
+from hpgcn.parallel.pattern_counts import count_held
 from hpgcn.parallel.transfers import LOCAL
-from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.strategies.nonzeros import (
     HELD,
     READ,
@@ -83,12 +83,12 @@ class CoverPlan(NonzeroPlan):
         return self.pattern.held(self.rank_grid.layout.offsets)
 
     def tables(self):
-        if self.rank_grid.sharing is not None:
+        if self.rank_grid.nodes.aware:
             return super().tables()
         return [self.counts[0]], [self.counts[2].T]
 
     def added_rows(self, transposed, by_source):
-        if self.rank_grid.sharing is not None:
+        if self.rank_grid.nodes.aware:
             return super().added_rows(transposed, by_source)
         return self.counts[3].sum(0) if transposed else self.counts[1].sum(1)
 
@@ -140,9 +140,17 @@ class CoverCounts(CoverPlan):
 
     @property
     def counts(self):
-        loads, limit = loads_of(self.pattern, self.rank_grid)
-        return self.pattern.keep(("cover", limit),
-                                 lambda: count_balanced_cover(self.pattern, loads, limit))
+        pattern = self.pattern
+        loads, limit = loads_of(pattern, self.rank_grid)
+        return pattern.keep(("cover", limit), lambda: count_held(
+            pattern.whole.indptr, pattern.whole.indices, self._pushed(loads, limit), pattern.part,
+            pattern.order, pattern.offsets))
+
+    def _pushed(self, loads, limit):
+        """Return the entries that owners of columns hold, (nnz,) bool, as in the order of runs."""
+        pattern = self.pattern
+        return balanced_cover(pattern.whole, pattern.part, pattern.part, loads, limit,
+                              order=pattern.order, numbers=lambda: inverse(pattern.run_order))
 
 
 class CoverFloor(CoverPlan):
@@ -230,8 +238,7 @@ class Cover(NonzeroStrategy):
         (i, j, bits), _ = sent_to(holder, (i, j, bits), self.comm)
         entries = i, j, bits.view(np.float64).astype(self.dtype)
         buffers = [self.product.pull.buffers, self.product.push.buffers]
-        sharing = None if isinstance(self.product.pull.plan, HaloPlan) else self.nodes
-        return self.product_by(entries, *layouts, self.comm, buffers, sharing)
+        return self.product_by(entries, *layouts, self.comm, buffers, self.nodes)
 
     def build_reverse_submatrix(self, product, rows_out, rows_in):
         # The reverse is a product of its own.

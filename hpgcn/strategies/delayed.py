@@ -48,7 +48,7 @@ from hpgcn.parallel.replicas import (
     assign_bins,
     with_replicas,
 )
-from hpgcn.parallel.sizes import Sizes, gather_tables, pair_table
+from hpgcn.parallel.sizes import ExchangeSizes, gather_tables, pair_table
 from hpgcn.parallel.transfers import LOCAL, OwnRows
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.nonzeros import HELD, READ, ROW, held_nonzeros
@@ -65,7 +65,7 @@ class DelayedTraffic(Traffic):
     """Traffic of r consecutive training steps; each step sends the sums of one bin of
     vertices.
 
-    `delay`: r; 0 if sums are exact, None if nothing is sent. `bins`: list of Sizes.
+    `delay`: r; 0 if sums are exact, None if nothing is sent. `bins`: list of ExchangeSizes.
     """
 
     def __init__(self, layouts, delay, bins):
@@ -124,7 +124,7 @@ class DelayedPlan(Plan):
         _, turn = np.unique(vertex, return_inverse=True)
         count = self.delay or 1
         chosen = [turn % count == number for number in range(count)]
-        bins = [Sizes(pair_table(owner[vertex[each]], rank[each], k)) for each in chosen]
+        bins = [ExchangeSizes(pair_table(owner[vertex[each]], rank[each], k)) for each in chosen]
 
         self.replicas = np.bincount(rank, minlength=k)
         self.sent = np.bincount(owner[vertex], minlength=k)
@@ -280,7 +280,7 @@ class DelayedVertexCut(RowStrategy):
 
     def traffic(self):
         plans = [plan for plan, _ in self.bins] or [self.replicas]
-        bins = [Sizes(*tables) for tables in gather_tables(self.comm, *plans)]
+        bins = [ExchangeSizes(*tables) for tables in gather_tables(self.comm, *plans)]
         return self.Plan.Traffic((self.layout, self.layout), self.delay, bins)
 
     def persistent_arrays(self):

@@ -18,7 +18,7 @@ from hpgcn.parallel.halo_plan import needs
 from hpgcn.parallel.nodes.node_plan import sources_of_entries, tables_of_pairs
 from hpgcn.parallel.nodes.shared_buffers import make_buffers
 from hpgcn.parallel.pattern import elsewhere
-from hpgcn.parallel.sizes import Sizes, gather_tables
+from hpgcn.parallel.sizes import ExchangeSizes, gather_tables
 from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
 from hpgcn.strategies.plan import POINTER, WEIGHT, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowStrategy, RowTraffic
@@ -38,12 +38,12 @@ class NonzeroTraffic(RowTraffic):
 
     @classmethod
     def sizes(cls, pulled, pushed, nodes, linked=(None, None)):
-        """Return the Sizes of R and of S from their tables.
+        """Return the ExchangeSizes of R and of S from their tables.
 
-        `nodes`, `linked`: as for Sizes; `linked` is a pair, of R and of S.
+        `nodes`, `linked`: as for ExchangeSizes; `linked` is a pair, of R and of S.
         """
         joined = (pushed[0], pulled[0]) if cls.joined else (None, None)
-        return [Sizes(*tables, nodes=nodes, joined=other, linked=pairs)
+        return [ExchangeSizes(*tables, nodes=nodes, joined=other, linked=pairs)
                 for tables, other, pairs in zip((pulled, pushed), joined, linked)]
 
     @staticmethod
@@ -99,17 +99,17 @@ class NonzeroPlan(RowPlan):
         return owner[rows], owner[columns], rows, columns, self.pattern.holders.astype(np.int64)
 
     def make_traffic(self, layouts):
-        transfers = self.Traffic.sizes(*self.tables(), self.rank_grid.nodes)
+        transfers = self.Traffic.sizes(*self.tables(), self.rank_grid.nodes.numbers)
         if self.pattern.symmetric and not self.pattern.square:  # the transpose of these blocks
             transfers += transfers[::-1]
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
     def tables(self):
-        """Return the tables of pulled rows and of pushed sums, two lists as for Sizes."""
+        """Return the tables of pulled rows and of pushed sums, two lists as for ExchangeSizes."""
         pattern, k = self.pattern, self.num_ranks
         reader, owner, rows, columns, holder = self.entries()
         return [tables_of_pairs(elsewhere(lines, owners, holder, k),
-                                pattern.restricted_numbers(chosen), self.rank_grid.sharing, k)
+                                pattern.restricted_numbers(chosen), self.rank_grid.nodes, k)
                 for lines, owners, chosen in ((columns, owner, pattern.rows_in),
                                               (rows, reader, pattern.rows_out))]
 
@@ -125,7 +125,7 @@ class NonzeroPlan(RowPlan):
         line, mine, other = (columns, owner, reader) if transposed else (rows, reader, owner)
         added = other != holder
         block = other if by_source else (mine == holder).astype(np.int64)
-        if self.rank_grid.sharing is not None:
+        if self.rank_grid.nodes.aware:
             block = self._blocks_on_nodes(transposed, by_source)
         keys = ((line * (8 * k) + block) * k + holder)[added]
         return np.bincount(np.unique(keys) % k, minlength=k)
@@ -140,7 +140,7 @@ class NonzeroPlan(RowPlan):
         reader, owner, rows, columns, holder = self.entries()
         pulled, pushed = (
             sources_of_entries(lines, owners, holder, self.pattern.restricted_numbers(chosen),
-                               self.rank_grid.nodes)
+                               self.rank_grid.nodes.numbers)
             for lines, owners, chosen in ((columns, owner, self.pattern.rows_in),
                                           (rows, reader, self.pattern.rows_out)))
         sources, targets = (pushed, pulled) if transposed else (pulled, pushed)
@@ -221,10 +221,10 @@ class NonzeroStrategy(RowStrategy):
     def build(cls, adjacency, rank_grid, comm, *, width=0):
         layout = rank_grid.layout
         entries = held_nonzeros(adjacency, rank_grid, comm, cls.holders)
-        buffers = [make_buffers(comm, rank_grid.sharing, adjacency.row_dtype, adjacency.dtype)
+        buffers = [make_buffers(comm, rank_grid.nodes, adjacency.row_dtype, adjacency.dtype)
                    for _ in range(2)]
         product = cls.product_by(entries, layout.rows, layout.rows, comm, buffers,
-                                 rank_grid.sharing)
+                                 rank_grid.nodes)
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
                        row_dtype=adjacency.row_dtype, nodes=rank_grid.nodes)
         strategy.reserve(width)
@@ -238,7 +238,7 @@ class NonzeroStrategy(RowStrategy):
         raise NotImplementedError
 
     @classmethod
-    def product_by(cls, entries, rows, rows_in, comm, buffers, nodes=None):
+    def product_by(cls, entries, rows, rows_in, comm, buffers, nodes):
         """Return the RowProduct of the nonzeros stored on this rank; all ranks call
         this together.
 
@@ -314,9 +314,9 @@ class NonzeroStrategy(RowStrategy):
         return self.Plan.Traffic(layouts, self.symmetric, transfers)
 
     def _sizes(self, product):
-        """Return the Sizes of R and of S of a RowProduct; all ranks call this together."""
+        """Return the ExchangeSizes of R and of S of a RowProduct; all ranks call this together."""
         tables = gather_tables(self.comm, product.pull.plan, product.push.plan)
-        return self.Plan.Traffic.sizes(*tables, self.nodes)
+        return self.Plan.Traffic.sizes(*tables, self.nodes.numbers)
 
 
 def held_nonzeros(adjacency, rank_grid, comm, holders):

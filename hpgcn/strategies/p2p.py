@@ -24,11 +24,12 @@ from hpgcn.kernels import entries
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlan, by_owner, complete, needs
+from hpgcn.parallel.layout import ONE_NODE
 from hpgcn.parallel.nodes.node_exchange import exchange_of
 from hpgcn.parallel.nodes.node_plan import make_node_plan, sources_of_entries, tables_of_pairs
 from hpgcn.parallel.nodes.shared_buffers import make_buffers
 from hpgcn.parallel.pattern import elsewhere
-from hpgcn.parallel.sizes import Sizes, gather_tables
+from hpgcn.parallel.sizes import ExchangeSizes, gather_tables
 from hpgcn.parallel.transfers import LOCAL, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import HaloBuffers
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
@@ -49,14 +50,14 @@ class PointToPointPlan(RowPlan):
 
     def _sizes(self, pattern):
         grid = self.rank_grid
-        if grid.sharing is None:
+        if not grid.nodes.aware:
             tables = pattern.ghosts(grid.layout.offsets)[:1]
         else:
             block, columns = grid.layout.row_blocks, pattern.indices.astype(np.int64)
             pairs = elsewhere(columns, block[columns], block[pattern.rows], self.num_ranks)
             tables = tables_of_pairs(pairs, pattern.restricted_numbers(pattern.rows_in),
-                                     grid.sharing, self.num_ranks)
-        return Sizes(*tables, nodes=grid.nodes)
+                                     grid.nodes, self.num_ranks)
+        return ExchangeSizes(*tables, nodes=grid.nodes.numbers)
 
     def operand(self, pattern, layout):
         # A local block, and one for each source.
@@ -64,7 +65,7 @@ class PointToPointPlan(RowPlan):
         sizes = right if pattern is self.pattern else reverse[0]
         offsets = self.rank_grid.layout.offsets
         entries = np.diff(pattern.indptr[offsets]).astype(np.int64)
-        if self.rank_grid.sharing is None:
+        if not self.rank_grid.nodes.aware:
             touched = pattern.touched_rows(offsets, offsets)
             touched = touched.sum(1) - np.diagonal(touched)
         else:
@@ -85,7 +86,7 @@ class PointToPointPlan(RowPlan):
         owner, reader = block[columns], block[pattern.rows]
         source = sources_of_entries(columns, owner, reader,
                                     pattern.restricted_numbers(pattern.rows_in),
-                                    self.rank_grid.nodes)
+                                    self.rank_grid.nodes.numbers)
         touched = np.unique((pattern.rows * (2 * k) + source)[owner != reader])
         return np.bincount(block[touched // (2 * k)], minlength=k)
 
@@ -131,8 +132,8 @@ class PointToPoint(RowStrategy):
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
         layout = rank_grid.layout
-        matrix, plan = own_rows(adjacency, layout.rows, comm, rank_grid.sharing)
-        buffers = make_buffers(comm, rank_grid.sharing, adjacency.row_dtype, adjacency.dtype,
+        matrix, plan = own_rows(adjacency, layout.rows, comm, rank_grid.nodes)
+        buffers = make_buffers(comm, rank_grid.nodes, adjacency.row_dtype, adjacency.dtype,
                                pushes=not adjacency.symmetric)
         product = product_of(matrix, exchange_of(plan, comm, buffers))
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
@@ -168,7 +169,7 @@ class PointToPoint(RowStrategy):
 
     def _sizes(self, product):
         tables, = gather_tables(self.comm, product.pull.plan)
-        return Sizes(*tables, nodes=self.nodes)
+        return ExchangeSizes(*tables, nodes=self.nodes.numbers)
 
 
 def _columns(matrix, kept):
@@ -178,7 +179,7 @@ def _columns(matrix, kept):
     return matrix if kept.dtype == bool and kept.all() else matrix[:, kept]
 
 
-def own_rows(adjacency, rows, comm, nodes=None):
+def own_rows(adjacency, rows, comm, nodes=ONE_NODE):
     """Read and scale the rows of this rank; all ranks call this together.
 
     Returns
@@ -213,26 +214,26 @@ def own_rows(adjacency, rows, comm, nodes=None):
     return sp.csr_array((values, columns, indptr), shape=shape), plan
 
 
-def halo_plan(rows, ghosts, comm, nodes=None):
+def halo_plan(rows, ghosts, comm, nodes=ONE_NODE):
     """Return the HaloPlan of a rank that owns `rows` and reads `ghosts`; all ranks call this
     together.
 
-    With `nodes`, (P,), return the NodePlan of an exchange that sends a row to each of
-    these nodes once.
+    If the NodeLayout `nodes` is aware, return the NodePlan of an exchange that sends a
+    row to each node once.
     """
-    if nodes is not None:
-        return make_node_plan(rows, ghosts, nodes, comm)
+    if nodes.aware:
+        return make_node_plan(rows, ghosts, nodes.numbers, comm)
     cuts = by_owner(ghosts, rows)
     wanted = comm.alltoallv([ghosts[cuts[q]:cuts[q + 1]] for q in range(rows.size)])
     return complete(rows, ghosts, wanted)
 
 
-def cut_plan(plan, layout, chosen, read, comm, nodes=None):
+def cut_plan(plan, layout, chosen, read, comm, nodes):
     """Restrict a HaloPlan or NodePlan to the rows marked in `chosen`, (n,) bool; all
     ranks call this together.
 
     `layout`: RowPartition of the chosen rows. `read`: numbers that are still read, own
-    rows first, then ghosts among the chosen. `nodes`: as in `halo_plan`, for a NodePlan.
+    rows first, then ghosts among the chosen. `nodes`: as in `halo_plan`.
     Return the plan, and the own rows and ghosts that are left. They are marked in a
     bool array, or listed by number in the order of a NodePlan.
     """
@@ -243,7 +244,7 @@ def cut_plan(plan, layout, chosen, read, comm, nodes=None):
     left[read] = True
     ghosts = ghosts[left[m:]]
     if isinstance(plan, HaloPlan):
-        return halo_plan(layout, ghosts, comm), left
+        return halo_plan(layout, ghosts, comm, nodes), left
 
     # a NodePlan has an order of its own, and gateways that still read the rows
     order = np.argsort(ghosts)

@@ -4,7 +4,7 @@ MPI).
 A Traffic counts the messages of ranks, in a run and in planning. A Plan has the pattern
 of the matrix, a Traffic, and the bytes that ranks store.
 
-Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that
+ExchangeSizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that
 ravel to it.
 """
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hpgcn.graphs.normalization import CHUNK
-from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.layout import ONE_NODE, BlockLayout, NodeLayout
 
 INDEX = 4  # bytes of a column number, below 2^31 rows and entries a rank
 POINTER = 8
@@ -58,18 +58,12 @@ class RankGrid:
     shape: tuple[int, ...]  # the grid of ranks; its product is P
     layout: BlockLayout
     options: dict  # the strategy's own settings
-    nodes: np.ndarray | None = None  # (P,) int32, node of each rank; None: all on one node
-    node_aware: bool = False  # whether a row is sent to each node once
-
-    @property
-    def sharing(self):
-        """The node of each rank if a row is sent to each node once, else None."""
-        return self.nodes if self.node_aware else None
+    nodes: NodeLayout = ONE_NODE
 
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """Sizes of a matrix that ranks store in blocks; each field has a number per rank."""
+    """ExchangeSizes of a matrix that ranks store in blocks; each field has a number per rank."""
 
     entries: np.ndarray  # stored entries
     pointers: np.ndarray  # row pointers of the blocks

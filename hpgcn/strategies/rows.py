@@ -16,7 +16,7 @@ from hpgcn.graphs.edge_features import read_chosen
 from hpgcn.kernels.bits16 import BF16
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_plan import complete
-from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.layout import ONE_NODE, BlockLayout
 from hpgcn.parallel.transfers import LOCAL, tiles_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
@@ -82,14 +82,14 @@ class RowStrategy(Strategy):
         Product with A[rows_in][:, rows_out], if A is symmetric and the two sets differ.
     row_dtype : optional
         Dtype of the multiplied rows, if it differs from that of the values (16 bits).
-    nodes : (P,) int32, optional
-        Node of each rank, if ranks are on several nodes; that of `parent` if given.
+    nodes : hpgcn.parallel.layout.NodeLayout, optional
+        By default that of `parent`, or one node.
     """
 
     frees_rows = True
 
     def __init__(self, layout, layout_in, comm, product, *, symmetric, parent=None, reverse=None,
-                 row_dtype=None, nodes=None):
+                 row_dtype=None, nodes=ONE_NODE):
         self.layout = layout
         self.layout_in = layout_in
         self.comm = comm

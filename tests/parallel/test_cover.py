@@ -11,11 +11,11 @@ import pytest
 import scipy.sparse as sp
 
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
-from hpgcn.parallel.covers.cheapest_sums import select_cheapest
+from hpgcn.parallel.covers.cover_balance import select_cheapest
 from hpgcn.parallel.covers.pushed_graph import PushedGraph
+from hpgcn.parallel.covers.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import BlockPattern, Pattern
-from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.strategies import STRATEGIES, Product, RankGrid
 
 

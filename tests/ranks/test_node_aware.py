@@ -14,7 +14,7 @@ from hpgcn.comm import as_comm
 from hpgcn.comm.nodes import layout_of, parsed
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError
-from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.layout import BlockLayout, NodeLayout
 from hpgcn.parallel.nodes.node_memory import VARIABLE, NodeMemory
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.parallel.transfers import LOCAL
@@ -106,7 +106,7 @@ def test_rows_and_sums_cross_once_for_any_holders(strategy):
     matrix = sp.random_array((n, n), density=0.2, rng=rng, format="csr")
     holder = rng.integers(0, 6, matrix.nnz)
     pattern = Pattern(matrix, symmetric=False).assign_holders(holder)
-    grid = RankGrid((6,), BlockLayout(offsets, 1, 0), {}, nodes, node_aware=True)
+    grid = RankGrid((6,), BlockLayout(offsets, 1, 0), {}, NodeLayout(nodes, aware=True))
     traffic = STRATEGIES[strategy].Plan(pattern, grid).traffic
     owner = grid.layout.row_blocks
     for lines, transfer in ((pattern.indices, traffic.right), (pattern.rows, traffic.left)):

@@ -1,6 +1,6 @@
 """Covers of blocks by NumPy and SciPy over all nonzeros at once: slow, and read easily.
 
-The oracle of `hpgcn.parallel.vertex_covers`.
+The oracle of `hpgcn.parallel.covers.vertex_covers`.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -10,7 +10,7 @@ PATIENT_ROUNDS, BINS, FINEST = 10, 64, 2.0**-16
 
 
 def balanced_cover(matrix, reader, owner, loads, limit):
-    """Return the choice of `hpgcn.parallel.vertex_covers.balanced_cover` on one process."""
+    """Return the choice of `hpgcn.parallel.covers.vertex_covers.balanced_cover` on one process."""
     across, left, right, shape, giver, taker = blocks(matrix, reader, owner)
     pushed = cover(left, right, shape)
     k, turn = loads.size, 0
@@ -57,7 +57,7 @@ def balanced_cover(matrix, reader, owner, loads, limit):
 
 
 def trimmed_cover(matrix, reader, owner, pushed):
-    """Return the choice of `hpgcn.parallel.vertex_covers.trimmed_cover`."""
+    """Return the choice of `hpgcn.parallel.covers.vertex_covers.trimmed_cover`."""
     across, left, right, shape, *_ = blocks(matrix, reader, owner)
     result = np.zeros(matrix.nnz, bool)
     result[across] = trimmed(left, right, shape, pushed[across])

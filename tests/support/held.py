@@ -32,7 +32,7 @@ def footprint_of(source, config, comm, inputs):
     placed = assign_rows(source, comm, config)
     grid = placed.rank_grid
     return count(inputs.ordered, inputs, placed.strategy, grid.shape, placed.layout.offsets,
-                 exchange=(grid.nodes, grid.node_aware))
+                 nodes=grid.nodes)
 
 
 def distinct(arrays):

@@ -12,11 +12,10 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.parallel.covers.matchings import augment, begin, transpose
 from hpgcn.parallel.covers.pushed_graph import PushedGraph
+from hpgcn.parallel.pattern_counts import count_part_blocks
 
 GROUP = 1 << 24  # entries that a group of readers has at most, if it has more than one reader
-# bits of an entry: its sum covers it, the matching has it, and columns cover other entries of the
-# sum. The last two are set only with the first.
-PUSHED, MATCHED, MIXED = 1, 2, 4
+PUSHED, MATCHED = 1, 2  # bits of an entry: its sum covers it, and the matching has it as well
 
 
 class BlockEntries:
@@ -32,11 +31,9 @@ class BlockEntries:
         Number of ranks (P).
     order : (m,), optional
         Rows by reader. By default those of a reader are in increasing order.
-    counts : (P, P), optional
-        Entries of each block, if they are known.
     """
 
-    def __init__(self, indptr, indices, reader, owner, ranks, order=None, counts=None):
+    def __init__(self, indptr, indices, reader, owner, ranks, order=None):
         self.indptr = np.asarray(indptr, np.int64)
         self.indices = np.asarray(indices, np.int32)
         self.owner = np.asarray(owner, np.int32)
@@ -48,11 +45,10 @@ class BlockEntries:
         self.starts = run_offsets(np.bincount(reader, minlength=ranks))
 
         # entries of each block, except for those of one rank
-        if counts is None:
-            self.counts = np.zeros((ranks, ranks), np.int64)
-            _count(self.indices.size, *self._arrays, self.counts)
-        else:
-            self.counts = counts * (1 - np.eye(ranks, dtype=np.int64))
+        pointers = run_offsets(np.diff(self.indptr)[self.order])
+        self.counts, _ = count_part_blocks(self.indptr, self.indices, pointers, self.owner,
+                                           self.order, self.starts)
+        np.fill_diagonal(self.counts, 0)
 
     @property
     def _arrays(self):
@@ -63,34 +59,16 @@ class BlockEntries:
         return int(self.counts.sum())
 
     def cover(self, flags, whole):
-        """Find minimum covers; return counts of each block, (4, P, P) int64.
+        """Find minimum covers; return counts of each block, (3, P, P) int64.
 
-        Numbers 0 to 2 are the sums that cover entries, and the columns and entries that
-        they cover. Number 3 is that of sums with other entries, which columns cover.
+        They are the sums that cover entries, and the columns and entries that they cover.
 
         `flags` (nnz,) uint8 are the bits of each entry, and are changed. If `whole`,
         all entries are covered, by sums or columns. Otherwise only columns that have
         no other entries than PUSHED ones. PUSHED is then taken from all entries of the
         other sums.
         """
-        sizes = np.zeros((4, self.ranks, self.ranks), np.int64)
-        for group, (*_, bits) in self.covered_groups(flags, whole, sizes):
-            _gather(bits.size, *self._arrays, *group, bits, flags)
-        return sizes
-
-    def covered_groups(self, flags, whole, sizes):
-        """Yield groups of readers, once the covers of their blocks are found.
-
-        Arguments, except for `sizes`, and covers are those of `cover`. The `flags` are
-        left as they are. The counts go into `sizes`, (4, P, P).
-
-        Yields
-        ------
-        group : tuple
-            The first reader, the last one plus 1, and the bounds of their blocks.
-        entries : tuple of (e,) int32, (e,) int32, (e,) uint8
-            Row, among those of its reader, column and bits of each entry, block by block.
-        """
+        sizes = np.zeros((3, self.ranks, self.ranks), np.int64)
         for first, last in self._groups(self.counts.sum(1)):
             # entries block by block
             offsets = run_offsets(self.counts[first:last].ravel())
@@ -101,11 +79,12 @@ class BlockEntries:
 
             # their covers
             largest = int(np.diff(offsets).max(initial=0))
-            found = np.zeros((4, offsets.size - 1), np.int64)
+            found = np.zeros((3, offsets.size - 1), np.int64)
             _cover(4 * rows.size, offsets, self.owner.size, largest, whole, rows, columns, bits,
                    found)
-            sizes[:, first:last] = found.reshape(4, last - first, -1)
-            yield group, (rows, columns, bits)
+            sizes[:, first:last] = found.reshape(3, last - first, -1)
+            _gather(bits.size, *self._arrays, *group, bits, flags)
+        return sizes
 
     def pushed_graph(self, flags, sizes):
         """Return the PushedGraph of the entries that sums cover. Arguments are those
@@ -136,16 +115,6 @@ class BlockEntries:
             total += count
         if total:
             yield first, len(counts)
-
-
-def _count_readers(next_chunk, indptr, indices, order, starts, owner, counts):
-    """Count the entries of each block (p, q), except for p = q."""
-    for p in chunks(next_chunk, starts.size - 1):
-        for r in range(starts[p], starts[p + 1]):
-            i = order[r]
-            for e in range(indptr[i], indptr[i + 1]):
-                counts[p, owner[indices[e]]] += 1
-        counts[p, p] = 0
 
 
 def _scatter_readers(next_chunk, indptr, indices, order, starts, owner, first, last, offsets,
@@ -274,11 +243,6 @@ def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, column
                 pushed += bits[begins + e] & PUSHED
             found[0, b] += pushed > 0
             found[2, b] += pushed
-            if 0 < pushed < ptr[u + 1] - ptr[u]:
-                found[3, b] += 1
-                for e in range(ptr[u], ptr[u + 1]):
-                    if bits[begins + e]:
-                        bits[begins + e] |= MIXED
         for c in range(width):
             found[1, b] += match_c[c] < 0 or level[match_c[c]] < 0
         for i in range(reached):
@@ -311,7 +275,6 @@ def _clear_readers(next_chunk, indptr, indices, order, starts, owner, bounds, ta
                         flags[e] = 0
 
 
-_count = Threaded(_count_readers)
 _scatter = Threaded(_scatter_readers)
 _gather = Threaded(_gather_readers)
 _scatter_pushed = Threaded(_scatter_pushed_readers)

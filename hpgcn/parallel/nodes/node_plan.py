@@ -93,15 +93,15 @@ def scrambled(rows):
 
 
 def tables_of_pairs(pairs, numbers, nodes, ranks):
-    """Return the tables of Sizes of an exchange, [table] or, with `nodes`, [first, second].
+    """Return the tables of ExchangeSizes of an exchange, one or two.
 
     `pairs`: owner, reader and row of each distinct pair, as from `elsewhere`. `numbers`:
     as in `sources_of_entries`.
     """
     owner, reader, row = pairs
-    if nodes is None:
+    if not nodes.aware:
         return [pair_table(owner, reader, ranks)]
-    passing = gateways(numbers[row], owner, reader, nodes)
+    passing = gateways(numbers[row], owner, reader, nodes.numbers)
     direct = passing == reader
     return [pair_table(owner[direct], reader[direct], ranks),
             pair_table(passing[~direct], reader[~direct], ranks)]

@@ -58,10 +58,9 @@ def make_buffers(comm, nodes, dtype, sums, *, pushes=True):
     """Return buffers, shared within each node if ranks can read each other's memory; all
     ranks call this together.
 
-    `nodes`: (P,), the node of each rank in a node-aware exchange, else None. Other
-    arguments: as of HaloBuffers.
+    `nodes`: NodeLayout. Other arguments: as of HaloBuffers.
     """
-    memory = node_memory(comm, nodes)
+    memory = node_memory(comm, nodes.numbers) if nodes.aware else None
     settings = comm.device, comm.stager, dtype, sums
     if memory is None:
         return HaloBuffers(*settings, pushes=pushes)

@@ -32,7 +32,7 @@ def cover(rows, weights, request, parts=None):
     if parts is None:
         parts = best_columns(rows, weights, request)
 
-    from hpgcn.parallel.vertex_covers import balanced_cover  # brings Numba
+    from hpgcn.parallel.covers.vertex_covers import balanced_cover  # brings Numba
 
     reader, owner = parts.part[entry_rows(rows)], parts.part[rows.indices]
     loads = np.bincount(reader, minlength=request.k)

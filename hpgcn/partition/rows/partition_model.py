@@ -13,7 +13,7 @@ from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.normalization import with_self_loops
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import random_order, symmetric_pattern
-from hpgcn.parallel.pattern import bool_matrix
+from hpgcn.parallel.csr import bool_matrix
 
 DENSE_SPEED = 4  # dense operations in the time of a sparse one
 

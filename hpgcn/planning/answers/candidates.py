@@ -9,7 +9,7 @@ import numpy as np
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.model import ModelOptions, heads_of, masked_layers, products_of
-from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.layout import ONE_NODE, BlockLayout
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.rows.row_methods import QUICK
 from hpgcn.planning.answers.exchange_rule import exchange_setting
@@ -155,12 +155,9 @@ def count_candidate(inputs, candidate, *, floor=False, nodes=None, node_aware=No
     node_aware = "never" if inputs.sized else node_aware  # which rows go where is unknown
     strategy = variant(strategy_by_name(candidate.strategy), config)
     ordered, offsets = arranged(inputs, candidate, strategy)
-    exchange = ()
-    if nodes is not None:
-        exchange = exchange_setting(strategy, nodes, node_aware or config.node_aware, config.batch,
-                                    config.select(ModelOptions))
-    return count(ordered, inputs, strategy, candidate.shape, offsets, exchange=exchange,
-                 floor=floor)
+    layout = exchange_setting(strategy, nodes, node_aware or config.node_aware, config.batch,
+                              config.select(ModelOptions))
+    return count(ordered, inputs, strategy, candidate.shape, offsets, nodes=layout, floor=floor)
 
 
 def count_fastest(inputs, candidate, machine, *, floor=False):
@@ -192,21 +189,20 @@ def arranged(inputs, candidate, strategy):
     return inputs.divided(candidate.parts, candidate.ranks)
 
 
-def count(ordered, inputs, strategy, shape, offsets, *, exchange=(), floor=False):
+def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=False):
     """Return the RankFootprint of a strategy on OrderedRows that are divided at
     `offsets`, (B + 1,).
 
-    `exchange`: `nodes` and `node_aware` of the RankGrid. `floor`: lower bounds are
-    enough, if they are found much faster.
+    `nodes`: NodeLayout. `floor`: lower bounds are enough, if they are found much faster.
     """
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
     rank_grid = RankGrid(shape, layout, strategy.own_options(inputs.strategy_options, HOST),
-                         *exchange)
+                         nodes)
     plan = strategy.Plan.floor(ordered.pattern, rank_grid) if floor else None
     if plan is None:
         levels = [*ordered.train, *ordered.evaluated] if strategy.supports_pruning else []
         fewer = any(level is not None for level in levels)
-        if strategy.Plan.needs_order and (fewer or rank_grid.sharing is not None):
+        if strategy.Plan.needs_order and (fewer or nodes.aware):
             ordered = ordered.in_order()
         plan = strategy.Plan.of(ordered.pattern, rank_grid)
     train, evaluated = ordered.train, ordered.evaluated
@@ -234,5 +230,4 @@ def count(ordered, inputs, strategy, shape, offsets, *, exchange=(), floor=False
              for levels in (train, evaluated)]
     entries = np.repeat(np.diff(ordered.stored_before(layout.offsets)), layout.columns)
     return RankFootprint(spec, plan.layout, *views, inputs.steps, plan, plans(train),
-                         plans(evaluated), entries, inputs.locality, strategy.name,
-                         rank_grid.node_aware)
+                         plans(evaluated), entries, inputs.locality, strategy.name)

@@ -71,7 +71,7 @@ def _count(placed, inputs):
     shape = placed.rank_grid.shape
     grid = placed.rank_grid
     footprint = count(inputs.ordered, inputs, placed.strategy, shape, placed.layout.offsets,
-                      exchange=(grid.nodes, grid.node_aware))
+                      nodes=grid.nodes)
 
     # recompute AX in each step if it does not fit otherwise
     limit = size(config.memory) if config.memory else None
@@ -104,7 +104,7 @@ def _count(placed, inputs):
         "predicted_bytes_per_epoch": prediction.total_bytes(),
         "predicted_messages_per_epoch": prediction.total_messages(),
         "max_rank_bytes_per_epoch": prediction.max_bytes(),
-        **(prediction.per_epoch_between() if grid.nodes is not None else {}),
+        **(prediction.per_epoch_between() if grid.nodes.numbers is not None else {}),
         "memory": by_rank({**footprint.parts, "setup": footprint.setup, "peak": peak}),
         "gpu_memory": by_rank(footprint.on_gpu) if config.updates_on == "cuda" else None,
         "memory_limit_bytes": limit, "drop_AX": spec.drop_AX,

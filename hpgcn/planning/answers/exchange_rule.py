@@ -3,19 +3,20 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.model import MODELS, find_model
+from hpgcn.parallel.layout import ONE_NODE, NodeLayout
 from hpgcn.strategies import STRATEGIES
 
 
 def exchange_setting(strategy, nodes, node_aware, batch, model):
-    """Return the node of each rank, or None for one node, and whether rows are sent to
-    each node once.
+    """Return the NodeLayout of a run.
 
-    `nodes`: (P,) integers. `node_aware` and `batch`: the settings. `model`: ModelOptions.
+    `nodes`: (P,) integers, or None if unknown. `node_aware` and `batch`: the settings.
+    `model`: ModelOptions.
     """
-    if not nodes.max():
-        return None, False
+    if nodes is None or not nodes.max():
+        return ONE_NODE
     shared = int(np.bincount(nodes).max()) > 1 and node_aware != "never"
-    return nodes, shared and not unsupported_exchange(strategy, batch, model)
+    return NodeLayout(nodes, shared and not unsupported_exchange(strategy, batch, model))
 
 
 def unsupported_exchange(strategy, batch, model):

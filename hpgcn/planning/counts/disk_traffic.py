@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.parallel.sizes import Sizes
+from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
 from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
 
@@ -103,7 +103,7 @@ def _messages(plan, product, sent, itemsize, strategy):
     moved = sent - sent // (ranks - 1)
 
     # sums of the ranks before came at once, but stay until all rows have arrived
-    to_single_ranks = isinstance(pulled, Sizes) and isinstance(pushed, Sizes)
+    to_single_ranks = isinstance(pulled, ExchangeSizes) and isinstance(pushed, ExchangeSizes)
     if to_single_ranks and not pushed.passes_gateways and (pushed.joined or product.heads):
         before = np.append(np.arange(ranks - 1), 0)
         moved += pushed.sent * before // (ranks - 1) * push * sum_bytes(itemsize)

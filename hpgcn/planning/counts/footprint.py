@@ -175,7 +175,11 @@ class RankFootprint(DenseFootprint):
     entries: np.ndarray  # (P,) stored entries of A in the rows of each rank, as read from the file
     locality: Locality | None = None  # reuse of the rows that products read; None: not computed
     strategy: str = ""  # its name
-    node_aware: bool = False  # whether a row is sent to each node once
+
+    @property
+    def node_aware(self):
+        """Whether a row is sent to each node once."""
+        return self.plan.rank_grid.nodes.aware
 
     @property
     def products(self):

@@ -22,12 +22,8 @@ from hpgcn.model import (
     products_of,
     supports_pruning,
 )
-from hpgcn.parallel.pattern import (
-    BlockPattern,
-    Pattern,
-    bool_matrix,
-    permuted,
-)
+from hpgcn.parallel.csr import bool_matrix
+from hpgcn.parallel.pattern import BlockPattern, Pattern, permuted
 from hpgcn.parallel.pattern_counts import with_loops
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition

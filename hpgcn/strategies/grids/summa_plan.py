@@ -24,7 +24,7 @@ def cube_of(shape):
 
 @dataclass(frozen=True, eq=False)
 class BroadcastBlocks:
-    """Sizes of the blocks of A, or of A^T; packed_blocks.Blocks has the same
+    """ExchangeSizes of the blocks of A, or of A^T; packed_blocks.Blocks has the same
     attributes.
     """
 

@@ -157,8 +157,8 @@ def assign_rows(source, comm, config, *, keep=True):
         offsets = _row_offsets(source, comm, strategy, shape)
         layout = BlockLayout(offsets, strategy.block_grid(shape)[1], comm.rank)
         rank_grid = RankGrid(shape, layout, strategy.own_options(options, comm.device),
-                             *checked_exchange(strategy, comm.nodes, node_aware, config.batch,
-                                               config.select(ModelOptions)))
+                             checked_exchange(strategy, comm.nodes, node_aware, config.batch,
+                                              config.select(ModelOptions)))
         return Placement(source, strategy, rank_grid, choice, files.pop_all())
 
 

@@ -123,7 +123,7 @@ def make_run_plan(source, config, spec, comm):
         grid_shape=placement.rank_grid.shape, strategy_choice=placement.choice, spec=spec,
         metric=metric, targets=targets, learning_rate=learning_rate, shard=shard, steps=steps,
         work_arrays=work_arrays(shard) if full_batch else {}, device=device,
-        node_aware=placement.rank_grid.node_aware)
+        node_aware=placement.rank_grid.nodes.aware)
 
 
 def predict_traffic(shard):

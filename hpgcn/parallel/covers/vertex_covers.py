@@ -17,7 +17,8 @@ from hpgcn.parallel.covers.cover_balance import balance
 from hpgcn.parallel.covers.cover_blocks import PUSHED, BlockEntries
 
 
-def balanced_cover(matrix, reader, owner, loads, limit, total=lambda array: array):
+def balanced_cover(matrix, reader, owner, loads, limit, total=lambda array: array, *,
+                   order=None, numbers=None):
     """Return the nonzeros that the owner of the column sums, (nnz,) bool, so that few
     rows and sums are sent.
 
@@ -40,8 +41,13 @@ def balanced_cover(matrix, reader, owner, loads, limit, total=lambda array: arra
         Most nonzeros that a rank may hold. A rank whose own rows have more takes none.
     total : function of an integer array, optional
         Sums it over ranks, where each gives the nonzeros of its own rows.
+    order : (m,), optional
+        Rows by reader, as for BlockEntries.
+    numbers : function, optional
+        Returns the number of each row in `order`, (m,), by which sums of the same cost
+        are taken back. It is called only if some are.
     """
-    entries = BlockEntries(matrix.indptr, matrix.indices, reader, owner, loads.size)
+    entries = BlockEntries(matrix.indptr, matrix.indices, reader, owner, loads.size, order)
     flags = np.zeros(entries.indices.size, np.uint8)
     if not total(np.array([len(entries)])).any():
         return flags.astype(bool)
@@ -54,6 +60,9 @@ def balanced_cover(matrix, reader, owner, loads, limit, total=lambda array: arra
     # take sums back from ranks beyond the limit
     if np.any(held > most):
         graph = entries.pushed_graph(flags, sizes)
+        if numbers is not None:
+            first = np.repeat(entries.starts[graph.giver], np.diff(graph.sums))
+            graph.row[:] = numbers()[first + graph.row]
         balance(graph, held, most, total)
         entries.take_back(flags, graph)
     return (flags & PUSHED).astype(bool)
