@@ -13,14 +13,7 @@ from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.layers.norms import NORMS
 from hpgcn.model.model_parts import INNER_KEY, blocks_of
 from hpgcn.model.parameters import Parameters
-from hpgcn.model.stages import (
-    Activation,
-    ForwardContext,
-    LayerStage,
-    Residual,
-    RowUpdates,
-    chain,
-)
+from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual, chain
 
 WORK = ("H1", "H2")  # arrays of a step to which layers of an evaluation write in turn
 
@@ -85,36 +78,34 @@ class Model:
             factor = scale(block.dropout) if fused else 1.0
 
         self._place_backwards()
-        self._link_updates(groups)
+        self._link_pipelines(groups)
         return groups
 
-    def _link_updates(self, groups):
-        """Find the layers whose rows can be updated batch by batch, as the product with
-        A returns them.
-        """
+    def _link_pipelines(self, groups):
+        """Connect the RowPipelines of layers with what follows them row by row."""
         for group, following in zip(groups, [*groups[1:], []]):
             first, *behind = group
-            if not (isinstance(first, LayerStage) and first.layer.updates_rows and behind
+            if not (isinstance(first, LayerStage) and first.pipeline and behind
                     and isinstance(behind[0], Activation)):
                 continue
+            pipeline = first.pipeline
+            pipeline.activation = behind[0]
 
             # nothing but an activation between two layers; a jump takes the work array of
             # the product with W
-            multiplied = expected = None
             alone = len(group) == 2 and self.spec.jump == "none"
             stage = following[0] if alone and following else None
-            if isinstance(stage, LayerStage) and stage.layer.updates_rows:
+            if isinstance(stage, LayerStage) and stage.pipeline:
                 layer = stage.layer
                 # the next layer may multiply its input by W before all else, or by A
                 if not (layer.spmm_first or first.layer.spmm_first):
-                    multiplied = layer
-                if not stage.masked_by and (multiplied or layer.spmm_first):
-                    expected = layer
+                    pipeline.following = layer
+                if not stage.masked_by and (pipeline.following or layer.spmm_first):
+                    pipeline.expected = layer
                 if stage.before and not (layer.stores_AX or first.layer.stores_AX):
-                    stage.lower = first.layer
-                if first.layer.A and (expected or stage.lower):
+                    stage.pipeline.lower = first.layer
+                if first.layer.A and (pipeline.expected or stage.pipeline.lower):
                     self.borders.append((first.layer.A, layer.A))
-            first.updates = RowUpdates(behind[0], multiplied, expected)
 
     def _fused(self, blocks, number):
         """Return whether the next layer's backward applies the mask of the activation

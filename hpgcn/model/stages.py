@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.model.row_pipeline import RowPipeline
 
 
 class ForwardContext(NamedTuple):
@@ -47,15 +48,14 @@ class LayerStage:
     `kept` is the name of the output array in training, `place` that of the work array
     used otherwise. `before` is the Activation whose mask the layer's backward applies,
     if any. `masked_by` is the Activation behind the layer, if its dropout masks the
-    product with A. `updates` are the RowUpdates, if rows can be updated in batches.
-    `lower` is the Layer before, if its backward begins with a product that may begin
-    early. If `centred`, the next stage subtracts the mean of each column. The gradient
-    of the bias is then set to exactly 0, because Adam would amplify rounding errors.
-    `dtype` is that of the output.
+    product with A. `pipeline` is the RowPipeline of a bare layer. If `centred`, the next
+    stage subtracts the mean of each column. The gradient of the bias is then set to
+    exactly 0, because Adam would amplify rounding errors. `dtype` is that of the output.
     """
 
     def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
-        self.masked_by = self.updates = self.lower = None
+        self.masked_by = None
+        self.pipeline = RowPipeline(layer) if layer.bare else None
         self.layer = layer
         self.kept = kept
         self.place = place
@@ -76,8 +76,8 @@ class LayerStage:
             options["epoch"] = context.step
         if self.masked_by and context.keep:
             options["mask"] = self.masked_by.draw(out, context)
-        if self.updates and context.keep and layer.A and layer.A.updates_in_batches:
-            options["update"] = self.updates.begin(out, context)
+        if self.pipeline and context.keep:
+            self.pipeline.begin(out, context)
         Z, backward = layer.forward(H, out, keep=context.keep, **options)
         return Z, partial(self._backward, backward, H, out)
 
@@ -88,8 +88,8 @@ class LayerStage:
             with layer.clock("dense"):
                 db = gradient.arrays[layer.bias]
                 db[layer.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
-        if self.lower and layer.A.updates_in_batches:
-            expect(self.lower, layer.input_gradient(H), "backward")
+        if self.pipeline and self.pipeline.serves(H):
+            backward = partial(self.pipeline.backward, H)
         below = backward(G, self.before and self.before.mask, gradient)
         layer.discard(out)  # later stages have read it before this one
         return below
@@ -183,55 +183,6 @@ class Activation:
             elif self.mask is not None:
                 ops.apply_mask(G, self.mask, scale)
         return G
-
-
-class RowUpdates:
-    """The row-by-row work that follows a layer's product with A, until the next product
-    with A.
-
-    These are bias, activation and dropout, then the next layer's product with its W. A
-    Strategy that returns rows in batches (`updates_in_batches`) updates one batch while
-    the next is aggregated (mixgcn, section 3.2.2). It may begin the next product with
-    the updated rows. Others update all rows at once.
-
-    Parameters
-    ----------
-    activation : Activation
-        Directly behind the layer.
-    following : hpgcn.model.layers.layer.Layer or None
-        The next layer, if it multiplies the result by W before anything else.
-    expected : hpgcn.model.layers.layer.Layer or None
-        The next layer, if its product with A follows, without a mask.
-    """
-
-    def __init__(self, activation, following, expected):
-        self.activation = activation
-        self.following = following
-        self.expected = expected
-
-    def begin(self, Z, context):
-        """Return a function that updates rows [first, last) of Z, (m, f'); call it once
-        for each row.
-        """
-        activate = self.activation.begin(Z, context)
-        multiply = self.following and self.following.begin_times_W(Z)
-        if self.expected:
-            expect(self.expected, self.following.begun if multiply else Z, "forward")
-
-        def update(first, last):
-            activate(first, last)
-            if multiply:
-                multiply(first, last)
-
-        return update
-
-
-def expect(layer, H, phase):
-    """Note that the next product with A is that of `layer`, with H."""
-    clock = layer.clock
-    before, clock.detail = clock.detail, f"layer {layer.number} {phase}"
-    layer.A.expect(H, backward=phase == "backward")
-    clock.detail = before
 
 
 class Residual:

@@ -106,6 +106,16 @@ class Clock:
         return outer if outer and outer.endswith("comm") else "comm"
 
     @contextmanager
+    def named(self, detail, stage=-1):
+        """Context manager: keep `detail` and `stage` with the events of a block."""
+        before = self.detail, self.stage
+        self.detail, self.stage = detail, stage
+        try:
+            yield
+        finally:
+            self.detail, self.stage = before
+
+    @contextmanager
     def span(self, name, epoch):
         """Context manager: record an event for a part of an epoch, without adding its
         time to a kind.

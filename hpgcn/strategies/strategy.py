@@ -49,9 +49,9 @@ class Strategy:
         Ranks own the parts of a partitioned file; a file without parts is partitioned first.
     accepts_nonzero_owners : bool
         Nonzeros are held by the parts that a partition of nonzeros gives them.
-    updates_in_batches : bool
-        `forward` and `backward` take `update`, a function of (first, last). It is called
-        for ranges of own rows as soon as they are computed, and may overwrite H then.
+    returns_batches : bool
+        `forward` and `backward` complete rows of their result batch by batch, and call
+        `rows_done`.
     frees_rows : bool
         `forward` and `backward` take `last_use`: H is not read after the product.
     waits : int
@@ -82,6 +82,10 @@ class Strategy:
     layout_in : hpgcn.parallel.layout.BlockLayout
         Owners of the elements of H and of A^T G: `layout`, unless the map is
         restricted.
+    rows_done : function or None
+        Set before a product of a map that `returns_batches`, for this product only. It is
+        called with the result and ranges (first, last) of own rows as soon as these are
+        computed, and may overwrite H then.
     """
 
     name: str
@@ -91,13 +95,14 @@ class Strategy:
     accepts_partition = requires_partition = accepts_nonzero_owners = False
     method = "best"  # by which a graph without parts is partitioned
     supports_pruning = True
-    updates_in_batches = frees_rows = False
+    returns_batches = frees_rows = False
     supports_attention = supports_minibatches = supports_bf16 = False
     supports_edge_features = needs_entries = False
     supports_nodes: tuple[str, ...] = ()
     num_monitored_steps = 0
     waits = 1
     replication = 1  # ranks that hold the same rows of A
+    rows_done = None
 
     @classmethod
     def title(cls, options):
@@ -232,7 +237,7 @@ class Strategy:
     def expect(self, H, *, backward=False):
         """Note that `forward` (`backward`) follows the next product, and multiplies H.
 
-        That product's `update` completes the rows of H. Default: wait for the call.
+        That product's `rows_done` completes the rows of H. Default: wait for the call.
         """
 
     def replicate_slab(self, slab):

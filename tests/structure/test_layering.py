@@ -100,6 +100,15 @@ def test_the_loop_asks_no_planning():
             assert not asked, f"{path} imports {asked}"
 
 
+def test_layers_and_simple_strategies_know_no_optimization_around_them():
+    """Neither batches of rows, nor the page cache, nor faults that tests inject."""
+    optimizations = re.compile(r"in_batches|rows_done|batch(?:es)? of rows|cached=|page cache|"
+                               r"\bfaults?\b")
+    strategies = (ROOT / f"hpgcn/strategies/{name}.py" for name in ("p2p", "one_d"))
+    for path in (*(ROOT / "hpgcn/model/layers").glob("*.py"), *strategies):
+        assert not (found := optimizations.findall(path.read_text())), f"{path}: {found}"
+
+
 @functools.cache
 def words(path):
     """Return the lines of each string constant in a file, by text."""

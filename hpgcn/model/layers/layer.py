@@ -40,9 +40,8 @@ class Layer:
     masks_result : bool
         Its `forward` takes `mask`, bits of the result to keep, where it multiplies by A
         last. Other numbers of Z may then be anything finite.
-    updates_rows : bool
-        Its `forward` takes `update`, a function of a range of rows of the result: see
-        RowUpdates. The map A must have `updates_in_batches`. It has `begin_times_W`.
+    bare : bool
+        It computes A H W, in either order, and nothing else.
     supports_bf16 : bool
         It takes rows stored in 16 bits: kernels alone compute with them, in float32.
     last_bias : str
@@ -88,7 +87,7 @@ class Layer:
     self_loops = True
     any_norm = takes_AX = reads_self = after_mlp = uses_attention = supports_bf16 = False
     uses_edge_features = False
-    masks_result = updates_rows = False
+    masks_result = bare = False
     supports_pruning = True
     activation = "relu"
     default_hops = 0
@@ -141,6 +140,7 @@ class Layer:
         self.clock = columns.comm.clock
         self.bias = self.last_bias and self.name_of(self.last_bias)
         self._self_part = None
+        self.formed = None  # result of the next `times_W`, if a stage has formed it already
 
     def prepare(self, features, width):
         """Exchange the input Features once, because they are constant, in slices of
@@ -205,6 +205,9 @@ class Layer:
 
     def times_W(self, H, name, out):
         """Return H W, where W is this layer's matrix `name`."""
+        if self.formed is not None:
+            out, self.formed = self.formed, None
+            return out
         with self.clock("dense", part="gemm"):
             return self.columns.linear(H, self.parameter(name), out)
 

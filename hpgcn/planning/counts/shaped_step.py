@@ -113,7 +113,7 @@ class ShapeMap:
     computes nothing.
     """
 
-    updates_in_batches = False  # work and arrays are the same with and without batches
+    returns_batches = False  # work and arrays are the same with and without batches
     frees_rows = True
 
     def __init__(self, hop, products, device):

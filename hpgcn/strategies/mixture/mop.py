@@ -215,14 +215,14 @@ class MixtureOfParallelism(Strategy):
                           symmetric=self.symmetric, asked=self.asked, parent=self)
 
     @property
-    def updates_in_batches(self):
+    def returns_batches(self):
         return self.num_batches > 1 and self.comm.size > 1
 
-    def forward(self, H, *, mask=None, out=None, update=None):
-        return self.product(self.operand, H, out, BatchProduct(), mask, update)
+    def forward(self, H, *, mask=None, out=None):
+        return self.product(self.operand, H, out, BatchProduct(), mask)
 
-    def backward(self, G, *, mask=None, out=None, update=None):
-        return self.product(self.operand_back, G, out, BatchProduct(), mask, update)
+    def backward(self, G, *, mask=None, out=None):
+        return self.product(self.operand_back, G, out, BatchProduct(), mask)
 
     @classmethod
     def unsupported_reason(cls, heads, ranks, edges=False):
@@ -238,12 +238,10 @@ class MixtureOfParallelism(Strategy):
         operand = self.operand_back if backward else self.operand
         self.buffers.expected = ProductInFlight(self.comm, self.buffers, operand, H, BatchProduct())
 
-    def product(self, operand, H, out, work, mask=None, update=None):
-        """Exchange rows of H for columns, run `work` on them, send the results back.
-
-        `update` gets ranges of own rows that have returned, in the order of batches.
-        """
+    def product(self, operand, H, out, work, mask=None):
+        """Exchange rows of H for columns, run `work` on them, send the results back."""
         comm, buffers = self.comm, self.buffers
+        rows_done, self.rows_done = self.rows_done, None
         if out is None:
             m = int(np.diff(operand.rows.offsets)[comm.rank])
             out = comm.device.empty((m, H.shape[1]), H.dtype)
@@ -251,9 +249,9 @@ class MixtureOfParallelism(Strategy):
             with comm.clock("spmm"):
                 return self._alone(operand.block, H, mask, out, work)
 
-        # the product that is next, if it reads the batches that are updated here
+        # the product that is next, if it reads the batches that return here
         following, buffers.expected = buffers.expected, None
-        if update is None or (following and not operand.rows.same(following.operand.columns)):
+        if rows_done is None or (following and not operand.rows.same(following.operand.columns)):
             following = None
         if following is not None:
             buffers.make_second()
@@ -270,7 +268,7 @@ class MixtureOfParallelism(Strategy):
                 flight.exchange_bits(mask)
             flight.send_all()
         buffers.early = following
-        flight.complete(out, update, following)
+        flight.complete(out, rows_done, following)
         return out
 
     def _alone(self, block, H, mask, out, work):

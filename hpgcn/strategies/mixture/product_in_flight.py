@@ -5,7 +5,6 @@ batch leaves for it at once. At most two products are under way. Messages of a p
 in two lanes of its own, one each way. So each rank may interleave the batches of both
 products in its own order.
 """
-from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -43,16 +42,9 @@ class ProductInFlight:
         """Return whether this is the product of `operand` and the array H."""
         return self.operand is operand and self.H is H
 
-    @contextmanager
     def _timed(self, batch):
         """Record the events of a block under this product and a batch of it."""
-        clock = self.comm.clock
-        before = clock.detail, clock.stage
-        clock.detail, clock.stage = self.detail, batch
-        try:
-            yield
-        finally:
-            clock.detail, clock.stage = before
+        return self.comm.clock.named(self.detail, batch)
 
     def begin(self):
         """Choose buffers for own columns and for rows under way."""
@@ -173,10 +165,10 @@ class ProductInFlight:
         """Whether the sums of the next batch are back."""
         return self.num_updated < len(self.returns) and self.returns[self.num_updated].test()
 
-    def take_next(self, out, update, following):
-        """Put the sums of the next batch into `out` and update its rows.
+    def take_next(self, out, rows_done, following):
+        """Put the sums of the next batch into `out`, and call `rows_done` if given.
 
-        Then they leave for the product `following`, if any.
+        Then these rows leave for the product `following`, if any.
         """
         batch = self.num_updated
         near, far = self.coming
@@ -188,12 +180,12 @@ class ProductInFlight:
                 self.staged.lift(near.parts[batch], far.parts[batch])
                 for block, rows in near.pairs(batch, out):
                     ops.gather(block, self.buffers.row_numbers[:len(rows)], rows)
-            if update is not None and near.counts[batch]:
-                update(*near.rows(batch))
+            if rows_done is not None and near.counts[batch]:
+                rows_done(out, *near.rows(batch))
         if following is not None:
             following.send_next()
 
-    def complete(self, out, update, following):
+    def complete(self, out, rows_done, following):
         """Aggregate, return and update the remaining batches, and begin `following`.
 
         On one device batch k + 1 is sent back before batch k is updated. A GPU beside the
@@ -205,8 +197,8 @@ class ProductInFlight:
         self._post()
 
         def take_returned(before):
-            while update is not None and self.num_updated < before and self.returned:
-                self.take_next(out, update, following)
+            while rows_done is not None and self.num_updated < before and self.returned:
+                self.take_next(out, rows_done, following)
 
         def between():
             if eager:
@@ -219,14 +211,14 @@ class ProductInFlight:
         # a batch of the next product for each that is updated, more while sums are not back
         while self.num_updated < self.num_batches:
             if following is None:
-                self.take_next(out, update, following)
+                self.take_next(out, rows_done, following)
                 continue
             if following.ready:
                 following.aggregate_next(between)
             elif not self.returned:
                 self._wait_for_either(following)
             if self.returned:
-                self.take_next(out, update, following)
+                self.take_next(out, rows_done, following)
 
     def _wait_for_either(self, following):
         """Wait for the next sums of this product or the next rows of `following`."""

@@ -1,0 +1,102 @@
+"""Work on rows of a layer A H W while its product with A still returns other rows.
+
+A strategy that returns rows in batches (`returns_batches`) calls `rows_done` for each
+batch while the next one is aggregated (mixgcn, section 3.2.2). It may begin the next
+product with A with these rows. The layers themselves know nothing of this: they find
+their products with W already formed.
+"""
+from hpgcn import kernels
+from hpgcn.parallel.csr import Csr
+
+
+class RowPipeline:
+    """The row-by-row work of a training step that follows the product of a bare layer with A.
+
+    In the forward these are the layer's own W, if A comes first, then bias, activation
+    and dropout, then the next layer's product with its W. In the backward they are the
+    gradients of W and of the layer's input.
+
+    Attributes
+    ----------
+    activation : Activation or None
+        Directly behind the layer; None: the forward is not split.
+    following : hpgcn.model.layers.layer.Layer or None
+        The next layer, if it multiplies the result by W before anything else.
+    expected : hpgcn.model.layers.layer.Layer or None
+        The next layer, if its product with A follows, without a mask.
+    lower : hpgcn.model.layers.layer.Layer or None
+        The layer before, if its backward begins with a product that may begin early.
+    """
+
+    activation = following = expected = lower = None
+
+    def __init__(self, layer):
+        self.layer = layer
+
+    @property
+    def _in_batches(self):
+        return self.layer.A and self.layer.A.returns_batches
+
+    def begin(self, Z, context):
+        """Let the next product with A complete rows of Z, (m, f'), as they return."""
+        layer, following = self.layer, self.following
+        if not (self.activation and self._in_batches):
+            return
+        activate = self.activation.begin(Z, context)
+        if layer.spmm_first:
+            layer.formed = Z
+        if following:
+            following.formed = following.buffer("scratch", following.rows_in, following.width_out)
+            Y = following.formed
+        if self.expected:
+            expect(self.expected, Y if following else Z, "forward")
+
+        def rows_done(T, first, last):
+            if layer.spmm_first:
+                times_W(layer, T, Z, first, last)
+            activate(first, last)
+            if following:
+                times_W(following, Z, Y, first, last)
+
+        layer.A.rows_done = rows_done
+
+    def serves(self, H):
+        """Return whether `backward` computes the gradients of a layer with input H."""
+        return not (self.layer.stores_AX or isinstance(H, Csr)) and self._in_batches
+
+    def backward(self, H, G, below, gradient):
+        """Compute the gradients of W and of H in batches of rows, as A^T G returns them."""
+        layer = self.layer
+        W, dW = layer.parameter("W"), gradient.arrays[layer.name_of("W")]
+        if layer.scale != 1:
+            W = W * W.dtype.type(layer.scale)
+        ops = kernels.backend(G)
+        part = layer.columns.device.empty(dW.shape, dW.dtype)
+        dW[...] = 0
+        dH = layer.input_gradient(H) if layer.number else None
+        if self.lower:
+            expect(self.lower, dH, "backward")
+
+        def rows_done(dY, first, last):
+            rows = slice(first, last)
+            with layer.clock("dense"):
+                ops.add(ops.matmul(H[rows].T, dY[rows], part), dW)
+                if layer.number:
+                    mask = None if below is None else below[rows]
+                    ops.matmul(dY[rows], W.T, dH[rows], mask=mask)
+
+        layer.A.rows_done = rows_done
+        layer.A.backward(G, out=layer.buffer("scratch", layer.rows_in, G.shape[1]))
+        return dH
+
+
+def times_W(layer, H, out, first, last):
+    """Write rows [first, last) of H W to `out`, for the matrix W of a layer."""
+    with layer.clock("dense"):
+        layer.columns.linear(H[first:last], layer.parameter("W"), out[first:last])
+
+
+def expect(layer, H, phase):
+    """Note that the next product with A is that of `layer`, with H."""
+    with layer.clock.named(f"layer {layer.number} {phase}"):
+        layer.A.expect(H, backward=phase == "backward")
