@@ -6,7 +6,7 @@ from itertools import cycle
 
 import numpy as np
 
-from hpgcn.planning.seconds.collective_seconds import algorithms, measured_rate
+from hpgcn.planning.seconds.message_seconds import algorithms, measured_rate
 
 LARGE = 1 << 24  # bytes that a rank sends: their time far exceeds the latency
 # buffers used in turn, because in training other work replaces the caches between
@@ -30,7 +30,7 @@ def measure(comm, repeats):
     one_way_bytes_per_s: the rate of even ranks while odd ones only receive.
     hidden_share: of the seconds of an exchange those that pass while the ranks compute.
     collective_latency_s, collective_bytes_per_s: rates for which the formulas of
-    hpgcn.planning.seconds.collective_seconds give the seconds of a short and of a long
+    hpgcn.planning.seconds.message_seconds give the seconds of a short and of a long
     broadcast.
     Medians, of the slowest rank.
     """

@@ -17,8 +17,7 @@ from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.answers.exchange_rule import exchange_setting
 from hpgcn.planning.counts.plan_input import PlanInput
-from hpgcn.planning.seconds.step_seconds import step_seconds
-from hpgcn.planning.seconds.strategy_factors import factor_name
+from hpgcn.planning.seconds.step_seconds import factor_name, step_seconds
 from hpgcn.runtime.clock import DENSE
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.strategies import strategy_by_name

@@ -12,9 +12,8 @@ def answer(args, settings):
 
     `settings` are the fields of hpgcn.Config that the command line sets.
     """
-    from hpgcn.planning.answers import model_sweep, report
+    from hpgcn.planning.answers import calibration, model_sweep, report
     from hpgcn.planning.answers.options import Options
-    from hpgcn.planning.seconds import calibration
     from hpgcn.report import comparison
     from hpgcn.report import sweep_plot as panels
     from hpgcn.report.recorded_runs import read_run

@@ -4,7 +4,7 @@ MPI).
 A Traffic counts the messages of ranks, in a run and in planning. A Plan has the pattern
 of the matrix, a Traffic, and the bytes that ranks store.
 
-ExchangeSizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that
+Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that
 ravel to it.
 """
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class RankGrid:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """ExchangeSizes of a matrix that ranks store in blocks; each field has a number per rank."""
+    """Sizes of a matrix that ranks store in blocks; each field has a number per rank."""
 
     entries: np.ndarray  # stored entries
     pointers: np.ndarray  # row pointers of the blocks

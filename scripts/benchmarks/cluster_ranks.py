@@ -21,7 +21,7 @@ from hpgcn.planning.answers.choice import choose_strategy, run_machine
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import row
 from hpgcn.planning.seconds.machine_files import machine_path
-from hpgcn.planning.seconds.strategy_factors import factor_name
+from hpgcn.planning.seconds.step_seconds import factor_name
 from hpgcn.store import read_json
 
 TURNS = 2  # runs of each strategy

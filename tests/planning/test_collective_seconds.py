@@ -9,12 +9,8 @@ import scipy.sparse as sp
 from hpgcn.parallel.counts import Collective
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import Pattern
-from hpgcn.planning.seconds.collective_seconds import collective_seconds, measured_rate
-from hpgcn.planning.seconds.step_seconds import (
-    Machine,
-    seconds_of_collectives,
-    seconds_of_messages,
-)
+from hpgcn.planning.seconds.message_seconds import collective_seconds, measured_rate, of_calls
+from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.strategies import STRATEGIES, Product, RankGrid
 from hpgcn.strategies.one_d import StagedTraffic
 
@@ -97,13 +93,9 @@ def test_a_measured_rate_gives_the_measured_seconds(ranks):
 
 def seconds_of(traffic, machine):
     """Return the seconds that each rank needs for the messages of a product."""
-    total = np.zeros(traffic.num_ranks)
-    for call in traffic.calls(Product(layer=0, width=64), 4):
-        if isinstance(call, Collective):
-            total += seconds_of_collectives(machine, call)
-        else:
-            total += seconds_of_messages(machine, *map(np.ravel, call))
-    return total
+    calls = [(call, 1) for call in traffic.calls(Product(layer=0, width=64), 4)]
+    return of_calls(calls, traffic.num_ranks, None, machine.network, machine.network,
+                    floor=True)[0]
 
 
 @pytest.mark.parametrize("ranks", [16, 36, 64, 100])

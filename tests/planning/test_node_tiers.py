@@ -20,9 +20,14 @@ from hpgcn.planning.answers.options import Options, read_machine, single_node, w
 from hpgcn.planning.answers.report import forecast, node_notes
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.counts.traffic import Prediction
-from hpgcn.planning.seconds.collective_seconds import collective_seconds
-from hpgcn.planning.seconds.node_tiers import GroupsByNode, Tier, even_share, of_collectives
-from hpgcn.planning.seconds.step_seconds import Machine, seconds_of_tiers
+from hpgcn.planning.seconds.message_seconds import (
+    GroupsByNode,
+    Tier,
+    collective_seconds,
+    even_share,
+    of_collectives,
+)
+from hpgcn.planning.seconds.step_seconds import Machine, communication_seconds
 
 NEAR, FAR = Tier(1.0, 100.0), Tier(50.0, 2.0, collective_bytes_per_s=5.0)
 LIMITS = {"memory_bytes_per_s": 1e9, "gemm_float32_flops_per_s": 1e9,
@@ -89,7 +94,7 @@ def test_rows_are_copied_within_a_node():
         ones = np.array([1, 0, 0, 0])
         prediction.add("aggregation", "forward", PairMessages(
             whole, 2 * ones, (away, ones), shared))
-        found = seconds_of_tiers(replace(machine, shared_memory=device), prediction)
+        found = communication_seconds(replace(machine, shared_memory=device), prediction)
         assert found[1].tolist() == pytest.approx([seconds] * 4)
 
 

@@ -266,7 +266,7 @@ def test_rows_of_runs_come_first_and_twelve_are_printed(made):
 
 
 def test_partitions_that_take_long_are_left_to_runs(made, monkeypatch):
-    monkeypatch.setattr("hpgcn.planning.answers.run_rows.PATIENCE", 0.0)
+    monkeypatch.setattr("hpgcn.planning.answers.automatic.PATIENCE", 0.0)
     report = forecast(made, Options((1, 2)))
     assert {row["parts"] for row in report["rows"]} == {"whole", "random", "block", "stored"}
     assert [row["ranks"] for row in report["rows"] if row["train"]] == [1]
@@ -415,7 +415,7 @@ def test_a_plan_says_that_a_run_partitions_first(made, monkeypatch):
 
     assert not notes((1,)) and not notes((2,), "cover") and not notes((1, 2))
     assert "plan with --method cover" in notes((2,), "block")[0]
-    monkeypatch.setattr("hpgcn.planning.answers.run_rows.PATIENCE", 0.0)
+    monkeypatch.setattr("hpgcn.planning.answers.automatic.PATIENCE", 0.0)
     assert "by cover first" in notes((1, 2))[0] and "plan with --method cover" in notes((2,))[0]
 
 

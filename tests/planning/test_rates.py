@@ -11,16 +11,15 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.answers.options import read_machine
+from hpgcn.planning.counts.locality import ENTRY, Locality
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.kernel_rates import (
     DENSE_SIZES,
-    ENTRY,
     NEEDED,
     PRODUCT_BYTES,
     PRODUCT_WIDTHS,
     ROW_BYTES,
     ROW_WIDTHS,
-    Locality,
     Rates,
 )
 from hpgcn.planning.seconds.step_seconds import step_seconds

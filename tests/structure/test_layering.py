@@ -92,6 +92,15 @@ def test_files_are_short_and_imports_go_down():
                 assert first in known, f"{path}:{line}: {first} is no dependency"
 
 
+def test_planning_counts_then_times_then_answers():
+    floors = "counts", "seconds", "answers"
+    for floor, folder in enumerate(floors):
+        for path in (ROOT / "hpgcn/planning" / folder).glob("*.py"):
+            for line, name in imports(path):
+                higher = [f"hpgcn.planning.{each}" for each in floors[floor + 1:]]
+                assert not name.startswith(tuple(higher)), f"{path}:{line}: imports {name}"
+
+
 def test_the_loop_asks_no_planning():
     """The training loop imports nothing from hpgcn.planning: its RunPlan has all that it needs."""
     for folder in ("loop", "runs"):

@@ -1,13 +1,20 @@
-"""Strategy auto: the rule by which a run chooses a strategy, and notes if `hpgcn plan`
-chooses another.
+"""What `hpgcn train` would do in the cases of a plan: its partitions, and the rule by which
+it chooses a strategy.
 """
 from hpgcn.errors import setting
+from hpgcn.model import ModelOptions
+from hpgcn.partition import NONZERO_METHODS
+from hpgcn.partition.effort import expected_seconds
+from hpgcn.partition.rows.row_methods import QUICK
+from hpgcn.planning.answers.preparation import choose_preparation
 from hpgcn.planning.seconds.step_seconds import Machine
-from hpgcn.strategies import STRATEGIES, Product
+from hpgcn.strategies import CHOOSING, STRATEGIES, Product
 
 BY_ROWS = next(each for each in STRATEGIES.values() if each.requires_partition)
 BY_HOLDERS = next(each for each in STRATEGIES.values() if each.accepts_nonzero_owners)
 METHOD = BY_HOLDERS.method  # method that partitions a graph without parts: it sends fewest rows
+PATIENCE = 4.0  # seconds of the partitions that a plan makes by itself, of all numbers of ranks
+SHOWN = 12  # rows that are printed
 RULE = "the fastest single strategy that moves no more rows than these parts need"
 
 
@@ -72,32 +79,100 @@ def partitions_first(inputs, rows, methods):
             f"plan with --method {METHOD}"]
 
 
+def prepare(inputs, ranks):
+    """Return the Preparation of runs on each number of ranks, a dict.
+
+    Those are left out whose partitions, with those of fewer ranks, take more than PATIENCE.
+    """
+    config = inputs.config
+    prepared = {}
+    left = PATIENCE
+    for k in sorted(set(ranks) - {1}):
+        made = choose_preparation(inputs.header, inputs.sizes, METHOD, k, epochs=config.epochs,
+                                  effort=config.effort, model=config.select(ModelOptions))
+        if made.method not in QUICK:
+            left -= expected_seconds(made.effort, inputs.sizes, k,
+                                     holders=made.method in NONZERO_METHODS)
+        if left >= 0:
+            prepared[k] = made
+    return prepared
+
+
+def taken_by_runs(inputs, rows, choose):
+    """Return the position in `rows` of the case that `hpgcn train` runs on each number of
+    ranks, a dict.
+
+    Left out are numbers of ranks whose partition is not among the cases, or some of whose
+    cases are not counted. `choose` is `report.choose`.
+    """
+    if inputs.config.strategy not in CHOOSING:
+        return {}
+    found = {}
+    for k in dict.fromkeys(entry["ranks"] for entry in rows):
+        same = run_cases(inputs, rows, k)
+        if k == 1 or (same and all(rows[place]["counted"] for place in same)):
+            found[k] = _taken(rows, same, choose)
+    return found
+
+
+def run_cases(inputs, rows, k):
+    """Return the positions in `rows` of the cases that a run on k ranks compares; [] if its
+    partition is not among them.
+    """
+    if k == 1:
+        return [next(place for place, entry in enumerate(rows) if entry["ranks"] == 1)]
+    if inputs.part_counts:
+        parts = inputs.method or "given" if k in inputs.part_counts else None
+    else:
+        parts = inputs.prepared[k].method if k in inputs.prepared else METHOD
+    same = [place for place, entry in enumerate(rows) if entry["ranks"] == k
+            and entry["parts"] in (parts, "stored") and entry["rows_moved"] is not None]
+    return same if BY_ROWS.name in {rows[place]["strategy"] for place in same} else []
+
+
+def _taken(rows, places, choose):
+    """Return the one of `places` that the rule takes."""
+    same = [rows[place] for place in places]
+    if len(same) == 1:
+        return places[0]
+    allowed = fitting(sparing(same), same)
+    taken = allowed[choose(allowed)["index"]]
+    return next(place for place, each in zip(places, same)  # `fitting` may have copied it
+                if (each["strategy"], each["parts"]) == (taken["strategy"], taken["parts"]))
+
+
 def difference(inputs, rows, choice, choose, options):
     """Return notes, a list, if a run without --strategy uses a strategy other than the
     plan's choice.
 
     `choose` is `report.choose`. The run is assumed to use the default machine.
     """
-    methods = options.methods
+    first = partitions_first(inputs, rows, options.methods)
     ranks = choice["ranks"]
-    first = partitions_first(inputs, rows, methods)
-    if first:
+    same = run_cases(inputs, rows, ranks)
+    if first or ranks == 1 or not same:
         return first
-
-    # compare strategies on the parts that a run would have
-    method = inputs.prepared[ranks].method if ranks in inputs.prepared else METHOD
-    parts = rows if inputs.part_counts else [
-        entry for entry in rows if entry["parts"] in (method, "stored")]
-    same = [entry for entry in parts if entry["ranks"] == ranks]
-    if ranks == 1 or BY_ROWS.name not in {entry["strategy"] for entry in same}:
-        return []
-
     if options.machine != Machine():
         return [f"`hpgcn train` on {ranks} ranks uses {RULE}, by the seconds of the default "
                 f"machine; use --strategy {choice['strategy']} for the choice above"]
-
-    taken = choose(fitting(sparing(same), same))["strategy"]
+    taken = rows[_taken(rows, same, choose)]["strategy"]
     if taken == choice["strategy"]:
         return []
     return [f"`hpgcn train` on {ranks} ranks uses {taken}, {RULE}; use --strategy "
             f"{choice['strategy']} for the choice above"]
+
+
+def shown(report, every=False):
+    """Return the positions of the rows to print, those that `hpgcn train` runs first.
+
+    All other rows follow in their order. Without `every` there are at most SHOWN rows: the
+    choice, the row of the goal, and the fastest rows.
+    """
+    rows = report["rows"]
+    first = [place for place, entry in enumerate(rows) if entry["train"]]
+    rest = [place for place in range(len(rows)) if place not in first]
+    if not every and len(rows) > SHOWN:
+        wanted = {report["choice"]["index"], *([report["goal"]["index"]] if report["goal"] else [])}
+        rest.sort(key=lambda place: (place not in wanted, rows[place]["seconds"]["epoch"]))
+        rest = sorted(rest[:max(SHOWN - len(first), len(wanted - {*first}))])
+    return first + rest

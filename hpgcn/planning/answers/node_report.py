@@ -1,5 +1,5 @@
 """The part of a plan's report that is about nodes: bytes and seconds between and within them."""
-from hpgcn.planning.seconds.node_tiers import bytes_between
+from hpgcn.planning.seconds.message_seconds import bytes_between
 from hpgcn.planning.seconds.step_seconds import tier_seconds
 
 

@@ -12,7 +12,13 @@ from hpgcn.config import COST_FIELDS
 from hpgcn.errors import ConfigError, setting
 from hpgcn.partition.rows.row_methods import QUICK
 from hpgcn.planning.answers import batch_report
-from hpgcn.planning.answers.automatic import difference, rows_moved
+from hpgcn.planning.answers.automatic import (
+    difference,
+    prepare,
+    rows_moved,
+    shown,
+    taken_by_runs,
+)
 from hpgcn.planning.answers.candidates import (
     Candidate,
     candidates,
@@ -24,7 +30,6 @@ from hpgcn.planning.answers.candidates import (
 from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
 from hpgcn.planning.answers.node_report import node_notes, tier_cells, tiers_of
 from hpgcn.planning.answers.open_cases import best_case, could_be_chosen, next_place
-from hpgcn.planning.answers.run_rows import prepare, shown, taken_by_runs
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.sized_input import make_input
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds

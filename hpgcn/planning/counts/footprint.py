@@ -13,9 +13,9 @@ import numpy as np
 from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, reads_X
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import layer_bounds
+from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, owned_width
 from hpgcn.planning.counts.traffic import predict_step
-from hpgcn.planning.seconds.kernel_rates import Locality
 from hpgcn.strategies import Plan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
 

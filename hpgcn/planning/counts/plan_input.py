@@ -29,8 +29,8 @@ from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.effort import column_sizes
 from hpgcn.partition.rows.row_methods import QUICK, quick_parts
+from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import Steps
-from hpgcn.planning.seconds.kernel_rates import Locality
 from hpgcn.store.csr_arrays import reorder_entries
 from hpgcn.strategies import StrategyOptions
 
@@ -95,65 +95,28 @@ class OrderedRows:
                            self.vertex[order], move(self.labelled))
 
 
-class PlanInput:
-    """The pattern of a graph, and the sizes and rows that a model needs.
+class ModelInput:
+    """The sizes of a graph, and the model and settings that all answers are for.
 
-    `source` is a GraphSource of all rows, or the path of a file; `widths` as
-    `make_spec`. `config` are the settings that all answers are for. `name` is the path
-    of the file, or the name of the graph. `offsets` (k + 1,) are the parts of a
-    partitioned graph, else None. `method` is how they were made; `part_counts` are k
-    and the numbers that nested parts merge to. `edge_parts` is true if entries have
-    parts of their own. `notes` say which widths were assumed. Errors as
-    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices. Inputs of
-    one source share the partitions that they make in the dict `partitions`. `prepared` has
-    the method and effort of runs by number of ranks, if they are to be compared.
+    `widths` as in `make_spec`. `name` is the path of the file, or the name of the graph.
+    `notes` say which widths were assumed. `prepared` has the method and effort of runs by
+    number of ranks, if they are to be compared. `offsets` (k + 1,) are the parts of a
+    partitioned graph, else None. `method` is how they were made; `part_counts` are k and
+    the numbers that nested parts merge to. `edge_parts` is true if entries have parts of
+    their own.
     """
 
     sized = False  # whether only sizes of the graph are known
+    offsets = method = None
+    part_counts = ()
+    edge_parts = False
 
-    def __init__(self, source, config=None, widths=None, partitions=None):
-        # read the graph once
-        self.config = config = config or Config()
-        opened = isinstance(source, GraphSource)
-        with nullcontext(source) if opened else store.load(
-                source, cached=not config.memory) as found:
-            masks, feature_pointers, edge_parts = self._read(found, config.split_index)
-        if not self.header.num_nodes:
-            raise DataError(f"{self.name}: no vertices")
-
-        # the matrix that the model multiplies by
-        header, self.notes = (self.header, []) if widths else assume_widths(self.header)
+    def __init__(self, name, header, config, widths):
+        self.name, self.header, self.config = name, header, config
+        header, self.notes = (header, []) if widths else assume_widths(header)
         self.spec = make_spec(header, config.select(ModelOptions), widths)
-        layer = MODELS[self.spec.architecture]
-        looped = with_loops(self.graph.indptr, self.graph.indices)
-        self.pointers = looped[0]  # by which row blocks are balanced
-        if not layer.self_loops:
-            looped = self.graph.indptr, self.graph.indices
-        matrix = bool_matrix(*looped)
-        symmetric = multiplies_symmetrically(self.header, self.spec)
-
-        # the rows that each layer computes, in training and in evaluation
-        hops = sum(products_of(self.spec))
-        views = [[None] * (hops + 1)] * 2
-        if config.prune and supports_pruning(self.spec) and masks is not None:
-            views = [
-                find_levels(self.graph, read, hops, SerialComm(), precomputed=self.spec.precomputed)
-                for read in ([masks["train"]], list(masks.values()))]
-
-        # everything that plans read
-        entries = np.diff(feature_pointers) if self.spec.sparse_features else None
-        whole = Pattern(matrix, symmetric, weighted=not self.header.all_ones)
-        self.edge_parts = edge_parts is not None
-        ordered = OrderedRows(whole, *views, np.diff(self.graph.indptr), entries,
-                          self.graph.vertex, masks and masks["train"])
-        self.ordered = ordered.with_holders(self.graph, edge_parts)
-
-        # results that are computed once and kept
-        self.prepared = {}
         self.steps = Steps()
-        self.locality = Locality(matrix)
-        self._partitions = {} if partitions is None else partitions
-        self._last = None, None  # the parts that rows were divided into last, and these rows
+        self.prepared = {}
 
     @property
     def strategy_options(self):
@@ -165,18 +128,88 @@ class PlanInput:
         """Whether rows are ordered, and covers counted, only if a result depends on it."""
         return self.header.num_edges >= LARGE
 
+    @property
+    def symmetric(self):
+        """Whether the matrix that the model multiplies by is symmetric, values included."""
+        return (not self.header.directed and norm_of(self.spec) != "row"
+                and not MODELS[self.spec.architecture].uses_edge_features)
+
+    def describe(self, path):
+        """Return the object `graph` of a plan's JSON, a dict; `path` is the path of the
+        graph file.
+        """
+        header = self.header
+        return {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
+                "num_edges": header.num_edges, "directed": header.directed,
+                "multiplied_nonzeros": int(self.ordered.pattern.indptr[-1]),
+                "parts": None if self.offsets is None else self.offsets.size - 1}
+
+    def totals(self, levels):
+        """Return the number of rows that each layer reads, and that the last one
+        computes; a list of L + 1 int.
+        """
+        read = [levels[place] for place in layer_bounds(products_of(self.spec))]
+        return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
+                for rows in read]
+
+
+class PlanInput(ModelInput):
+    """The pattern of a graph, and the rows that a model needs.
+
+    `source` is a GraphSource of all rows, or the path of a file. Errors as
+    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices. Inputs of
+    one source share the partitions that they make in the dict `partitions`.
+    """
+
+    def __init__(self, source, config=None, widths=None, partitions=None):
+        # read the graph once
+        config = config or Config()
+        opened = isinstance(source, GraphSource)
+        with nullcontext(source) if opened else store.load(
+                source, cached=not config.memory) as found:
+            masks, feature_pointers, edge_parts = self._read(found, config.split_index)
+        if not found.header.num_nodes:
+            raise DataError(f"{found.where}: no vertices")
+        super().__init__(found.where, found.header, config, widths)
+
+        # the matrix that the model multiplies by
+        looped = with_loops(self.graph.indptr, self.graph.indices)
+        self.pointers = looped[0]  # by which row blocks are balanced
+        if not MODELS[self.spec.architecture].self_loops:
+            looped = self.graph.indptr, self.graph.indices
+        matrix = bool_matrix(*looped)
+
+        # the rows that each layer computes, in training and in evaluation
+        hops = sum(products_of(self.spec))
+        views = [[None] * (hops + 1)] * 2
+        if config.prune and supports_pruning(self.spec) and masks is not None:
+            views = [
+                find_levels(self.graph, read, hops, SerialComm(), precomputed=self.spec.precomputed)
+                for read in ([masks["train"]], list(masks.values()))]
+
+        # everything that plans read
+        entries = np.diff(feature_pointers) if self.spec.sparse_features else None
+        whole = Pattern(matrix, self.symmetric, weighted=not self.header.all_ones)
+        self.edge_parts = edge_parts is not None
+        ordered = OrderedRows(whole, *views, np.diff(self.graph.indptr), entries,
+                              self.graph.vertex, masks and masks["train"])
+        self.ordered = ordered.with_holders(self.graph, edge_parts)
+
+        # results that are computed once and kept
+        self.locality = Locality(matrix)
+        self._partitions = {} if partitions is None else partitions
+        self._last = None, None  # the parts that rows were divided into last, and these rows
+
     def _read(self, source, split):
         """Read the pattern and the parts; return masks of a split, feature row
         pointers, and parts of entries.
         """
-        self.name = source.where
-        self.header = source.header
-        self.header.check_split(split, source.where)
+        source.header.check_split(split, source.where)
         self.offsets = source.offsets
         made = source.vertex_partition
         self.method = made and made.method
         self.part_counts = (made.k, *made.merges) if made else ()
-        edge_parts = source.edge_part(0, self.header.num_nodes)
+        edge_parts = source.edge_part(0, source.header.num_nodes)
         self.graph = source.pattern()
         self.sizes = column_sizes(source)
         feature_pointers = source.feature_pointers()
@@ -244,30 +277,6 @@ class PlanInput:
     def _order_within(self, part, k):
         """Return the rows of each part (n,) in the order of runs, part after part."""
         return rcm_within_parts(self.graph, part, k, original_ties=self.offsets is None)
-
-    def describe(self, path):
-        """Return the object `graph` of a plan's JSON, a dict; `path` is the path of the
-        graph file.
-        """
-        header = self.header
-        return {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
-                "num_edges": header.num_edges, "directed": header.directed,
-                "multiplied_nonzeros": int(self.ordered.pattern.matrix.nnz),
-                "parts": None if self.offsets is None else self.offsets.size - 1}
-
-    def totals(self, levels):
-        """Return the number of rows that each layer reads, and that the last one
-        computes; a list of L + 1 int.
-        """
-        read = [levels[place] for place in layer_bounds(products_of(self.spec))]
-        return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
-                for rows in read]
-
-
-def multiplies_symmetrically(header, spec):
-    """Return whether the normalized matrix of a model is symmetric, values included."""
-    return (not header.directed and norm_of(spec) != "row"
-            and not MODELS[spec.architecture].uses_edge_features)
 
 
 def assume_widths(header):

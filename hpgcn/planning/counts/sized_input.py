@@ -3,17 +3,11 @@ import re
 
 from hpgcn.errors import UsageError
 from hpgcn.graphs.header import Header
-from hpgcn.model import MODELS, ModelOptions, make_spec, products_of
+from hpgcn.model import MODELS, products_of
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.random_pattern import RandomPattern
-from hpgcn.planning.counts.plan_input import (
-    LARGE,
-    PlanInput,
-    assume_widths,
-    multiplies_symmetrically,
-)
-from hpgcn.planning.counts.shaped_step import Steps
-from hpgcn.planning.seconds.kernel_rates import Locality
+from hpgcn.planning.counts.locality import Locality
+from hpgcn.planning.counts.plan_input import ModelInput, PlanInput
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
 MOST = 1 << 48
@@ -44,7 +38,7 @@ class RandomLocality(Locality):
         return (1 - 1 / self.num_rows) ** self.SPANS
 
 
-class SizedInput(PlanInput):
+class SizedInput(ModelInput):
     """The sizes of a graph with random entries, and the parts of a plan that follow from them.
 
     Strategies are counted whose plans count blocks of entries; others need the entries.
@@ -53,25 +47,14 @@ class SizedInput(PlanInput):
     sized = True
 
     def __init__(self, header, config, widths=None):
-        self.config, self.name, self.header = config, header.name, header
-        self.offsets = self.method = None
-        self.part_counts, self.edge_parts, self.prepared = (), False, {}
-
-        header, self.notes = (header, []) if widths else assume_widths(header)
-        self.spec = make_spec(header, config.select(ModelOptions), widths)
+        super().__init__(header.name, header, config, widths)
         self.notes.append("sizes alone: entries are taken to be random, so that parts of any "
                           "method send alike; communities and hubs send less")
         loops = MODELS[self.spec.architecture].self_loops
-        entries = self.header.num_edges - (0 if loops else self.header.num_nodes)
-        pattern = RandomPattern(self.header.num_nodes, max(0, entries),
-                                symmetric=multiplies_symmetrically(self.header, self.spec))
+        entries = header.num_edges - (0 if loops else header.num_nodes)
+        pattern = RandomPattern(header.num_nodes, max(0, entries), symmetric=self.symmetric)
         self.ordered = SizedRows(pattern, sum(products_of(self.spec)))
-        self.steps = Steps()
-        self.locality = RandomLocality(self.header.num_nodes)
-
-    @property
-    def is_large(self):
-        return self.header.num_edges >= LARGE
+        self.locality = RandomLocality(header.num_nodes)
 
     def row_offsets(self, strategy, shape):
         return split(self.header.num_nodes, strategy.block_grid(shape)[0])
@@ -80,10 +63,7 @@ class SizedInput(PlanInput):
         return self.ordered, split(self.header.num_nodes, k)
 
     def describe(self, path):
-        header = self.header
-        return {"path": None, "name": header.name, "num_nodes": header.num_nodes,
-                "num_edges": header.num_edges, "directed": header.directed,
-                "multiplied_nonzeros": int(self.ordered.pattern.indptr[-1]), "parts": None}
+        return super().describe(path) | {"path": None}
 
 
 def parse_sizes(vertices, edges, features=None, classes=None, *, directed=False):

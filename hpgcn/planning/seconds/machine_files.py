@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from hpgcn.errors import DataError
+from hpgcn.planning.seconds.message_seconds import Tier
 from hpgcn.planning.seconds.mixed_devices import Aggregator, MixedDevices, Updater
-from hpgcn.planning.seconds.node_tiers import Tier
-from hpgcn.planning.seconds.strategy_factors import FACTORS
+from hpgcn.planning.seconds.step_seconds import FACTORS
 from hpgcn.store import Field, check_fields
 
 RATE = Field(float, 1e-15, 1e30)  # quotients of these are numbers

@@ -118,14 +118,14 @@ def pipeline_seconds(first, second, stages):
     return np.maximum(first, second) + np.minimum(first, second) / stages
 
 
-def compute_seconds(devices, call_s, footprint):
+def compute_seconds(machine, footprint):
     """Return the computing time of each rank in a training step, in seconds, (P,).
 
-    Source: mixgcn, section 3.2. `call_s`: of a kernel or library call.
+    Source: mixgcn, section 3.2.
     """
-    spec = footprint.spec
+    devices, spec = machine.devices, footprint.spec
     products = footprint.steps.products(spec, footprint.levels)
-    aggregated = [product_seconds(devices.aggregate, footprint, product) for product in products]
+    aggregated = [product_seconds(machine, footprint, product) for product in products]
     seconds = np.zeros(footprint.rows.size)
     calls = sum(1 + footprint.train_plans[product.layer].operands[product.backward].blocks
                 for product in products)
@@ -142,18 +142,19 @@ def compute_seconds(devices, call_s, footprint):
             seconds[rank] += pipeline_seconds(product[rank], updated, batches)
     parameters = UPDATE * num_parameters(spec) * spec.itemsize
     calls = calls + np.array([step.work.calls for step in footprint.rank_steps])
-    return seconds + parameters / devices.update.memory_bytes_per_s + calls * call_s
+    return seconds + parameters / devices.update.memory_bytes_per_s + calls * machine.call_s
 
 
-def product_seconds(device, footprint, product):
+def product_seconds(machine, footprint, product):
     """Return the time of one product with A on each rank, in seconds, (P,)."""
     itemsize = footprint.spec.row_itemsize
     plan = footprint.train_plans[product.layer]
     operand = plan.operands[product.backward]
     layout = plan.layout if product.backward else plan.layout_in
     width = -(-product.width // plan.traffic.slices)
-    return device.seconds(operand.entries_read, operand.results, width * itemsize, itemsize,
-                          int(layout.offsets[-1]), product.masked)
+    return machine.devices.aggregate.seconds(
+        operand.entries_read, operand.results, width * itemsize, itemsize,
+        int(layout.offsets[-1]), product.masked)
 
 
 def _updates(work):

@@ -5,22 +5,24 @@ rates of a rank.
                    `timed_kernels`, if the kernels were timed there; else `memory_rates`
     communication  latency x messages + bytes / network bandwidth of each exchange, of
                    the rank that needs longest, and the seconds of collectives that MPI
-                   executes by itself (`collective_seconds`). The share of the bytes that
-                   was measured to be hidden behind computation is left out
+                   executes by itself (`message_seconds`). The share of the bytes that was
+                   measured to be hidden behind computation is left out
 
 The two are added. The step takes as long as the rank for which the sum is largest. Both
-have factors of the strategy, if steps were measured on the machine (`strategy_factors`).
+have factors of the strategy, if `hpgcn bench machine` has measured steps on the machine.
+A factor is the seconds of a training step on a small generated graph over their
+forecast: one for computing, one for messages. A strategy without factors has 1.
 """
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hpgcn.parallel.counts import Collective
-from hpgcn.planning.seconds import memory_rates, mixed_devices, node_tiers, timed_kernels
-from hpgcn.planning.seconds.collective_seconds import collective_seconds
-from hpgcn.planning.seconds.node_tiers import Tier
-from hpgcn.planning.seconds.strategy_factors import corrected
+from hpgcn.planning.seconds import memory_rates, message_seconds, mixed_devices, timed_kernels
+from hpgcn.planning.seconds.message_seconds import Tier
 from hpgcn.runtime.disk.scratch_folder import Disk
+
+NODE_AWARE = " node-aware"
+FACTORS = ("computing", "messages")  # names in a machine file
 
 
 @dataclass(frozen=True)
@@ -39,14 +41,14 @@ class Machine:
     call_s: float = 1e-5  # fixed time of a kernel or library call from Python
     cores: int = 56  # cores behind these rates; only shown
     devices: mixed_devices.MixedDevices | None = None  # rates of two devices, in place of the above
-    # the same of a broadcast, reduce or allreduce in the formulas of `collective_seconds`;
+    # the same of a broadcast, reduce or allreduce in the formulas of `message_seconds`;
     # None: as of a message
     collective_latency_s: float | None = None
     collective_bytes_per_s: float | None = None
     hidden: float = 0.0  # share of a message that travels while a rank computes
     compute_factor: float = 1.0  # factor by which a measured run was slower than forecast
     communication_factor: float = 1.0
-    # the same two factors of strategies on several ranks, by `strategy_factors.factor_name`
+    # the same two factors of strategies on several ranks, by `factor_name`
     steps: dict = field(default_factory=dict)
     disk: Disk | None = None  # rates of the disk of --scratch; None: not measured
     rates: tuple = ()  # kernel_rates.Rates by their numbers of ranks; () if unknown
@@ -75,15 +77,37 @@ class Machine:
         return fewer[-1] if fewer else None
 
 
+def factor_name(strategy, node_aware):
+    """Return the name under which a machine file has the factors of a strategy."""
+    return strategy + NODE_AWARE * bool(node_aware)
+
+
+def corrected(machine, footprint):
+    """Return the Machine with the factors of a RankFootprint's strategy in its own.
+
+    A mixture such as mop+p2p takes the means of its strategies. One rank has no factors.
+    """
+    if footprint.rows.size == 1:
+        return machine
+    names = [factor_name(name, footprint.node_aware) for name in footprint.strategy.split("+")]
+    found = [machine.steps[name] for name in names if name in machine.steps]
+    if not found:
+        return machine
+    computing, sending = np.mean(found, 0)
+    return replace(machine, steps={}, compute_factor=machine.compute_factor * float(computing),
+                   communication_factor=machine.communication_factor * float(sending))
+
+
+def computing(machine, ranks):
+    """Return the module that forecasts computing on a Machine with this number of ranks."""
+    if machine.devices is not None:
+        return mixed_devices
+    return memory_rates if machine.rates_of(ranks) is None else timed_kernels
+
+
 def compute_seconds(machine, footprint):
     """Return the computing time of each rank in a training step, in seconds, (P,)."""
-    if machine.devices is not None:
-        return mixed_devices.compute_seconds(machine.devices, machine.call_s, footprint)
-    rates = machine.rates_of(footprint.rows.size)
-    if rates is None:
-        return memory_rates.compute_seconds(machine, footprint)
-    slower = machine.gemm_float32_flops_per_s / machine.gemm_float64_flops_per_s
-    return timed_kernels.compute_seconds(rates, footprint, slower, machine.memory_bytes_per_s)
+    return computing(machine, footprint.rows.size).compute_seconds(machine, footprint)
 
 
 def product_seconds(machine, footprint, product):
@@ -93,80 +117,28 @@ def product_seconds(machine, footprint, product):
     With two devices per rank, only the time of the aggregating device is counted.
     """
     machine = corrected(machine, footprint)
-    if machine.devices is not None:
-        compute = mixed_devices.product_seconds(machine.devices.aggregate, footprint, product)
-    elif (rates := machine.rates_of(footprint.rows.size)) is not None:
-        compute = timed_kernels.product_seconds(rates, footprint, product)
-    else:
-        compute = memory_rates.product_seconds(machine, footprint, product)
+    ranks = footprint.rows.size
+    compute = computing(machine, ranks).product_seconds(machine, footprint, product)
     traffic = footprint.train_plans[product.layer].traffic
-    communication = np.zeros(traffic.num_ranks)
-    for call in traffic.calls(product, footprint.spec.row_itemsize):
-        if isinstance(call, Collective):
-            communication += seconds_of_collectives(machine, call)
-        else:
-            each = seconds_of_messages(machine, *map(np.ravel, call[:2]))
-            communication += each if footprint.plan.is_floor else each.max()
+    calls = [(call, 1) for call in traffic.calls(product, footprint.spec.row_itemsize)]
+    communication, _ = message_seconds.of_calls(calls, ranks, None, machine.network, machine.network,
+                                         floor=footprint.plan.is_floor)
     return machine.compute_factor * compute + machine.communication_factor * communication
 
 
-def seconds_of_messages(machine, sent, messages):
-    """Return the seconds that each rank needs to send `sent` bytes in `messages`
-    messages, (P,).
-    """
-    passing = sent / machine.network_bytes_per_s * (1 - machine.hidden)
-    return messages * machine.latency_s + passing
-
-
-def seconds_of_collectives(machine, call):
-    """Return the seconds of a Collective on each rank that takes part, (P,)."""
-    latency, rate = machine.collective_latency_s, machine.collective_bytes_per_s
-    latency = machine.latency_s if latency is None else latency
-    rate = machine.network_bytes_per_s if rate is None else rate
-    seconds = collective_seconds(call.kind, call.ranks, call.sizes, latency,
-                                 (1 - machine.hidden) / rate)
-    return np.broadcast_to(seconds.sum(0), call.bytes.shape).ravel()
-
-
-def communication_seconds(machine, prediction, *, floor=False):
-    """Return the seconds that each rank needs for the messages of a Prediction,
-    (P,).
-
-    An exchange takes as long as its slowest rank: other ranks wait for its messages. If
-    `floor`, only the messages of the rank itself are counted.
-    """
-    if machine.nodes(prediction.ranks) is not None:
-        return sum(seconds_of_tiers(machine, prediction, floor))
-    seconds = np.zeros(prediction.ranks)
-    for call, times in prediction.collectives:
-        seconds += times * seconds_of_collectives(machine, call)
-    for call, times in prediction.exchanges:
-        each = times * seconds_of_messages(machine, *map(np.ravel, call[:2]))
-        seconds += each if floor else each.max()
-    return machine.communication_factor * seconds / prediction.period
-
-
-def seconds_of_tiers(machine, prediction, floor=False):
+def communication_seconds(machine, prediction, floor=False):
     """Return the seconds that each rank needs for messages between nodes, and for those
-    within nodes, two (P,).
+    within nodes, (2, P).
 
-    The nodes of ranks are those of `machine.nodes`. `floor`: as of `communication_seconds`.
+    The nodes of ranks are those of `machine.nodes`; without nodes the second is 0.
+    `floor`: as of `message_seconds.of_calls`.
     """
-    nodes = machine.nodes(prediction.ranks)
     within = machine.within or machine.network
-    seconds = np.zeros((2, prediction.ranks))
-    for call, times in prediction.collectives:
-        seconds += times * np.array(node_tiers.of_collectives(call, nodes, machine.network,
-                                                              within))
-
-    # an exchange takes as long as its slowest rank
-    for call, times in prediction.exchanges:
-        away, near = node_tiers.split_by_tier(call, nodes, floor)
-        copied = machine.shared_memory and getattr(call, "shared", False)
-        tier = within.by_copies(machine.memory_bytes_per_s) if copied else within
-        each = np.array([machine.network.of_messages(*away), tier.of_messages(*near)])
-        seconds += times * (each if floor else each[:, [np.argmax(each.sum(0))]])
-    return [machine.communication_factor * each / prediction.period for each in seconds]
+    copied = within.by_copies(machine.memory_bytes_per_s) if machine.shared_memory else None
+    calls, ranks = [*prediction.collectives, *prediction.exchanges], prediction.ranks
+    seconds = message_seconds.of_calls(calls, ranks, machine.nodes(ranks), machine.network, within,
+                                copied=copied, floor=floor)
+    return machine.communication_factor * seconds / prediction.period
 
 
 def other_seconds(machine, footprint):
@@ -179,7 +151,7 @@ def other_seconds(machine, footprint):
     machine = corrected(machine, footprint)
     floor = footprint.plan.is_floor
     seconds = machine.compute_factor * compute_seconds(machine, footprint)
-    seconds = seconds + communication_seconds(machine, footprint.prediction, floor=floor)
+    seconds = seconds + communication_seconds(machine, footprint.prediction, floor).sum(0)
     products = (product_seconds(machine, footprint, each) for each in footprint.products)
     return float(np.mean(seconds - sum(products)))
 
@@ -191,8 +163,7 @@ def step_seconds(machine, footprint):
     If the plan has lower bounds, they are means over ranks, which no slowest rank falls
     below.
     """
-    compute, communication, *_ = _of_slowest(machine, footprint)
-    return compute, communication
+    return tuple(_of_slowest(machine, footprint)[:2])
 
 
 def tier_seconds(machine, footprint):
@@ -203,16 +174,12 @@ def tier_seconds(machine, footprint):
 
 
 def _of_slowest(machine, footprint):
-    """Return compute and communication of the slowest rank, then those of both tiers
-    unless there is one.
-    """
+    """Return compute and communication of the slowest rank, then those of both tiers."""
     machine = corrected(machine, footprint)
     floor = footprint.plan.is_floor
     prediction = footprint.prediction
-    found = [machine.compute_factor * compute_seconds(machine, footprint),
-             communication_seconds(machine, prediction, floor=floor)]
-    if machine.nodes(prediction.ranks) is not None:
-        found += seconds_of_tiers(machine, prediction, floor)
+    tiers = communication_seconds(machine, prediction, floor)
+    found = [machine.compute_factor * compute_seconds(machine, footprint), tiers.sum(0), *tiers]
     if floor:
         return [float(each.mean()) for each in found]
     slowest = int(np.argmax(found[0] + found[1]))

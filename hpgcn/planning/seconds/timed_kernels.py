@@ -19,22 +19,22 @@ MESSAGE_SHARE = {"forward": 0.15, "backward": 0.3}
 FLOAT = 4  # bytes of the numbers that were measured
 
 
-def compute_seconds(rates, footprint, slower, bandwidth):
+def compute_seconds(machine, footprint):
     """Return the computing time of each rank in a training step, in seconds, (P,).
 
-    `slower` is the time of a dense float64 product over that of a float32 product.
-    `bandwidth` is the memory bandwidth in bytes per second, for kernels that were not
-    measured.
+    Kernels that were not measured take the time of memory. A dense product in float64
+    takes as much longer as the Machine has fewer flops for it.
     """
-    spec = footprint.spec
+    spec, rates = footprint.spec, machine.rates_of(footprint.rows.size)
     update = number_seconds(rates, "adam", num_parameters(spec) * spec.itemsize / FLOAT)
     seconds = np.full(footprint.rows.size, update)
 
     # products with A
     for product in footprint.products:
-        seconds += product_seconds(rates, footprint, product)
+        seconds += product_seconds(machine, footprint, product)
 
     # the dense part
+    slower = machine.gemm_float32_flops_per_s / machine.gemm_float64_flops_per_s
     slower = 1 if spec.itemsize == FLOAT else slower
     for rank, step in enumerate(footprint.rank_steps):
         seconds[rank] += step.work.calls * rates.call_s
@@ -42,18 +42,19 @@ def compute_seconds(rates, footprint, slower, bandwidth):
             if name == "matmul":
                 one = slower * rates.dense_seconds(*size)
             else:
-                one = kernel_seconds(rates, name, size, spec.itemsize, bandwidth)
+                one = kernel_seconds(rates, name, size, spec.itemsize,
+                                     machine.memory_bytes_per_s)
             seconds[rank] += count * one
 
     return seconds
 
 
-def product_seconds(rates, footprint, product):
+def product_seconds(machine, footprint, product):
     """Return the computing time of each rank for one product with A, in
     seconds, (P,).
     """
     # the work of each rank, and the width of its rows
-    spec = footprint.spec
+    spec, rates = footprint.spec, machine.rates_of(footprint.rows.size)
     itemsize = spec.row_itemsize
     plan = footprint.train_plans[product.layer]
     operand = plan.operands[product.backward]

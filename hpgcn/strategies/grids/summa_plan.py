@@ -24,7 +24,7 @@ def cube_of(shape):
 
 @dataclass(frozen=True, eq=False)
 class BroadcastBlocks:
-    """ExchangeSizes of the blocks of A, or of A^T; packed_blocks.Blocks has the same
+    """Sizes of the blocks of A, or of A^T; packed_blocks.Blocks has the same
     attributes.
     """
 

@@ -1,6 +1,9 @@
 """Forecast the seconds of messages within nodes and between nodes, which are added.
 
-Rules for what crosses nodes:
+The seconds of MPI's collectives follow from the critical path of their messages. A long
+broadcast over q ranks is scattered along a tree and gathered in a ring; each rank
+forwards 2 (q - 1) / q of the bytes. A short broadcast uses a binomial tree. MPI is assumed
+to use the faster algorithm. Rules for what crosses nodes:
 
 - rows and sums of products with A: as counted by pairs of ranks, if these are known.
   Those of a node-aware exchange are copied within a node, which reads and writes memory;
@@ -9,14 +12,51 @@ Rules for what crosses nodes:
   part in the collective between nodes, so that each byte crosses to a node once. Then, or
   before, the ranks of each node have a collective of their own. An allreduce is a reduce
   within nodes, an allreduce between them and a broadcast within them.
+
+Sources: Thakur, Rabenseifner and Gropp 2005; Chan, Heimlich, Purkayastha and van de
+Geijn 2007.
 """
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hpgcn.planning.seconds.collective_seconds import collective_seconds
+from hpgcn.parallel.counts import Collective
 
 WITHIN = {"broadcast": ("broadcast",), "reduce": ("reduce",), "allreduce": ("reduce", "broadcast")}
+
+
+def algorithms(kind, ranks):
+    """Return (rounds, copies) for each algorithm that MPI may use for a collective over
+    `ranks` ranks.
+
+    The critical path consists of `rounds` messages in sequence, which together have
+    `copies` times the bytes of the collective. `kind`: "broadcast", "reduce" or
+    "allreduce".
+    """
+    depth = (ranks - 1).bit_length()  # messages from the root of a binomial tree to the last rank
+    twice = 2 * (ranks - 1) / ranks  # the blocks of all other ranks, scattered and gathered
+    rounds = {"broadcast": depth + ranks - 1,  # a tree, then a ring
+              "reduce": 2 * depth, "allreduce": 2 * depth}  # halving, then a tree or doubling
+    return (depth, depth), (rounds[kind], twice)
+
+
+def collective_seconds(kind, ranks, sizes, latency_s, byte_s):
+    """Return the seconds of collectives of `sizes` bytes, an array; 0 bytes take 0
+    seconds.
+    """
+    if ranks == 1:
+        return np.zeros(np.shape(sizes))
+    found = [rounds * latency_s + copies * byte_s * np.asarray(sizes)
+             for rounds, copies in algorithms(kind, ranks)]
+    return np.where(np.asarray(sizes) > 0, np.minimum(*found), 0.0)
+
+
+def measured_rate(kind, ranks, size, latency_s, seconds):
+    """Return the bytes per second at which `collective_seconds` gives the measured
+    seconds.
+    """
+    return max(1e-15, min(copies * size / max(seconds - rounds * latency_s, 1e-15)
+                          for rounds, copies in algorithms(kind, ranks)))
 
 
 @dataclass(frozen=True)
@@ -82,11 +122,44 @@ class GroupsByNode:
         return self.of_ranks((self.count - 1) / max(1, self.shape[-1] - 1))
 
 
-def of_collectives(call, nodes, between, within):
-    """Return the seconds of a Collective on each rank, between and within nodes, two (P,).
+def of_calls(calls, ranks, nodes, between, within, *, copied=None, floor=False):
+    """Return the seconds that ranks need for calls, between and within nodes, (2, P).
 
-    `between`, `within`: Tiers. `nodes`: (P,) int64.
+    An exchange takes as long as its slowest rank: other ranks wait for its messages.
+
+    Parameters
+    ----------
+    calls : pairs of a call and the number of times that it is made
+        Collectives and PairMessages, as of `Traffic.calls`.
+    ranks : int
+        Number of ranks (P).
+    nodes : (P,) int64, or None
+        Node of each rank; None: all messages are `between` nodes.
+    between, within : Tier
+    copied : Tier, optional
+        That of rows within nodes that ranks read in memory which they share.
+    floor : bool
+        Only the messages of the rank itself are counted. Those whose receivers are
+        unknown are taken to stay within nodes.
     """
+    seconds = np.zeros((2, ranks))
+    for call, times in calls:
+        if isinstance(call, Collective):
+            seconds += times * of_collectives(call, nodes, between, within)
+            continue
+        away, near = split_by_tier(call, nodes, floor)
+        tier = copied if copied and getattr(call, "shared", False) else within
+        each = np.array([between.of_messages(*away), tier.of_messages(*near)])
+        seconds += times * (each if floor else each[:, [np.argmax(each.sum(0))]])
+    return seconds
+
+
+def of_collectives(call, nodes, between, within):
+    """Return the seconds of a Collective on each rank, between and within nodes, (2, P)."""
+    if nodes is None:
+        seconds = between.of_collectives(call.kind, call.ranks, call.sizes).sum(0)
+        seconds = np.broadcast_to(seconds, call.bytes.shape).ravel()
+        return np.array([seconds, 0 * seconds])
     groups = GroupsByNode(call, nodes)
     sizes = np.broadcast_to(call.sizes, (len(call.sizes), *call.bytes.shape))
     sizes = np.moveaxis(sizes, 1 + call.axis, -1)[..., 0].reshape(len(sizes), groups.count.size)
@@ -98,7 +171,7 @@ def of_collectives(call, nodes, between, within):
         found[0, alike] = between.of_collectives(call.kind, count, sizes[:, alike]).sum(0)
         for kind in WITHIN[call.kind]:
             found[1, alike] += within.of_collectives(kind, most, sizes[:, alike]).sum(0)
-    return [groups.of_ranks(each) for each in found]
+    return np.array([groups.of_ranks(each) for each in found])
 
 
 def split_by_tier(call, nodes, floor=False):
@@ -108,6 +181,8 @@ def split_by_tier(call, nodes, floor=False):
     `floor`: bytes whose receivers are unknown are taken to stay within nodes.
     """
     whole = [np.ravel(each).astype(float) for each in call[:2]]
+    if nodes is None:
+        return whole, [0 * each for each in whole]
     between = getattr(call, "between", None)
     if between is None:
         share = 0.0 if floor else even_share(nodes)
