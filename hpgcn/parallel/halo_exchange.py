@@ -1,11 +1,19 @@
 """Halo exchange by a HaloPlan: rows go to their readers (pull), partial sums to their
 owners (push).
 
+An Exchange has the messages, a HaloExchange is the transfer of one HaloPlan in them. Two
+transfers may share their messages (`joined_transfers`): one pulls rows while the other
+pushes sums. That works if partial sums for other ranks read only own rows of H: they can
+be formed before anything arrives. In the transpose the two swap.
+
 Requests are persistent and bound to two buffers. Received rows are handed out in a
 fixed order, those of this node first, so sums have a fixed order (same command, same
 bits). The transpose of a copy is an accumulate: a push sends along the swapped lists,
 and its receiver adds. A GPU packs its rows itself; if MPI takes no GPU memory, requests
-are bound to pinned host views of the buffers. Source: demirci-2022, Algorithms 1 and 2.
+are bound to pinned host views of the buffers.
+
+Sources: demirci-2022, Algorithms 1 and 2; Kayaaslan, Aykanat and Ucar, SIAM J. Sci.
+Comput. 40(4), 2018.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +25,8 @@ from hpgcn import kernels
 from hpgcn.comm import collectives
 from hpgcn.comm.staging import RECEIVE, SEND, Messages, StagedCopy
 from hpgcn.parallel.csr import rows_of
-from hpgcn.parallel.transfers import LOCAL
+from hpgcn.parallel.transfers import LOCAL, Transfer
+from hpgcn.parallel.workspace import HaloBuffers
 from hpgcn.runtime import faults
 from hpgcn.runtime.device import address
 
@@ -44,8 +53,7 @@ class Channel:
 
 
 class Exchange:
-    """Base class of exchanges: at most one message each way for a pair of ranks, in two
-    buffers.
+    """Messages of an exchange: at most one each way for a pair of ranks, in two buffers.
 
     `ends`: offsets by rank of the rows in the owned and in the ghost buffer; two (P +
     1,). `sums`: number of rows to each rank that are partial sums, in pulls and in
@@ -63,6 +71,7 @@ class Exchange:
         self.buffers = buffers
         self.channels = {}
         self.channel = None  # the one under way
+        self.filling = None  # the one whose send buffer is filled
         self.memory = buffers.memory
         if self.memory is not None:
             # first row for this rank in the two buffers of each rank of the node
@@ -91,23 +100,45 @@ class Exchange:
             with self.comm.clock("comm"):
                 self.comm.test(self.channel.requests, self.channel.pending)
 
-    def _received(self, channel, what, sources=None):
-        """Yield (source, rows from it) in the order of `sources`; then wait for all sends.
-
-        Default: increasing ranks.
+    def begin(self, width, adjoint):
+        """Return the channel for rows of a width and a direction; its send buffer is
+        filled next.
         """
-        for source in channel.pieces if sources is None else sources:
-            self._wait_for(channel, source, what)
-            if source in channel.near:
-                yield source, channel.near[source]
-            else:
-                yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
-        self._wait(channel, set(channel.pending), what)
+        self.filling = self._channel(width, adjoint)
+        return self.filling
 
-    def _wait_for(self, channel, source, what):
-        self._wait(channel, channel.pending.intersection(channel.pieces[source]), what)
+    def launch(self):
+        """Send the filled buffers."""
+        self._start(self.filling)
+        self.channel = self.filling
+
+    def wait_for(self, source, what):
+        """Wait for the message of rank `source`, which must send one."""
+        pieces = self.channel.pieces.get(source, ())
+        self._wait(self.channel, self.channel.pending.intersection(pieces), what)
         if self.stager is not None:
-            channel.requests.wait_for_copies()
+            self.channel.requests.wait_for_copies()
+
+    def received(self, source, place=None):
+        """Return rows that rank `source` sent: a slice of the receive buffer; None: all."""
+        channel = self.channel
+        first, last = channel.cuts[source:source + 2].tolist()
+        place = place or slice(first, last)
+        if source in channel.near:
+            return channel.near[source][place.start - first:place.stop - first]
+        return channel.incoming[place]
+
+    def arrivals(self, what):
+        """Yield ranks in increasing order as their messages arrive; then wait for all sends."""
+        channel = self.channel
+        for source in channel.pieces:
+            self.wait_for(source, what)
+            yield source
+        self.wait_for_all(what)
+
+    def wait_for_all(self, what):
+        """Wait for all messages, those that are sent as well."""
+        self._wait(self.channel, set(self.channel.pending), what)
 
     def release(self):
         """Let ranks of the node overwrite their rows; else the next exchange does so."""
@@ -247,44 +278,89 @@ def nearest_first(comm, ranks):
     return sorted(ranks, key=lambda rank: (nodes[rank] != nodes[comm.rank], rank))
 
 
-class HaloExchange(Exchange):
+class HaloExchange(Transfer):
     """The transfer of a HaloPlan (see hpgcn.parallel.transfers): rows to their readers, sums back.
 
-    All rows, and `send_rows` of the plan, lie on the device of `comm`.
+    All rows, and `send_rows` of the plan, lie on the device of `comm`. By default it has
+    messages of its own.
+
+    Parameters
+    ----------
+    shared : Exchange, optional
+        Messages that it shares with another transfer; they are sent once that has filled
+        in its partial sums.
+    adjoint : bool
+        Whether it pulls in the direction in which the exchange pushes.
+    places : pair of (P,) int64, optional
+        First own row, and first ghost, for each rank in the shared buffers.
     """
 
-    adds = True
-
-    def __init__(self, plan, comm, buffers):
+    def __init__(self, plan, comm, buffers, shared=None, adjoint=False, places=None):
         returned = np.diff(plan.recv_offsets)
-        super().__init__((plan.send_offsets, plan.recv_offsets), (0 * returned, returned), comm,
-                         buffers)
+        self.alone = shared is None
+        self.exchange = shared or Exchange((plan.send_offsets, plan.recv_offsets),
+                                           (0 * returned, returned), comm, buffers)
         self.plan = plan
+        self.comm = comm
+        self.buffers = buffers
+        self.adjoint = adjoint
+
+        # rows of each rank, and their slices of the two buffers
+        rows, ghosts = places or (plan.send_offsets, plan.recv_offsets)
+        self.rows = slices_of(rows, np.diff(plan.send_offsets))
+        self.ghosts = slices_of(ghosts, returned)
         self.send_rows = comm.device.put(plan.send_rows)
 
+    def reserve(self, width):
+        """Allocate the buffers for rows of `width` columns."""
+        self.exchange.reserve(width)
+
+    @property
+    def nbytes(self):
+        """Bytes of the buffers."""
+        return self.exchange.nbytes
+
+    @property
+    def pending(self):
+        """Whether messages are under way."""
+        return self.exchange.pending
+
+    def progress(self):
+        """Let messages progress."""
+        self.exchange.progress()
+
     def start(self, H, what):
-        """Start sending rows of H (m, f) to their readers."""
+        """Start sending rows of H (m, f) to their readers; shared messages follow once the
+        sums are filled in as well.
+        """
         self.H = H
-        self.channel = self._channel(H.shape[1], adjoint=False)
+        outgoing = self.exchange.begin(H.shape[1], self.adjoint).outgoing
+        gather = kernels.backend(H).gather
         with self.comm.clock("comm"):
-            kernels.backend(H).gather(H, self.send_rows, self.channel.outgoing)
-            self._start(self.channel)
+            if self.alone:
+                gather(H, self.send_rows, outgoing)
+                self.exchange.launch()
+                return
+            for q, place in self.rows.items():
+                gather(H, self.returned[q], outgoing[place])
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (source, rows from it) in the order of
-        `nearest_first`.
+        """Yield (LOCAL, own rows), then (source, rows from it) for the sources in `wanted`,
+        in the order of `nearest_first`.
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
-        # all of them are wanted
-        yield from self._received(self.channel, what,
-                                  nearest_first(self.comm, self.channel.pieces))
+        for source in nearest_first(self.comm, self.ghosts):
+            if source in wanted:
+                self.exchange.wait_for(source, what)
+                yield source, self.exchange.received(source, self.ghosts[source])
+        if self.alone:
+            self.exchange.wait_for_all(what)
 
     def multiplied(self, source):
         """Drop the rows of a source."""
         if source != LOCAL:
-            first, last = self.channel.cuts[source:source + 2]
-            self.buffers.device.discard(self.channel.incoming[first:last])
+            self.buffers.device.discard(self.incoming[self.ghosts[source]])
 
     def partial_sums(self, out, what):
         """Return pairs (source, buffer for partial sums of the source's rows), then
@@ -296,12 +372,10 @@ class HaloExchange(Exchange):
         """Return (source, buffer (rows, width) of the partial sums to return to it) for
         each source.
         """
-        self.filling = self._channel(width, adjoint=True)
-        buffers = self.by_source(self.filling.outgoing)
-        self.unsent = {source for source, _ in buffers}
-        if not self.unsent:
-            self._start_filled()
-        return buffers
+        outgoing = self.exchange.begin(width, not self.adjoint).outgoing
+        self.unsent = set(self.ghosts)
+        self._launch_if_filled()
+        return [(source, outgoing[place]) for source, place in self.ghosts.items()]
 
     def send(self, target):
         """Mark the buffer for rank `target` as filled; all buffers are sent once the
@@ -309,13 +383,12 @@ class HaloExchange(Exchange):
         """
         if target != LOCAL:
             self.unsent.remove(target)
-            if not self.unsent:
-                self._start_filled()
+            self._launch_if_filled()
 
-    def _start_filled(self):
-        with self.comm.clock("comm"):
-            self._start(self.filling)
-        self.channel = self.filling
+    def _launch_if_filled(self):
+        if not self.unsent:
+            with self.comm.clock("comm"):
+                self.exchange.launch()
 
     def finish(self, out, what):
         """Add the returned partial sums to `out`, in the order of ranks."""
@@ -323,57 +396,93 @@ class HaloExchange(Exchange):
         for numbers, rows in self.received_sums(what):
             with self.comm.clock("comm"):
                 scatter_add(rows, numbers, out)
-        self.release()
+        self.exchange.release()
 
     def received_sums(self, what):
         """Yield (numbers of own rows, partial sums received for them), rank after rank."""
-        channel = self.channel
-        for destination, rows in self._received(channel, what):
-            yield self.returned[destination], rows
-            if destination not in channel.near:
-                self.buffers.device.discard(rows)
+        for source in self.exchange.arrivals(what):
+            if source in self.rows:
+                rows = self.exchange.received(source, self.rows[source])
+                yield self.returned[source], rows
+                if self.alone and source not in self.exchange.channel.near:
+                    self.buffers.device.discard(rows)
+
+    def release(self):
+        """Let ranks of the node overwrite their rows, unless sums are among them."""
+        if self.alone:
+            self.exchange.release()
 
     def discard(self):
         self.buffers.discard()
 
     @property
-    def message_transfer(self):
-        return self
-
-    @property
     def sources(self):
-        return self.plan.sources.tolist()
+        return [*self.ghosts]
 
     @property
     def ghost_counts(self):
         """Number of rows of each source, a dict in the order of ghosts."""
-        return {source: len(rows) for source, rows in self.by_source(self.plan.ghosts)}
+        return {source: place.stop - place.start for source, place in self.ghosts.items()}
 
     @property
     def incoming(self):
-        """Receive buffer of the pull under way, (rows, width)."""
-        return self.channel.incoming
+        """Receive buffer of the messages under way, (rows, width)."""
+        return self.exchange.channel.incoming
 
     @property
     def outgoing(self):
-        """Send buffer of the push that is filled, (rows, width)."""
-        return self.filling.outgoing
+        """Send buffer that is filled, (rows, width)."""
+        return self.exchange.filling.outgoing
 
     @property
     def ghost_positions(self):
         """Row of these two buffers that each ghost has, (g,) int64."""
-        return np.arange(self.plan.ghosts.size)
-
-    def by_source(self, ghosts):
-        """Return pairs (source, rows of that source) of an array of ghosts, (g, f)."""
-        cuts = self.plan.recv_offsets
-        return [(source, ghosts[cuts[source]:cuts[source + 1]])
-                for source in self.plan.sources.tolist()]
+        places = [np.arange(place.start, place.stop) for place in self.ghosts.values()]
+        return np.concatenate([np.empty(0, np.int64), *places])
 
     @cached_property
     def returned(self):
-        """Own rows for which each rank returns partial sums: their numbers, in a list
-        by rank.
+        """Own rows that each rank reads, and for which it returns partial sums: their
+        numbers, in a list by rank.
         """
         cuts = pairwise(self.plan.send_offsets.tolist())
         return [rows_of(self.send_rows, first, last) for first, last in cuts]
+
+    @cached_property
+    def message_transfer(self):
+        # Of two that share messages, one takes their buffers.
+        if self.alone:
+            return self
+        buffers = self.buffers
+        if self.adjoint:
+            buffers = HaloBuffers(buffers.device, self.comm.stager, buffers.dtype, buffers.sums)
+        return HaloExchange(self.plan, self.comm, buffers)
+
+    def close(self):
+        """Free the requests; afterwards neither transfer of the exchange can be used."""
+        self.exchange.close()
+        if not self.alone and "message_transfer" in vars(self):
+            self.message_transfer.close()
+
+
+def slices_of(first, counts):
+    """Return a slice of `counts` rows from `first` on for each rank that has some, a dict."""
+    return {q: slice(int(first[q]), int(first[q] + counts[q]))
+            for q in np.flatnonzero(counts).tolist()}
+
+
+def joined_transfers(pull, push, comm, buffers):
+    """Return the transfers of two HaloPlans in common messages: rows by `pull`, sums by the
+    transpose of `push`.
+
+    One message goes to rank q: first this rank's rows that q reads, then this rank's
+    sums for rows of q. The first transfer pulls, and the second pushes, in a product
+    with A.
+    """
+    owned = pull.send_offsets + push.recv_offsets
+    ghost = pull.recv_offsets + push.send_offsets
+    read, summed = np.diff(pull.send_offsets), np.diff(pull.recv_offsets)
+    exchange = Exchange((owned, ghost), (np.diff(push.recv_offsets), summed), comm, buffers)
+    return (HaloExchange(pull, comm, buffers, exchange, False, (owned, ghost)),
+            HaloExchange(push, comm, buffers, exchange, True,
+                         (ghost[:-1] + summed, owned[:-1] + read)))

@@ -31,7 +31,7 @@ class ReplicaExchange(HaloExchange):
         """Set the channel for messages of this width, up to the owners or down to the
         replicas.
         """
-        self.channel = self._channel(width, adjoint=up)
+        self.exchange.channel = self.exchange.begin(width, adjoint=up)
 
     def fill(self, Z, up):
         """Copy rows of Z (m, f) into the messages that go up, or down; return these
@@ -42,24 +42,24 @@ class ReplicaExchange(HaloExchange):
         self.begin(Z.shape[1], up)
         with self.comm.clock("comm"):
             rows = self.replicas if up else self.send_rows
-            return kernels.backend(Z).gather(Z, rows, self.channel.outgoing)
+            return kernels.backend(Z).gather(Z, rows, self.outgoing)
 
     def launch(self):
         """Send the filled buffers."""
         with self.comm.clock("comm"):
-            self._start(self.channel)
+            self.exchange.launch()
 
     def received(self, what):
         """Yield (rank, rows from it) in increasing order of ranks; then wait for all
         sends.
         """
-        return self._received(self.channel, what)
+        return ((rank, self.exchange.received(rank)) for rank in self.exchange.arrivals(what))
 
     def wait_all(self, what):
         """Wait for all messages; return the received rows (rows, f) by rank."""
         for _ in self.received(what):
             pass
-        return self.channel.incoming
+        return self.incoming
 
 
 class WholeSum:
@@ -149,7 +149,7 @@ class DelayedSum:
             legs = [ReplicaExchange(plan, replicas, comm, dtype) for _ in range(2)]
             for leg, up in zip(legs, (True, False)):
                 leg.begin(width, up)
-                leg.channel.incoming[:] = 0
+                leg.incoming[:] = 0
             self.legs.append(legs)
 
     def add(self, Z, what):
@@ -179,7 +179,7 @@ class DelayedSum:
         if rounds:
             totals = down.fill(Z, up=False)
             if not self.replaces:
-                totals -= up.channel.incoming
+                totals -= up.incoming
             down.launch()
         up.launch()
 

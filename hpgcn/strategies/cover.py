@@ -20,9 +20,8 @@ import scipy.sparse as sp
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.parallel.covers.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.parallel.csr import Csr, inverse
-from hpgcn.parallel.halo_exchange import HaloExchange
+from hpgcn.parallel.halo_exchange import HaloExchange, joined_transfers
 from hpgcn.parallel.halo_plan import needs
-from hpgcn.parallel.merged_exchange import MergedExchange
 from hpgcn.parallel.nodes.node_exchange import NodeExchange
 from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.parallel.pattern_counts import count_held
@@ -99,10 +98,11 @@ class CoverPlan(NonzeroPlan):
 
     def make_restricted(self, pattern):
         # If A is symmetric, the backward is a product of other rows as well.
-        made = CoverPlan(self.trimmed(pattern), self.rank_grid)
-        if made.traffic.reverse:
+        kind = CoverFloor if self.is_floor else CoverPlan
+        made = kind(self.trimmed(pattern), self.rank_grid)
+        if pattern.symmetric and not pattern.square:
             flipped = self.pattern.restrict(pattern.rows_in, pattern.rows_out)
-            made.back = CoverPlan(self.trimmed(flipped), self.rank_grid)
+            made.back = kind(self.trimmed(flipped), self.rank_grid)
             made.traffic.reverse = [made.back.traffic.right, made.back.traffic.left]
         return made
 
@@ -169,13 +169,8 @@ class CoverFloor(CoverPlan):
         transfers = self.Traffic.sizes([matched], [0 * matched], None, (ghosts.T, ghosts))
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
-    def make_restricted(self, pattern):
-        made = CoverFloor(pattern, self.rank_grid)
-        if pattern.symmetric and not pattern.square:
-            flipped = self.pattern.restrict(pattern.rows_in, pattern.rows_out)
-            made.back = CoverFloor(flipped, self.rank_grid)
-            made.traffic.reverse = [made.back.traffic.right, made.back.traffic.left]
-        return made
+    def trimmed(self, pattern):
+        return pattern
 
     @property
     def held_entries(self):
@@ -247,7 +242,7 @@ class Cover(NonzeroStrategy):
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
         firsts = [plan.parts[0] for plan in (pull, push)]
-        transfers = MergedExchange(*firsts, comm, buffers[0]).transfers
+        transfers = joined_transfers(*firsts, comm, buffers[0])
         if firsts[0] is not pull:
             transfers = [NodeExchange(plan, first, HaloExchange, comm, buffer)
                          for plan, first, buffer in zip((pull, push), transfers, buffers)]
@@ -265,23 +260,13 @@ class Cover(NonzeroStrategy):
         return RowProduct(blocks, pull, push, m)
 
     def transfers_of(self, pull, push):
-        return MergedExchange(pull, push, self.comm, self.product.pull.buffers).transfers
+        return joined_transfers(pull, push, self.comm, self.product.pull.buffers)
 
     @property
     def buffer_bytes(self):
         # Both transfers share the buffers of first messages.
         second = getattr(self.product.push, "second", None)
         return super().buffer_bytes + (second.nbytes if second and not self.parent else 0)
-
-    @staticmethod
-    def matrix_of(product):
-        own = [block.to_scipy() for block in product.blocks[LOCAL].values()]
-        parts = [sp.hstack(own, format="csr")]
-        for q in product.push.sources:
-            rows = product.blocks[q][LOCAL].to_scipy()
-            rows.resize(rows.shape[0], parts[0].shape[1])
-            parts.append(rows)
-        return sp.vstack(parts, format="csr")
 
 
 def loads_of(pattern, rank_grid):

@@ -210,7 +210,7 @@ class NonzeroStrategy(RowStrategy):
     """Base class of strategies in which each nonzero has a holder, and each row an
     owner.
 
-    Subclasses define `holders`, `product_of` and `matrix_of`.
+    Subclasses define `holders` and `product_of`.
     """
 
     needs_entries = True
@@ -277,14 +277,6 @@ class NonzeroStrategy(RowStrategy):
         if self.back.pull is self.product.push:
             return self.back
         return self.product.transposed(self.layout_in.rows.num_rows)
-
-    @staticmethod
-    def matrix_of(product):
-        """Return the local matrix of a RowProduct that `product_of` made."""
-        raise NotImplementedError
-
-    def local_matrix(self):
-        return self.matrix_of(self.product)
 
     def build_submatrix(self, rows_out, rows_in):
         pull, push = self.product.pull, self.product.push

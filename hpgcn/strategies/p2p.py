@@ -154,10 +154,6 @@ class PointToPoint(RowStrategy):
         part = exchange_of(plan, self.comm, exchange.buffers)
         return product_of(_columns(matrix, read), part)
 
-    def local_matrix(self):
-        blocks = [block.to_scipy() for block in self.product.all_blocks()]
-        return blocks[0] if len(blocks) == 1 else sp.hstack(blocks, format="csr")
-
     def transfers_of(self, pull, push):
         return HaloExchange(pull, self.comm, self.product.pull.buffers), OwnRows()
 
@@ -285,14 +281,9 @@ def local_numbers(indices, ghosts, rows):
 
     `ghosts`: in any order.
     """
-    m = rows.num_rows
     if not ghosts.size:
-        return (indices - rows.start).astype(index_dtype(m), copy=False)
-    own = (indices >= rows.start) & (indices < rows.stop)
-    order = np.append(np.argsort(ghosts, kind="stable"), 0)  # 0: of own rows past all ghosts
-    places = order[np.searchsorted(ghosts, indices, sorter=order[:-1])]
-    columns = np.where(own, indices - rows.start, m + places)
-    return columns.astype(index_dtype(m + ghosts.size))
+        return (indices - rows.start).astype(index_dtype(rows.num_rows), copy=False)
+    return table_of_numbers(ghosts, rows)[indices]
 
 
 def product_of(matrix, exchange):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partialmethod
 
 import numpy as np
+import scipy.sparse as sp
 
 from hpgcn import kernels
 from hpgcn.graphs.edge_features import read_chosen
@@ -134,7 +135,15 @@ class RowStrategy(Strategy):
         Rows: own rows, then rows of other ranks whose partial sums are formed here.
         Columns: own columns, then ghosts.
         """
-        raise NotImplementedError
+        rows = []
+        for target in (LOCAL, *self.product.push.sources):
+            blocks = [block.to_scipy() for block in self.product.blocks[target].values()]
+            rows.append(blocks[0] if len(blocks) == 1 else sp.hstack(blocks, format="csr"))
+        if len(rows) == 1:
+            return rows[0]
+        for each in rows[1:]:  # sums for other ranks may have own columns only
+            each.resize(each.shape[0], rows[0].shape[1])
+        return sp.vstack(rows, format="csr")
 
     def transfers_of(self, pull, push):
         """Return the transfers (pull, push) for two HaloPlans, in this map's buffers."""

@@ -11,7 +11,6 @@ Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and A
 import logging
 
 import numpy as np
-import scipy.sparse as sp
 
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
@@ -51,6 +50,10 @@ class VertexCutPlan(NonzeroPlan):
 class OneBlockHaloExchange(HaloExchange):
     """A halo exchange that hands out the rows of all other ranks as one block, REMOTE."""
 
+    def __init__(self, plan, comm, buffers):
+        super().__init__(plan, comm, buffers)
+        self.ghosts = {REMOTE: slice(0, plan.ghosts.size)} if plan.ghosts.size else {}
+
     def start(self, H, what):
         """Start sending rows of H (m, f) to their readers."""
         self.joined = False  # whether rows of ranks of this node are in the one block
@@ -62,28 +65,16 @@ class OneBlockHaloExchange(HaloExchange):
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
-        channel = self.channel
-        for source, rows in self._received(channel, what):
+        channel = self.exchange.channel
+        for source in self.exchange.arrivals(what):
             if source in channel.near and not self.joined:
                 with self.comm.clock("comm"):
-                    channel.incoming[channel.cuts[source]:channel.cuts[source + 1]] = rows
+                    channel.incoming[channel.cuts[source]:channel.cuts[source + 1]] = (
+                        channel.near[source])
         self.joined = True
         self.release()
         if REMOTE in wanted:
             yield REMOTE, channel.incoming
-
-    def multiplied(self, source):
-        """Drop the rows of all other ranks."""
-        if source == REMOTE:
-            self.buffers.device.discard(self.channel.incoming)
-
-    @property
-    def sources(self):
-        return [REMOTE] * (self.plan.ghosts.size > 0)
-
-    def by_source(self, ghosts):
-        """Return [(REMOTE, ghosts)], or an empty list if there are no ghosts."""
-        return [(source, ghosts) for source in self.sources]
 
 
 class VertexCut(NonzeroStrategy):
@@ -135,12 +126,6 @@ class VertexCut(NonzeroStrategy):
     def transfers_of(self, pull, push):
         return [OneBlockHaloExchange(plan, self.comm, transfer.buffers) for plan, transfer in
                 ((pull, self.product.pull), (push, self.product.push))]
-
-    @staticmethod
-    def matrix_of(product):
-        rows = [sp.hstack([block.to_scipy() for block in product.blocks[target].values()])
-                for target in (LOCAL, *product.push.sources)]
-        return sp.vstack(rows, format="csr")
 
     @property
     def buffer_bytes(self):

@@ -42,7 +42,7 @@ class NodeExchange(Transfer):
         passed = HaloPlan(plan.second.layout, plan.second.ghosts, plan.second.recv_offsets,
                           first.ghost_positions[plan.second.send_rows], plan.second.send_offsets)
         self.second = kind(passed, comm, buffers.second)
-        self.second.tags = 3, 4
+        self.second.exchange.tags = 3, 4
         self.passes = bool(comm.max([passed.ghosts.size + passed.send_rows.size])[0])
         self.forwarded = True  # whether the rows under way have been sent on
 
