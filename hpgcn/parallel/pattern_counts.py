@@ -10,7 +10,7 @@ import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.cpu.chunks import by_nonzeros
-from hpgcn.kernels.entries import bit_in_word
+from hpgcn.kernels.entries import bit_in_word, missing_loops
 from hpgcn.kernels.threads import Threaded, chunks
 
 PIECE = 1 << 20  # entries of a chunk of rows, about
@@ -274,25 +274,10 @@ def with_loops(indptr, indices):
     Columns are sorted in each row, before and after.
     """
     indptr = indptr.astype(np.int64, copy=False)
-    bounds = by_nonzeros(indptr)
-    sizes = np.zeros(indptr.size - 1, np.int64)
-    _count_with_loops(indices.size, indptr, indices, bounds, sizes)
-
-    pointers = run_offsets(sizes)
+    pointers = run_offsets(np.diff(indptr) + missing_loops(indptr, indices, 0))
     columns = np.empty(int(pointers[-1]), indices.dtype)
-    _insert_loops(indices.size, indptr, indices, bounds, pointers, columns)
+    _insert_loops(indices.size, indptr, indices, by_nonzeros(indptr), pointers, columns)
     return pointers, columns
-
-
-def _count_loop_chunks(next_chunk, indptr, indices, bounds, sizes):
-    """Fill in the number of entries of each row, with the entry on the diagonal."""
-    for chunk in chunks(next_chunk, bounds.size - 1):
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            missing = 1
-            for e in range(indptr[i], indptr[i + 1]):
-                if indices[e] == i:
-                    missing = 0
-            sizes[i] = indptr[i + 1] - indptr[i] + missing
 
 
 def _insert_loop_chunks(next_chunk, indptr, indices, bounds, pointers, columns):
@@ -314,5 +299,4 @@ def _insert_loop_chunks(next_chunk, indptr, indices, bounds, pointers, columns):
                 columns[end] = i
 
 
-_count_with_loops = Threaded(_count_loop_chunks)
 _insert_loops = Threaded(_insert_loop_chunks)

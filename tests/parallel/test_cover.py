@@ -11,8 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
-from hpgcn.parallel.covers.cover_balance import select_cheapest
-from hpgcn.parallel.covers.pushed_graph import PushedGraph
+from hpgcn.parallel.covers.cover_balance import PushedGraph, select_cheapest
 from hpgcn.parallel.covers.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import BlockPattern, Pattern
@@ -135,7 +134,7 @@ def test_as_the_reference_with_any_number_of_threads(seed, monkeypatch):
     count = num_threads()
     try:
         for threads, group in ((1, 1), (2, A.nnz // 2), (2, 1 << 24)):
-            monkeypatch.setattr("hpgcn.parallel.covers.cover_blocks.GROUP", group)
+            monkeypatch.setattr("hpgcn.parallel.covers.vertex_covers.GROUP", group)
             set_num_threads(threads)
             with threshold(0):
                 found = balanced_cover(A, reader, owner, loads, limit)

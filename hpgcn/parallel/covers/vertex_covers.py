@@ -10,11 +10,23 @@ Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
 
 All functions take the nonzeros of one rank's rows, or of all ranks'. Blocks do not
 depend on each other, and ranks need only sums over all others.
+
+Block (p, q) has the entries in the rows of rank p and the columns of rank q. It is a
+bipartite graph of sums, its rows, and of its columns. The cover is that of the coarse
+Dulmage-Mendelsohn decomposition, which is the same for every maximum matching: so the
+number of threads changes nothing. Readers (the ranks p) are taken in groups, whose
+entries are copied block by block.
 """
 import numpy as np
 
-from hpgcn.parallel.covers.cover_balance import balance
-from hpgcn.parallel.covers.cover_blocks import PUSHED, BlockEntries
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.parallel.covers.cover_balance import PushedGraph, balance
+from hpgcn.parallel.covers.matchings import augment, begin, transpose
+from hpgcn.parallel.pattern_counts import count_part_blocks
+
+GROUP = 1 << 24  # entries that a group of readers has at most, if it has more than one reader
+PUSHED, MATCHED = 1, 2  # bits of an entry: its sum covers it, and the matching has it as well
 
 
 def balanced_cover(matrix, reader, owner, loads, limit, total=lambda array: array, *,
@@ -90,3 +102,267 @@ def trimmed_cover(matrix, reader, owner, pushed):
     flags = np.asarray(pushed).astype(np.uint8)
     entries.cover(flags, whole=False)
     return flags.astype(bool)
+
+
+class BlockEntries:
+    """Entries of a CSR matrix, grouped by the owners of their rows and of their columns.
+
+    Parameters
+    ----------
+    indptr, indices : (m + 1,), (nnz,)
+        Columns need not be sorted.
+    reader, owner : (m,), (n,)
+        Ranks that own each row, and each column.
+    ranks : int
+        Number of ranks (P).
+    order : (m,), optional
+        Rows by reader. By default those of a reader are in increasing order.
+    """
+
+    def __init__(self, indptr, indices, reader, owner, ranks, order=None):
+        self.indptr = np.asarray(indptr, np.int64)
+        self.indices = np.asarray(indices, np.int32)
+        self.owner = np.asarray(owner, np.int32)
+        self.ranks = ranks
+
+        # rows by reader
+        order = np.argsort(reader, kind="stable") if order is None else order
+        self.order = np.asarray(order, np.int32)
+        self.starts = run_offsets(np.bincount(reader, minlength=ranks))
+
+        # entries of each block, except for those of one rank
+        pointers = run_offsets(np.diff(self.indptr)[self.order])
+        self.counts, _ = count_part_blocks(self.indptr, self.indices, pointers, self.owner,
+                                           self.order, self.starts)
+        np.fill_diagonal(self.counts, 0)
+
+    @property
+    def _arrays(self):
+        return self.indptr, self.indices, self.order, self.starts, self.owner
+
+    def __len__(self):
+        """Return the number of entries whose row and column have different owners."""
+        return int(self.counts.sum())
+
+    def cover(self, flags, whole):
+        """Find minimum covers; return counts of each block, (3, P, P) int64.
+
+        They are the sums that cover entries, and the columns and entries that they cover.
+
+        `flags` (nnz,) uint8 are the bits of each entry, and are changed. If `whole`,
+        all entries are covered, by sums or columns. Otherwise only columns that have
+        no other entries than PUSHED ones. PUSHED is then taken from all entries of the
+        other sums.
+        """
+        sizes = np.zeros((3, self.ranks, self.ranks), np.int64)
+        for first, last in self._groups(self.counts.sum(1)):
+            # entries block by block
+            offsets = run_offsets(self.counts[first:last].ravel())
+            rows, columns = np.empty((2, int(offsets[-1])), np.int32)
+            bits = np.empty(rows.size, np.uint8)
+            group = first, last, offsets
+            _scatter(rows.size, *self._arrays, *group, flags, rows, columns, bits)
+
+            # their covers
+            largest = int(np.diff(offsets).max(initial=0))
+            found = np.zeros((3, offsets.size - 1), np.int64)
+            _cover(4 * rows.size, offsets, self.owner.size, largest, whole, rows, columns, bits,
+                   found)
+            sizes[:, first:last] = found.reshape(3, last - first, -1)
+            _gather(bits.size, *self._arrays, *group, bits, flags)
+        return sizes
+
+    def pushed_graph(self, flags, sizes):
+        """Return the PushedGraph of the entries that sums cover. Arguments are those
+        that `cover` changed and returned.
+        """
+        graph = PushedGraph.empty(sizes)
+        cursors = np.zeros((self.ranks, self.ranks), np.int64)
+        cursors[graph.giver, graph.taker] = graph.edges[:-1]
+        _scatter_pushed(self.indices.size, *self._arrays, cursors, flags, graph.cadj, graph.adj)
+        return graph.build(self.owner.size)
+
+    def take_back(self, flags, graph):
+        """Clear `flags` of the entries of sums that are no longer in a PushedGraph."""
+        bounds = np.searchsorted(graph.giver, np.arange(self.ranks + 1))
+        _clear(self.indices.size, *self._arrays, bounds, graph.taker, graph.sums, graph.ptr,
+               graph.fresh, flags)
+
+    @staticmethod
+    def _groups(counts):
+        """Yield the first and the last plus 1 of consecutive readers with GROUP entries
+        at most, or one reader.
+        """
+        first, total = 0, 0
+        for reader, count in enumerate(counts.tolist()):
+            if total and total + count > GROUP:
+                yield first, reader
+                first, total = reader, 0
+            total += count
+        if total:
+            yield first, len(counts)
+
+
+def _scatter_readers(next_chunk, indptr, indices, order, starts, owner, first, last, offsets,
+                     flags, rows, columns, bits):
+    """Copy rows, columns and bits of the entries of readers [first, last), block by
+    block.
+    """
+    ranks = starts.size - 1
+    for number in chunks(next_chunk, last - first):
+        p = first + number
+        cursors = offsets[number * ranks:(number + 1) * ranks].copy()
+        for r in range(starts[p], starts[p + 1]):
+            i = order[r]
+            for e in range(indptr[i], indptr[i + 1]):
+                q = owner[indices[e]]
+                if q != p:
+                    at = cursors[q]
+                    cursors[q] += 1
+                    rows[at] = r - starts[p]
+                    columns[at] = indices[e]
+                    bits[at] = flags[e]
+
+
+def _gather_readers(next_chunk, indptr, indices, order, starts, owner, first, last, offsets, bits,
+                    flags):
+    """Copy the bits back to the entries of readers [first, last)."""
+    ranks = starts.size - 1
+    for number in chunks(next_chunk, last - first):
+        p = first + number
+        cursors = offsets[number * ranks:(number + 1) * ranks].copy()
+        for r in range(starts[p], starts[p + 1]):
+            i = order[r]
+            for e in range(indptr[i], indptr[i + 1]):
+                q = owner[indices[e]]
+                if q != p:
+                    flags[e] = bits[cursors[q]]
+                    cursors[q] += 1
+
+
+def _scatter_pushed_readers(next_chunk, indptr, indices, order, starts, owner, cursors, flags,
+                            rows, columns):
+    """Copy rows and columns of PUSHED entries, block by block; a column is stored as
+    -1 - c if its entry is MATCHED.
+    """
+    for p in chunks(next_chunk, starts.size - 1):
+        for r in range(starts[p], starts[p + 1]):
+            i = order[r]
+            for e in range(indptr[i], indptr[i + 1]):
+                if flags[e]:
+                    q = owner[indices[e]]
+                    at = cursors[p, q]
+                    cursors[p, q] += 1
+                    rows[at] = r - starts[p]
+                    columns[at] = -1 - indices[e] if flags[e] & MATCHED else indices[e]
+
+
+def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, columns, bits, found):
+    """Find the cover of each block between `offsets`; fill in `bits` and the counts
+    `found`.
+    """
+    # numbers of columns within the block, and work arrays of this thread
+    local = np.full(num_columns, -1, np.int32)
+    adj, cadj, match_s, match_c, left_s, left_c, path, free = (
+        np.empty(largest, np.int32), np.empty(largest, np.int32), np.empty(largest, np.int32),
+        np.empty(largest, np.int32), np.empty(largest, np.int32), np.empty(largest, np.int32),
+        np.empty(largest, np.int32), np.empty(largest, np.int32))
+    ptr, cptr = np.empty(largest + 1, np.int32), np.empty(largest + 1, np.int32)
+    level = np.full(largest, -1, np.int32)
+    stack = np.empty(2 * largest, np.int32)
+    passing = np.empty(largest, np.uint8)
+
+    for b in chunks(next_chunk, offsets.size - 1):
+        begins = offsets[b]
+        count = offsets[b + 1] - begins
+        if not count:
+            continue
+
+        # number sums and columns; a literal 0 would be compiled twice
+        num_sums, width = np.int64(0), np.int64(0)
+        for e in range(count):
+            if not e or rows[begins + e] != rows[begins + e - 1]:
+                ptr[num_sums] = e
+                num_sums += 1
+            c = local[columns[begins + e]]
+            if c < 0:
+                c = width
+                local[columns[begins + e]] = c
+                passing[c] = 0
+                width += 1
+            adj[e] = c
+            if not whole and not bits[begins + e] & PUSHED:
+                passing[c] = 1
+        ptr[num_sums] = count
+        for e in range(count):
+            local[columns[begins + e]] = -1
+
+        # a maximum matching
+        transpose(num_sums, width, ptr, adj, cptr, cadj)
+        begin(num_sums, width, ptr, adj, cptr, cadj, passing, match_s, match_c, left_s, left_c,
+              stack)
+        unmatched = np.int64(0)
+        for u in range(num_sums):
+            if match_s[u] < 0:
+                free[unmatched] = u
+                unmatched += 1
+        reached = augment(ptr, adj, passing, match_s, match_c, free, unmatched, level, stack,
+                          left_s, path)
+
+        # columns cover the entries of sums on alternating paths
+        for u in range(num_sums):
+            pushed = 0
+            partner = match_s[u]
+            for e in range(ptr[u], ptr[u + 1]):
+                c = adj[e]
+                if level[u] >= 0:
+                    bits[begins + e] = 0
+                elif not whole:
+                    bits[begins + e] &= PUSHED
+                elif match_c[c] >= 0 and level[match_c[c]] >= 0:
+                    bits[begins + e] = 0
+                else:
+                    bits[begins + e] = PUSHED
+                    if c == partner:
+                        bits[begins + e] |= MATCHED
+                        partner = -1
+                pushed += bits[begins + e] & PUSHED
+            found[0, b] += pushed > 0
+            found[2, b] += pushed
+        for c in range(width):
+            found[1, b] += match_c[c] < 0 or level[match_c[c]] < 0
+        for i in range(reached):
+            level[stack[i]] = -1
+
+
+def _clear_readers(next_chunk, indptr, indices, order, starts, owner, bounds, taker, sums, ptr,
+                   fresh, flags):
+    """Clear the flags of PUSHED entries whose sum has `fresh` -1."""
+    ranks = starts.size - 1
+    block, place, edge = (np.empty(ranks, np.int64), np.empty(ranks, np.int64),
+                          np.empty(ranks, np.int64))
+    for p in chunks(next_chunk, ranks):
+        # the first sum and the first entry of each block
+        for b in range(bounds[p], bounds[p + 1]):
+            block[taker[b]] = b
+            place[taker[b]] = sums[b]
+            edge[taker[b]] = 0
+
+        # entries in the order of the blocks
+        for r in range(starts[p], starts[p + 1]):
+            i = order[r]
+            for e in range(indptr[i], indptr[i + 1]):
+                if flags[e]:
+                    q = owner[indices[e]]
+                    if ptr[place[q] + block[q] + 1] == edge[q]:
+                        place[q] += 1
+                    edge[q] += 1
+                    if fresh[place[q]] < 0:
+                        flags[e] = 0
+
+
+_scatter = Threaded(_scatter_readers)
+_gather = Threaded(_gather_readers)
+_scatter_pushed = Threaded(_scatter_pushed_readers)
+_cover = Threaded(_cover_blocks)
+_clear = Threaded(_clear_readers)

@@ -121,8 +121,9 @@ def product_seconds(machine, footprint, product):
     compute = computing(machine, ranks).product_seconds(machine, footprint, product)
     traffic = footprint.train_plans[product.layer].traffic
     calls = [(call, 1) for call in traffic.calls(product, footprint.spec.row_itemsize)]
-    communication, _ = message_seconds.of_calls(calls, ranks, None, machine.network, machine.network,
-                                         floor=footprint.plan.is_floor)
+    network = machine.network
+    communication, _ = message_seconds.of_calls(calls, ranks, None, network, network,
+                                                floor=footprint.plan.is_floor)
     return machine.compute_factor * compute + machine.communication_factor * communication
 
 
@@ -137,7 +138,7 @@ def communication_seconds(machine, prediction, floor=False):
     copied = within.by_copies(machine.memory_bytes_per_s) if machine.shared_memory else None
     calls, ranks = [*prediction.collectives, *prediction.exchanges], prediction.ranks
     seconds = message_seconds.of_calls(calls, ranks, machine.nodes(ranks), machine.network, within,
-                                copied=copied, floor=floor)
+                                       copied=copied, floor=floor)
     return machine.communication_factor * seconds / prediction.period
 
 

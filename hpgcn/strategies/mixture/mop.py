@@ -47,11 +47,15 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.masked_additions import count_masked
-from hpgcn.strategies.mixture.batched_operand import BatchedOperand
 from hpgcn.strategies.mixture.mop_attention import BatchProduct, ColumnAttention
 from hpgcn.strategies.mixture.mop_plan import MopPlan, MopTraffic
 from hpgcn.strategies.mixture.product_in_flight import ProductInFlight
-from hpgcn.strategies.mixture.row_batches import RowBatches, count_batches, count_fewer
+from hpgcn.strategies.mixture.row_batches import (
+    BatchedOperand,
+    RowBatches,
+    count_batches,
+    count_fewer,
+)
 from hpgcn.strategies.mixture.staged_buffers import Shared, StagedBuffers
 from hpgcn.strategies.strategy import Strategy
 
