@@ -57,10 +57,13 @@ def random_order(n, seed):
 
 
 def bandwidth(csr):
-    """Return the largest |i - j| over the entries of CSR rows with sorted columns; 0 if none."""
+    """Return the largest |i - j| over the entries of a CSR matrix; 0 if there are none."""
     rows = np.flatnonzero(np.diff(csr.indptr))
-    ends = csr.indices[[csr.indptr[rows], csr.indptr[rows + 1] - 1]]
-    return int(np.abs(ends - rows).max(initial=0))
+    if not rows.size:
+        return 0
+    starts = csr.indptr[rows]
+    below = rows - np.minimum.reduceat(csr.indices, starts)
+    return int(max(below.max(), (np.maximum.reduceat(csr.indices, starts) - rows).max(), 0))
 
 
 def pipeline_stages(n, bandwidth):

@@ -6,8 +6,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.reordering import bandwidth
 from hpgcn.parallel import pattern_counts
-from hpgcn.parallel.csr import bool_matrix, in_order, inverse
+from hpgcn.parallel.csr import in_order, inverse
 
 
 class Pattern:
@@ -95,7 +96,7 @@ class Pattern:
     @cached_property
     def bandwidth(self):
         """Largest distance of an entry from the diagonal."""
-        return pattern_counts.bandwidth(self.indptr, self.indices)
+        return bandwidth(self.matrix)
 
     @cached_property
     def transposed(self):
@@ -149,8 +150,10 @@ class Pattern:
         return self._blocks(row_offsets, column_offsets)[1]
 
     def _blocks(self, *offsets):
-        return self.keep(tuple(np.asarray(each, np.int64).tobytes() for each in offsets),
-                         lambda: pattern_counts.count_blocks(self.indptr, self.indices, *offsets))
+        rows, columns = (np.asarray(each, np.int64) for each in offsets)
+        return self.keep((rows.tobytes(), columns.tobytes()), lambda: pattern_counts.count_blocks(
+            self.indptr, self.indices, rows, pattern_counts.block_numbers(columns),
+            columns.size - 1))
 
     def ghosts(self, offsets):
         """Count the columns of block q that block p of rows reads, and the entries of a
@@ -159,8 +162,10 @@ class Pattern:
         Entries of a matching have different rows and columns. No cover by rows and
         columns is smaller. The counts are 0 for p = q.
         """
-        return self.keep(("ghosts", np.asarray(offsets, np.int64).tobytes()),
-                         lambda: pattern_counts.count_ghosts(self.indptr, self.indices, offsets))
+        return self.keep(
+            ("ghosts", np.asarray(offsets, np.int64).tobytes()), lambda: pattern_counts.count_parts(
+                self.indptr, self.indices, pattern_counts.block_numbers(offsets),
+                np.arange(self.num_rows), offsets)[2:])
 
     def held(self, offsets):
         """Return the counts of `hpgcn.parallel.pattern_counts.count_held` for the holders
@@ -296,8 +301,8 @@ class BlockPattern(Pattern):
         key, whole = _key(part, offsets), self.whole
         if key in whole._counted:
             return whole._counted[key][:2]
-        return whole.keep((*key, "blocks"), lambda: pattern_counts.count_part_blocks(
-            whole.indptr, whole.indices, self.indptr, part, self.order, offsets))
+        return whole.keep((*key, "blocks"), lambda: pattern_counts.count_blocks(
+            whole.indptr, whole.indices, offsets, part, offsets.size - 1, self.order))
 
 
 def _key(part, offsets):
@@ -320,12 +325,5 @@ def permuted(pattern, order):
     """Return the pattern with row and column order[i] moved to i. Columns are not
     sorted.
     """
-    return Pattern(permuted_matrix(pattern, order), pattern.symmetric, pattern.weighted)
-
-
-def permuted_matrix(pattern, order):
-    """Return the matrix of a pattern with row and column order[i] moved to i."""
     place = inverse(order)
-    if pattern.holders is not None:
-        return in_order(pattern.matrix, place, place)
-    return bool_matrix(*pattern_counts.reorder(pattern.indptr, pattern.indices, order, place))
+    return Pattern(in_order(pattern.matrix, place, place), pattern.symmetric, pattern.weighted)

@@ -43,26 +43,15 @@ def block_numbers(offsets):
     return np.repeat(np.arange(blocks, dtype=kind), np.diff(offsets))
 
 
-def count_blocks(indptr, indices, row_offsets, column_offsets):
-    """Count the blocks between row and column offsets, (R, C) int64 twice: their
+def count_blocks(indptr, indices, row_offsets, block_of, width, order=None):
+    """Count the blocks of rows between offsets and of columns, (R, C) int64 twice: their
     entries, and their rows that have entries.
+
+    `block_of` (n,): block of each column, below `width`. `order` (m,): the rows between
+    `row_offsets`; by default all, as they come.
     """
-    rows = indptr, np.arange(indptr.size - 1), row_offsets
-    columns = block_numbers(column_offsets), len(column_offsets) - 1
-    return _count_ordered_blocks(indptr, indices, *rows, *columns)
-
-
-def count_part_blocks(indptr, indices, pointers, part, order, offsets):
-    """Count the blocks of pairs of parts, (P, P) int64 twice, as `count_blocks`.
-
-    `pointers` (n + 1,): row pointers of the rows in `order`. The others are those of
-    `count_parts`.
-    """
-    rows = pointers, order, offsets
-    return _count_ordered_blocks(indptr, indices, *rows, part, len(offsets) - 1)
-
-
-def _count_ordered_blocks(indptr, indices, pointers, order, row_offsets, block_of, width):
+    pointers = indptr if order is None else run_offsets(np.diff(indptr)[order])
+    order = np.arange(indptr.size - 1) if order is None else order
     bounds, blocks = row_chunks(pointers, row_offsets)
     counts = np.zeros((2, blocks.size, width), np.int64)
     _count_blocks(indices.size, indptr.astype(np.int64, copy=False), indices, order, bounds,
@@ -94,17 +83,6 @@ def _count_block_chunks(next_chunk, indptr, indices, order, bounds, block_of, en
 
 
 _count_blocks = Threaded(_count_block_chunks)
-
-
-def count_ghosts(indptr, indices, offsets):
-    """Count the columns that the rows of block p read in the columns of block q != p.
-
-    Return two (P, P) int64 arrays. The first has these columns, each once: the rows
-    that q sends to p. The second has the size of a greedy matching of rows with
-    columns. No cover of the block by rows and columns is smaller.
-    """
-    order = np.arange(indptr.size - 1)
-    return count_parts(indptr, indices, block_numbers(offsets), order, offsets)[2:]
 
 
 def count_parts(indptr, indices, part, order, offsets, symmetric=False):
@@ -221,51 +199,6 @@ def _count_held_blocks(next_chunk, indptr, indices, held, part, order, offsets, 
 
 
 _count_held = Threaded(_count_held_blocks)
-
-
-def bandwidth(indptr, indices):
-    """Return the largest distance of an entry from the diagonal."""
-    indptr = indptr.astype(np.int64, copy=False)
-    bounds = by_nonzeros(indptr)
-    found = np.zeros(bounds.size - 1, np.int64)
-    _bandwidth(indices.size, indptr, indices, bounds, found)
-    return int(found.max(initial=0))
-
-
-def _bandwidth_of_chunks(next_chunk, indptr, indices, bounds, found):
-    for chunk in chunks(next_chunk, bounds.size - 1):
-        most = np.int64(0)
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            for e in range(indptr[i], indptr[i + 1]):
-                most = max(most, abs(np.int64(indices[e]) - i))
-        found[chunk] = most
-
-
-_bandwidth = Threaded(_bandwidth_of_chunks)
-
-
-def reorder(indptr, indices, order, place):
-    """Return the CSR arrays of a matrix after row and column order[i] moved to i.
-
-    `place` (n,) is the inverse of `order`. Columns of the result are not sorted.
-    """
-    pointers = run_offsets(np.diff(indptr)[order])
-    columns = np.empty_like(indices)
-    bounds = by_nonzeros(pointers)
-    _reorder(indices.size, indptr.astype(np.int64, copy=False), indices, order,
-             place.astype(indices.dtype, copy=False), pointers, bounds, columns)
-    return pointers, columns
-
-
-def _reorder_chunks(next_chunk, indptr, indices, order, place, pointers, bounds, columns):
-    for chunk in chunks(next_chunk, bounds.size - 1):
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            first = indptr[order[i]] - pointers[i]
-            for e in range(pointers[i], pointers[i + 1]):
-                columns[e] = place[indices[first + e]]
-
-
-_reorder = Threaded(_reorder_chunks)
 
 
 def with_loops(indptr, indices):

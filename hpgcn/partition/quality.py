@@ -158,12 +158,12 @@ def node_volumes(rows, part, sizes, counted, holder=None):
     # count what each node reads of the others: rows, or rows and sums
     node = np.repeat(np.arange(len(sizes)), sizes)
     if holder is None:
-        from hpgcn.parallel.nodes.node_counts import count_node_ghosts  # brings Numba
+        from hpgcn.parallel.pattern_counts import count_parts  # brings Numba
 
-        offsets = run_offsets(np.bincount(part, minlength=node.size))
-        order = np.argsort(part, kind="stable")
-        between = int(count_node_ghosts(rows.indptr, rows.indices, part, offsets, node,
-                                        order).sum())
+        owner = node[part]
+        offsets = run_offsets(np.bincount(owner, minlength=len(sizes)))
+        order = np.argsort(owner, kind="stable")
+        between = int(count_parts(rows.indptr, rows.indices, owner, order, offsets)[2].sum())
     else:
         lines = touched(rows, node[part], len(sizes), node[holder])
         between = sum(each.nnz - part.size for each in lines)

@@ -23,7 +23,7 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.parallel.covers.cover_balance import PushedGraph, balance
 from hpgcn.parallel.covers.matchings import augment, begin, transpose
-from hpgcn.parallel.pattern_counts import count_part_blocks
+from hpgcn.parallel.pattern_counts import count_blocks
 
 GROUP = 1 << 24  # entries that a group of readers has at most, if it has more than one reader
 PUSHED, MATCHED = 1, 2  # bits of an entry: its sum covers it, and the matching has it as well
@@ -131,9 +131,8 @@ class BlockEntries:
         self.starts = run_offsets(np.bincount(reader, minlength=ranks))
 
         # entries of each block, except for those of one rank
-        pointers = run_offsets(np.diff(self.indptr)[self.order])
-        self.counts, _ = count_part_blocks(self.indptr, self.indices, pointers, self.owner,
-                                           self.order, self.starts)
+        self.counts, _ = count_blocks(self.indptr, self.indices, self.starts, self.owner, ranks,
+                                      self.order)
         np.fill_diagonal(self.counts, 0)
 
     @property
