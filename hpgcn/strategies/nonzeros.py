@@ -219,16 +219,12 @@ class NonzeroStrategy(RowStrategy):
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
-        layout = rank_grid.layout
+        rows = rank_grid.layout.rows
         entries = held_nonzeros(adjacency, rank_grid, comm, cls.holders)
         buffers = [make_buffers(comm, rank_grid.nodes, adjacency.row_dtype, adjacency.dtype)
                    for _ in range(2)]
-        product = cls.product_by(entries, layout.rows, layout.rows, comm, buffers,
-                                 rank_grid.nodes)
-        strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
-                       row_dtype=adjacency.row_dtype, nodes=rank_grid.nodes)
-        strategy.reserve(width)
-        return strategy
+        product = cls.product_by(entries, rows, rows, comm, buffers, rank_grid.nodes)
+        return cls.of(adjacency, rank_grid, comm, product, width)
 
     @staticmethod
     def holders(adjacency, rank_grid, comm, rows, columns):

@@ -193,10 +193,7 @@ class StagedStrategy(RowStrategy):
             blocks[stage] = Csr.of(matrices.pop(0), comm.device)
 
         product = stages.product(blocks, layout, layout)
-        strategy = cls(layout, layout, comm, product, stages=stages, symmetric=adjacency.symmetric,
-                       row_dtype=adjacency.row_dtype)
-        strategy.reserve(width)
-        return strategy
+        return cls.of(adjacency, rank_grid, comm, product, width, stages=stages)
 
     def build_submatrix(self, rows_out, rows_in):
         stages = self.stages

@@ -131,15 +131,11 @@ class PointToPoint(RowStrategy):
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
-        layout = rank_grid.layout
-        matrix, plan = own_rows(adjacency, layout.rows, comm, rank_grid.nodes)
+        matrix, plan = own_rows(adjacency, rank_grid.layout.rows, comm, rank_grid.nodes)
         buffers = make_buffers(comm, rank_grid.nodes, adjacency.row_dtype, adjacency.dtype,
                                pushes=not adjacency.symmetric)
         product = product_of(matrix, exchange_of(plan, comm, buffers))
-        strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
-                       row_dtype=adjacency.row_dtype, nodes=rank_grid.nodes)
-        strategy.reserve(width)
-        return strategy
+        return cls.of(adjacency, rank_grid, comm, product, width)
 
     def build_submatrix(self, rows_out, rows_in):
         exchange = self.product.pull

@@ -112,6 +112,15 @@ class RowStrategy(Strategy):
         entries = sum(block.indices.size for block in product.all_blocks())
         check_nonzeros(comm, comm.device, entries)
 
+    @classmethod
+    def of(cls, adjacency, rank_grid, comm, product, width, **others):
+        """Return the map of all rows, with buffers for products of `width` columns."""
+        layout = rank_grid.layout
+        strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
+                       row_dtype=adjacency.row_dtype, nodes=rank_grid.nodes, **others)
+        strategy.reserve(width)
+        return strategy
+
     def build_submatrix(self, rows_out, rows_in):
         """Return the RowProduct of A[rows_out][:, rows_in]; all ranks call this
         together.

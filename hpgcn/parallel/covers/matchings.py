@@ -5,8 +5,7 @@ of each sum, `cptr` and `cadj` the sums of each column. Columns marked in `passi
 left out. `match_s` and `match_c` have the partner of each sum and column, or -1. All
 numbers are int32. Parallel edges are allowed.
 
-Sources: Karp and Sipser, FOCS 1981 (the start); Hopcroft and Karp, SIAM J. Comput. 2(4),
-1973.
+Source: Hopcroft and Karp, SIAM J. Comput. 2(4), 1973.
 """
 import numpy as np
 
@@ -35,87 +34,20 @@ def transpose(num_sums, num_columns, ptr, adj, cptr, cadj):
 
 
 @jit()
-def begin(num_sums, num_columns, ptr, adj, cptr, cadj, passing, match_s, match_c, left_s, left_c,
-          stack):
-    """Match greedily, vertices of degree 1 first; `left_s`, `left_c` and `stack` are
-    work arrays.
-
-    Degrees count only partners that are free. The stack has sums u, and columns c as
-    -1 - c.
-    """
-    # degrees
-    top = 0
-    for c in range(num_columns):
-        match_c[c] = -1
-        left_c[c] = cptr[c + 1] - cptr[c]
-        if left_c[c] == 1 and not passing[c]:
-            stack[top] = -1 - c
-            top += 1
+def begin(num_sums, num_columns, ptr, adj, degree, passing, match_s, match_c):
+    """Match each sum with its free column of least `degree`."""
+    match_c[:num_columns] = -1
     for u in range(num_sums):
         match_s[u] = -1
-        degree = 0
-        for e in range(ptr[u], ptr[u + 1]):
-            if not passing[adj[e]]:
-                degree += 1
-        left_s[u] = degree
-        if degree == 1:
-            stack[top] = u
-            top += 1
-
-    # match the next vertex of degree 1, or the next sum
-    following = 0
-    while True:
-        u, c = -1, -1
-        if top:
-            top -= 1
-            if stack[top] >= 0:
-                u = stack[top]
-                if match_s[u] >= 0:
-                    continue
-            else:
-                c = -1 - stack[top]
-                if match_c[c] >= 0:
-                    continue
-        elif following < num_sums:
-            u = following
-            following += 1
-            if match_s[u] >= 0 or left_s[u] == 0:
-                continue
-        else:
-            return
-
-        # its partner: the one of least degree
         fewest = 0
-        if c < 0:
-            for e in range(ptr[u], ptr[u + 1]):
-                other = adj[e]
-                if not passing[other] and match_c[other] < 0 and (c < 0 or left_c[other] < fewest):
-                    c = other
-                    fewest = left_c[c]
-        else:
-            for e in range(cptr[c], cptr[c + 1]):
-                other = cadj[e]
-                if match_s[other] < 0 and (u < 0 or left_s[other] < fewest):
-                    u = other
-                    fewest = left_s[u]
-        if u < 0 or c < 0:
-            continue
-
-        # match them, and note vertices of degree 1
-        match_s[u] = c
-        match_c[c] = u
-        for e in range(cptr[c], cptr[c + 1]):
-            other = cadj[e]
-            left_s[other] -= 1
-            if left_s[other] == 1 and match_s[other] < 0:
-                stack[top] = other
-                top += 1
         for e in range(ptr[u], ptr[u + 1]):
-            other = adj[e]
-            left_c[other] -= 1
-            if left_c[other] == 1 and match_c[other] < 0 and not passing[other]:
-                stack[top] = -1 - other
-                top += 1
+            c = adj[e]
+            free = not passing[c] and match_c[c] < 0
+            if free and (match_s[u] < 0 or degree[c] < fewest):
+                match_s[u] = c
+                fewest = degree[c]
+        if match_s[u] >= 0:
+            match_c[match_s[u]] = u
 
 
 @jit()

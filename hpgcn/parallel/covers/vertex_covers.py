@@ -22,7 +22,7 @@ import numpy as np
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.parallel.covers.cover_balance import PushedGraph, balance
-from hpgcn.parallel.covers.matchings import augment, begin, transpose
+from hpgcn.parallel.covers.matchings import augment, begin
 from hpgcn.parallel.pattern_counts import count_blocks
 
 GROUP = 1 << 24  # entries that a group of readers has at most, if it has more than one reader
@@ -262,13 +262,12 @@ def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, column
     """
     # numbers of columns within the block, and work arrays of this thread
     local = np.full(num_columns, -1, np.int32)
-    adj, cadj, match_s, match_c, left_s, left_c, path, free = (
+    adj, degree, match_s, match_c, queue, at, path, free = (
         np.empty(largest, np.int32), np.empty(largest, np.int32), np.empty(largest, np.int32),
         np.empty(largest, np.int32), np.empty(largest, np.int32), np.empty(largest, np.int32),
         np.empty(largest, np.int32), np.empty(largest, np.int32))
-    ptr, cptr = np.empty(largest + 1, np.int32), np.empty(largest + 1, np.int32)
+    ptr = np.empty(largest + 1, np.int32)
     level = np.full(largest, -1, np.int32)
-    stack = np.empty(2 * largest, np.int32)
     passing = np.empty(largest, np.uint8)
 
     for b in chunks(next_chunk, offsets.size - 1):
@@ -287,9 +286,10 @@ def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, column
             if c < 0:
                 c = width
                 local[columns[begins + e]] = c
-                passing[c] = 0
+                passing[c] = degree[c] = 0
                 width += 1
             adj[e] = c
+            degree[c] += 1
             if not whole and not bits[begins + e] & PUSHED:
                 passing[c] = 1
         ptr[num_sums] = count
@@ -297,16 +297,14 @@ def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, column
             local[columns[begins + e]] = -1
 
         # a maximum matching
-        transpose(num_sums, width, ptr, adj, cptr, cadj)
-        begin(num_sums, width, ptr, adj, cptr, cadj, passing, match_s, match_c, left_s, left_c,
-              stack)
+        begin(num_sums, width, ptr, adj, degree, passing, match_s, match_c)
         unmatched = np.int64(0)
         for u in range(num_sums):
             if match_s[u] < 0:
                 free[unmatched] = u
                 unmatched += 1
-        reached = augment(ptr, adj, passing, match_s, match_c, free, unmatched, level, stack,
-                          left_s, path)
+        reached = augment(ptr, adj, passing, match_s, match_c, free, unmatched, level, queue, at,
+                          path)
 
         # columns cover the entries of sums on alternating paths
         for u in range(num_sums):
@@ -331,7 +329,7 @@ def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, column
         for c in range(width):
             found[1, b] += match_c[c] < 0 or level[match_c[c]] < 0
         for i in range(reached):
-            level[stack[i]] = -1
+            level[queue[i]] = -1
 
 
 def _clear_readers(next_chunk, indptr, indices, order, starts, owner, bounds, taker, sums, ptr,
