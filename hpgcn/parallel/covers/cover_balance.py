@@ -76,11 +76,6 @@ class PushedGraph:
         return self
 
     @property
-    def prices(self):
-        """Arrays that the prices of sums need."""
-        return self.taker, self.sums, self.ptr, self.fresh
-
-    @property
     def arrays(self):
         """All arrays but the ranks."""
         return (self.sums, self.columns, self.edges, self.row, self.ptr, self.adj, self.cptr,
@@ -171,7 +166,7 @@ def _offer(graph, marks, excess, total):
     cuts = np.searchsorted(graph.sums, marks.size * np.arange(PIECES) // PIECES)
     cuts = np.append(cuts, graph.giver.size)
     tables = np.zeros((PIECES, k, BINS), np.int64)
-    prices = PRICES, *graph.prices
+    prices = PRICES, graph.taker, graph.sums, graph.ptr, graph.fresh
     _tabulate(BIN_WORK * marks.size, cuts, excess, *prices, tables)
     every = total(tables.sum(0).ravel()).reshape(k, BINS)
 
@@ -187,23 +182,15 @@ def _fit(graph, marks, room):
     """
     bounds = np.searchsorted(graph.giver, np.arange(room.size + 1))
     fitting = np.zeros(room.size, np.int64)
-    _mark_fits(BIN_WORK * marks.size, bounds, room, PRICES, *graph.prices, graph.row, marks,
-               fitting)
+    _mark_fits(BIN_WORK * marks.size, bounds, room, graph.sums, graph.ptr, graph.fresh, graph.row,
+               marks, fitting)
     return int(fitting.sum())
 
 
 @jit(forceinline=True)
 def _bin(fresh, size, prices):
     """Return the bin of a sum's price: how many of `prices` it reaches."""
-    price = (fresh - 1) / size
-    low, high = 0, prices.size
-    while low < high:
-        middle = (low + high) // 2
-        if prices[middle] <= price:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return np.searchsorted(prices, (fresh - 1) / size, side="right")
 
 
 def _tabulate_pieces(next_chunk, cuts, excess, prices, taker, sums, ptr, fresh, tables):
@@ -247,23 +234,23 @@ def select_cheapest(price, row, size, most, whole):
 
 
 @jit(inner=True)
-def _mark_cheapest(first, last, sums, ptr, fresh, row, marks, most, whole, mark, other):
-    """Replace OPEN in the marks of blocks `first` to `last` - 1: the cheapest sums get
+def _mark_cheapest(first, last, sums, ptr, fresh, row, marks, bit, most, whole, mark, other):
+    """Replace the marks with `bit` in blocks `first` to `last` - 1: the cheapest sums get
     `mark`, the rest `other`.
 
     Return how many sums are the cheapest, by `select_cheapest`.
     """
-    # the open sums
+    # the sums with the bit
     count = 0
     for s in range(sums[first], sums[last]):
-        if marks[s] & OPEN:
+        if marks[s] & bit:
             count += 1
     price, rows = np.empty(count, np.float64), np.empty(count, np.int32)
     number, sizes = np.empty(count, np.int64), np.empty(count, np.int32)
     count = 0
     for b in range(first, last):
         for s in range(sums[b], sums[b + 1]):
-            if marks[s] & OPEN:
+            if marks[s] & bit:
                 sizes[count] = ptr[s + b + 1] - ptr[s + b]
                 price[count] = (fresh[s] - 1) / sizes[count]
                 rows[count], number[count] = row[s], s
@@ -298,42 +285,16 @@ def _mark_offered_blocks(next_chunk, every, wanted, prices, taker, sums, ptr, fr
                     entries += size
         if entries:
             most = np.int64(np.ceil(share * entries))
-            _mark_cheapest(b, b + 1, sums, ptr, fresh, row, marks, most, False, BACK, 0)
+            _mark_cheapest(b, b + 1, sums, ptr, fresh, row, marks, OPEN, most, False, BACK, 0)
 
 
-def _mark_fitting(next_chunk, bounds, room, prices, taker, sums, ptr, fresh, row, marks, fitting):
-    """Mark the cheapest sums of each giver that fit its room FITS; `fitting` becomes
-    their number.
+def _mark_fitting(next_chunk, bounds, room, sums, ptr, fresh, row, marks, fitting):
+    """Add FITS to the cheapest sums with BACK of each giver that fit its room; `fitting`
+    becomes their number.
     """
-    table = np.empty(prices.size + 1, np.int64)
     for p in chunks(next_chunk, bounds.size - 1):
-        # entries by price
-        table[:] = 0
-        for b in range(bounds[p], bounds[p + 1]):
-            for s in range(sums[b], sums[b + 1]):
-                if marks[s]:
-                    size = ptr[s + b + 1] - ptr[s + b]
-                    table[_bin(fresh[s], size, prices)] += size
-
-        # whole bins
-        last, base = 0, np.int64(0)
-        while last < table.size and base + table[last] <= room[p]:
-            base += table[last]
-            last += 1
-        for b in range(bounds[p], bounds[p + 1]):
-            for s in range(sums[b], sums[b + 1]):
-                if marks[s]:
-                    i = _bin(fresh[s], ptr[s + b + 1] - ptr[s + b], prices)
-                    if i < last:
-                        marks[s] = BACK | FITS
-                        fitting[p] += 1
-                    elif i == last:
-                        marks[s] = BACK | OPEN
-
-        # the cheapest sums of the bin that is too large
-        if last < table.size:
-            fitting[p] += _mark_cheapest(bounds[p], bounds[p + 1], sums, ptr, fresh, row, marks,
-                                         room[p] - base, True, BACK | FITS, BACK)
+        fitting[p] = _mark_cheapest(bounds[p], bounds[p + 1], sums, ptr, fresh, row, marks, BACK,
+                                    room[p], True, BACK | FITS, BACK)
 
 
 def _take_back_blocks(next_chunk, most_sums, bit, sums, columns, edges, row, ptr,
