@@ -128,7 +128,7 @@ class Exchange:
             return channel.near[source][place.start - first:place.stop - first]
         return channel.incoming[place]
 
-    def arrivals(self, what):
+    def arriving(self, what):
         """Yield ranks in increasing order as their messages arrive; then wait for all sends."""
         channel = self.channel
         for source in channel.pieces:
@@ -400,7 +400,7 @@ class HaloExchange(Transfer):
 
     def received_sums(self, what):
         """Yield (numbers of own rows, partial sums received for them), rank after rank."""
-        for source in self.exchange.arrivals(what):
+        for source in self.exchange.arriving(what):
             if source in self.rows:
                 rows = self.exchange.received(source, self.rows[source])
                 yield self.returned[source], rows

@@ -53,7 +53,7 @@ class ReplicaExchange(HaloExchange):
         """Yield (rank, rows from it) in increasing order of ranks; then wait for all
         sends.
         """
-        return ((rank, self.exchange.received(rank)) for rank in self.exchange.arrivals(what))
+        return ((rank, self.exchange.received(rank)) for rank in self.exchange.arriving(what))
 
     def wait_all(self, what):
         """Wait for all messages; return the received rows (rows, f) by rank."""

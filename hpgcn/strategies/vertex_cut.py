@@ -66,7 +66,7 @@ class OneBlockHaloExchange(HaloExchange):
         if LOCAL in wanted:
             yield LOCAL, self.H
         channel = self.exchange.channel
-        for source in self.exchange.arrivals(what):
+        for source in self.exchange.arriving(what):
             if source in channel.near and not self.joined:
                 with self.comm.clock("comm"):
                     channel.incoming[channel.cuts[source]:channel.cuts[source + 1]] = (
