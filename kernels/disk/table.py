@@ -91,7 +91,7 @@ def whole_pages(nbytes):
 
 @jit(inner=True)
 def place_of(array, first, last):
-    """Return the address and bytes of the blocks from `first` to before `last` of an array."""
+    """Return the address and bytes of blocks [first, last) of an array."""
     end = min(last * BLOCK, whole_pages(array[NBYTES]))
     return array[ADDRESS] + first * BLOCK, end - first * BLOCK
 

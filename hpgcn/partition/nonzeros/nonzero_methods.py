@@ -166,11 +166,11 @@ def _by_groups(rows, weights, request, group, grouped):
 
 
 def _rival(rows, weights, request):
-    """Return the start of `vertex_cut`, (holder, owner), as a second one for the refinement.
+    """Return a second start for the refinement, that of method `vertex-cut`.
 
-    Engines balance nonzeros, so their parts own very different numbers of rows, and it
-    costs sums to even them out. The result is None for large patterns. It is None for
-    sparse ones as well, in which parts of `stream` send far more.
+    It has holders and owners. Engines balance nonzeros but not rows; evening out the
+    rows later costs partial sums. None for large patterns (COARSE entries) and for
+    sparse ones, in which parts of `stream` send far more.
     """
     if not request.refine or rows.nnz >= COARSE or is_sparse(np.bincount(rows.indices)):
         return None

@@ -1,6 +1,18 @@
 """State of a refinement of nonzeros.
 
-The part of each unit, and the parts that each net touches.
+The part of each unit, and the parts that each net touches. An example has n = 3 vertices and 2
+parts: a_01 and a_12 off the diagonal, vertex 0 in part 0, vertices 1 and 2 in part 1.
+
+    unit           nets (column, 3 + row)    part
+    0: a_01        1, 3                      0
+    1: a_12        2, 4                      1
+    2: owner of 0  0, 3                      0
+    3: owner of 1  1, 4                      1
+    4: owner of 2  2, 5                      1
+
+Net 1 touches both parts, by units 0 and 3: row 1 of H is sent to part 0. All other nets touch one
+part, so the cost is 1. If unit 0 moves to part 1, net 1 touches one part. But net 3 then touches
+two: part 1 sends a partial sum of row 0. The cost is still 1.
 """
 from collections import namedtuple
 

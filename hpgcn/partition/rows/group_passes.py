@@ -18,13 +18,13 @@ from hpgcn.partition.rows.stream_kernels import (
     table_size,
 )
 
-LARGE_LEVEL = 1 << 18  # vertices from which passes are made in groups
+LARGE_LEVEL = 1 << 18  # vertices from which on passes process rows in groups
 GROUP = 1 << 14  # vertices of a group, and
 CHUNK = 1 << 8  # those of a chunk, which one thread takes
 
 
 def in_groups(level):
-    """Return whether passes over a `streaming.Level` are made in groups."""
+    """Return whether passes over a Level process rows in groups, on all threads."""
     return level.weights.size >= LARGE_LEVEL
 
 

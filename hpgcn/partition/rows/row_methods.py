@@ -203,7 +203,10 @@ def _coarsened(rows, request):
 
 
 def takes_clusters(entries, request):
-    """Return whether an engine only divides clusters of a matrix with these entries."""
+    """Return whether the engine gets clusters instead of vertices.
+
+    It does with effort DEFAULT and COARSE entries or more.
+    """
     return request.effort == DEFAULT and entries >= COARSE
 
 

@@ -102,8 +102,8 @@ def is_packed(x, step, nnz, size):
     Each copy begins at a cache line, or half of one.
 
     A row of 64 bytes that begins anywhere lies in two lines. A copy pays if rows are
-    read from the cache, and often. From memory it was measured not to pay. `size` is
-    the number of rows that are read at once.
+    read from the cache, and often. If rows come from memory, packing was slower. `size`
+    is the number of rows that are read at once.
     """
     n = x.shape[0]
     row_bytes = step * x.itemsize

@@ -37,7 +37,8 @@ HELD = 9
 class RowShape(NamedTuple):
     """The constants for which the code of a row is compiled.
 
-    `literal` passes them to the compiler as the lengths of tuples, which are types.
+    Numba compiles anew for each tuple length. So `literal` writes each constant as the
+    length of a tuple.
     """
 
     vectors: int  # vectors of `lanes` numbers each
