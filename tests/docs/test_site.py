@@ -65,7 +65,7 @@ def test_no_link_of_the_site_is_broken(site):
 @pytest.mark.long
 def test_the_site_has_what_the_code_says(site):
     for page, words in {"reference/api": "run_on_ranks", "reference/commands": "--dry-run",
-                        "reference/kernels": "sspmm", "reference/models": "to PyG",
+                        "kernels": "sspmm", "models": "to PyG",
                         "reference/exit-codes": "DivergedError",
                         "development/contributing": "strategy"}.items():
         assert words in (site / f"{page}.html").read_text(), page
