@@ -11,9 +11,9 @@ import numpy as np
 
 from hpgcn.datasets import component, formats, unsupported_formats
 from hpgcn.datasets.collections import builtin, folders
+from hpgcn.datasets.convert_options import FORMATS, ConvertOptions
 from hpgcn.datasets.derived_features import MADE, make_features, normalize_rows
-from hpgcn.datasets.edge_feature_files import column_names, read_edge_features
-from hpgcn.datasets.edges.edge_options import Layout
+from hpgcn.datasets.edge_feature_files import read_edge_features
 from hpgcn.datasets.random_contents import RandomContents
 from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
 from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
@@ -24,7 +24,6 @@ from hpgcn.errors import DataError, DataWarning, InputNotFoundError, UsageError
 from hpgcn.graphs.adjacency import (
     LOST,
     UNEQUAL,
-    check_duplicates,
     duplicates_notes,
     row_and_column_sums,
 )
@@ -89,91 +88,64 @@ def order_within(graph, name, memory):
                   f"{size / 2**20:,.0f} MiB more memory")
 
 
-def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, unweighted=False,
-         reverse=False, strict=False, row_normalize=None, split=None, memory=None, scratch=None,
-         columns=None, base=None, header=None, weights=None, num_nodes=None, bipartite=False,
-         compact=False, matrix=None, duplicates=None, largest_component=False, num_splits=1,
-         ids=None, id_column=None, label_column=None, feature_columns=None, add_vertices=False,
-         classes=False, edge_features=None):
-    """Read a graph from a file, or a built-in graph (digits or karate); return the
-    Graph and notes for the user.
+def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
+    """Read a graph from a file, or a built-in graph; return the Graph and notes.
 
-    Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`,
-    (n,) or (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN.
-    Attributes of nodes in the source are called ":NAME,...". Files are tables, joined by
-    a column of ids, or arrays; `ids` is a file of the id of each row of those without
-    ids. With `add_vertices` files may have rows of more vertices. `id_column`,
-    `label_column`, `feature_columns` (names or patterns) and `header` say what the
-    columns of tables are, `classes` that numbers are. `edge_features` names a file with
-    a row for each edge, columns of an edge list, or an array. Features of a name in MADE
-    are made of the adjacency. Features "random:N:SEED" are N columns
-    of noise, labels "random:N:SEED" N random classes (hpgcn.datasets.random_contents).
+    `asked` are fields of ConvertOptions, the flags of `hpgcn convert`. Files of
+    `features`, (n, f), and `labels`, (n,) or (n, t), replace the input's, and so does
+    `split`, FILE or FILE:COLUMN. Attributes of nodes in the source are called
+    ":NAME,...". `memory`, the bytes that the input may take, is 80% of those available.
 
-    Defaults: `row_normalize` is for Planetoid only, and the split is the input's own.
-    `memory`, the bytes that the input may take, is 80% of those available. The Layout
-    of an edge list (hpgcn.datasets.edges.edge_options) has `columns`, `base`, `header`,
-    `weights`, `num_nodes`, `bipartite` and `compact`. `weights` names the column or
-    attribute of edges that has their weights, by default the one that is called a
-    weight. `matrix` names the adjacency in a file of several matrices. `duplicates` says what
-    becomes of edges that are listed several times, as for `hpgcn.Graph.from_scipy`.
-    `largest_component` leaves out all other vertices, in memory; ids name the vertices that are
-    left. A random or per-class split is drawn `num_splits` times, each with the next seed. In a
-    Scratch (`scratch`) an edge list that does not fit into memory is sorted on disk. The
-    graph's arrays may then be DiskArrays, which live as long. DataError, InputNotFoundError,
-    UsageError, MissingError, StorageError: each one line with file, field, and index or line
-    number.
+    In a Scratch (`scratch`) an edge list that does not fit into memory is sorted on
+    disk. The graph's arrays may then be DiskArrays, which live as long. DataError,
+    InputNotFoundError, UsageError, MissingError, StorageError: each one line with file,
+    field, and index or line number.
     """
     # refuse options that contradict each other before any file is read
+    options = ConvertOptions(**asked)
     source = check_path(source)
-    features, labels = (path if path is None else check_path(path) for path in (features, labels))
-    drawn = RandomContents.parse(features, labels, row_normalize)
+    features, labels = (path if path is None else check_path(path)
+                        for path in (options.features, options.labels))
+    drawn = RandomContents.parse(features, labels, options.row_normalize)
     lazy = scratch is not None  # random features are drawn when the file is written
-    wanted = None if split is None else parse_split(split)
+    wanted = None if options.split is None else parse_split(options.split)
     of_file = wanted is not None and wanted[0] == "table"
-    check_count(num_splits, wanted)
+    check_count(options.num_splits, wanted)
     cached = memory is None
     memory = memory_budget() if cached else memory
-    asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
-             "strict": strict, "duplicates": check_duplicates(duplicates)}
-    layout = Layout(columns, weights, header, base, num_nodes, bipartite, compact, matrix,
-                    column_names(edge_features))
-    if weights is not None and unweighted:
-        raise UsageError(f"--weights {weights}: excludes --unweighted, which sets all weights to 1")
-    if largest_component or edge_features is not None:
+    options.check()
+    if options.largest_component or options.edge_features is not None:
         scratch = None  # it must be in memory
-    if largest_component and edge_features is not None:
-        raise UsageError("--edge-features and --largest-component: expected only one of them")
 
     # read the edges, then join the tables
     made = features if features in MADE else None
     paths = TablePaths(None if drawn.labels else labels,
                        None if made or drawn.features else features,
-                       wanted[1] if of_file else None, ids)
+                       wanted[1] if of_file else None, options.ids)
     _refuse_missing(source, fmt, *paths.files())
-    raw, name, file, fmt, digest, entries = _read(source, fmt, memory, scratch, asked, layout,
-                                                  cached)
+    raw, name, file, fmt, digest, entries = _read(source, fmt, memory, scratch, options, cached)
     where = str(file)
     notes = raw.notes
     drawn.clear(raw)
-    options = TableOptions(id_column, label_column, feature_columns, header, None, memory,
-                           add_vertices, classes, cached)
+    tables = TableOptions(**vars(options), memory=memory, cached=cached)
     of_edges = None
-    if edge_features is not None:
-        of_edges = read_edge_features(edge_features, file, fmt, raw, options)
+    if options.edge_features is not None:
+        of_edges = read_edge_features(file, fmt, raw, tables)
         digest = file.sha256()
     with warnings_as(notes, where):
         if labels is None and raw.labels is not None and raw.class_names is None:
-            raw.labels, raw.class_names = read_text_labels(raw.labels, where, classes)
-        join(raw, entries, paths, options, where)
+            raw.labels, raw.class_names = read_text_labels(raw.labels, where,
+                                                           options.classes)
+        join(raw, entries, paths, tables, where)
     notes += raw.gap_notes + raw.unread_attributes()
     if labels is None:
         close_gaps(raw, where)
 
     coords = raw.columns, raw.rows
-    adjacency = _build_adjacency(raw, entries, where, asked, scratch, memory,
-                                 largest_component=largest_component)
+    adjacency = _build_adjacency(raw, entries, where, options, scratch, memory)
     if of_edges is not None:
-        adjacency = adjacency.with_features(coords if reverse else coords[::-1], of_edges, where)
+        coords = coords if options.reverse else coords[::-1]
+        adjacency = adjacency.with_features(coords, of_edges, where)
     del coords
 
     # finish features and masks, which may need the adjacency
@@ -183,27 +155,29 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         notes.append(f"features: {made}, {raw.features.shape[1]} columns computed from the "
                      "adjacency")
     drawn.draw(raw, memory, where)
-    if raw.row_normalize if row_normalize is None else row_normalize:
+    if raw.row_normalize if options.row_normalize is None else options.row_normalize:
         raw.features = normalize_rows(raw.features, where)
-    need(len(SPLIT) * num_splits * raw.num_nodes, memory, f"{where}: {num_splits} splits")
-    masks, split = make_split(raw, ("file",) if of_file else wanted, num_splits, where)
+    count = options.num_splits
+    need(len(SPLIT) * count * raw.num_nodes, memory, f"{where}: {count} splits")
+    masks, split = make_split(raw, ("file",) if of_file else wanted, count, where)
 
     # assemble
     with warnings_as(notes, where):
         graph = adjacency.assemble(
             None if drawn.features else raw.features, None if drawn.labels else raw.labels, masks,
             name=where, original_ids=raw.original_ids, split=split, source_sha256=digest,
-            class_names=raw.class_names, feature_names=raw.feature_names, classes=classes)
+            class_names=raw.class_names, feature_names=raw.feature_names,
+            classes=options.classes)
     graph = drawn.add_to(graph, raw, lazy=lazy)
     header = dataclasses.replace(
         graph.header, name=name, base=raw.base if raw.original_ids is None else 0,
         parallel_edges=adjacency.counts.ones and not graph.header.all_ones)
     graph = dataclasses.replace(graph, header=header)
     notes += [raw.if_directed] * bool(raw.if_directed and graph.header.directed)
-    notes += duplicates_notes(adjacency.counts, duplicates, "--duplicates {}".format)
-    if strict and raw.undirected:
+    notes += duplicates_notes(adjacency.counts, options.duplicates, "--duplicates {}".format)
+    if options.strict and raw.undirected:
         _refuse_half_listed(graph.header, adjacency.counts, where)
-    reads = raw.reads[::-1] if reverse else raw.reads
+    reads = raw.reads[::-1] if options.reverse else raw.reads
     report = _report(graph.header, raw, adjacency.counts, adjacency.isolated, reads)
     return graph, report + notes
 
@@ -225,7 +199,7 @@ class _MemoryAdjacency(NamedTuple):
         return self._replace(assemble=partial(self.assemble, edge_features=features))
 
 
-def _build_adjacency(raw, entries, where, asked, scratch, memory, *, largest_component):
+def _build_adjacency(raw, entries, where, options, scratch, memory):
     """Build the adjacency in memory, or from `entries` on disk if these are given;
     extend `raw.notes`.
     """
@@ -236,8 +210,8 @@ def _build_adjacency(raw, entries, where, asked, scratch, memory, *, largest_com
             raw.notes.append(describe_zeros(entries.zeros))
         return entries.merge(scratch, memory)
 
-    csr, counts = build(raw, where, raw.notes, **asked)
-    if largest_component:
+    csr, counts = build(raw, where, raw.notes, options)
+    if options.largest_component:
         csr = component.largest_component(csr, raw)
     return _MemoryAdjacency(counts, count_isolated(*csr[:2]),
                             partial(assemble, *csr, symmetric=counts.symmetric),
@@ -270,17 +244,16 @@ def _refuse_missing(source, fmt, *beside):
     refuse_missing([path for path in (None if known else source, *beside) if path is not None])
 
 
-def _read(source, fmt, memory, scratch, asked, layout, cached):
+def _read(source, fmt, memory, scratch, options, cached):
     """Read a file or built-in graph; return Raw, graph name, Source, format, SHA-256,
     and Entries if the edges are on disk.
     """
-    if fmt not in formats.FORMATS:
-        raise UsageError(f"format {fmt!r}: expected {', '.join(formats.FORMATS)}")
-    layout.check()
+    if fmt not in FORMATS:
+        raise UsageError(f"format {fmt!r}: expected {', '.join(FORMATS)}")
 
     # a built-in graph is not a file
     if fmt == "auto" and str(source) in builtin.BUILTIN:
-        formats.refuse_layout(layout, source)
+        formats.refuse_options(options, source)
         raw = builtin.BUILTIN[str(source)]()
         return raw, str(source), source, "built-in", builtin.sha256(raw), None
 
@@ -298,18 +271,16 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
     elif fmt not in formats.FOLDERS:
         unsupported_formats.refuse(file, by_name=False, fmt=fmt)
 
-    # flags on the layout are those of some formats
-    formats.refuse_layout(layout, fmt)
-    options = {"layout": layout} if fmt in (*formats.LISTS, *formats.TWO_KINDS) else {}
-    if fmt in formats.WEIGHTED:
-        options["weights"] = False if asked["unweighted"] else layout.weights
+    # some flags are those of some formats
+    formats.refuse_options(options, fmt)
+    asking = [options] if fmt in formats.ASKING else []
 
     # read into memory if the edges fit
     name = formats.graph_name(file, fmt)
     streamed = scratch is not None and fmt in formats.STREAMED
     if not streamed or EDGE_BYTES * formats.expected_edges(file) <= memory:
         try:
-            raw = formats.reader(fmt)(file, memory, **options)
+            raw = formats.reader(fmt)(file, memory, *asking)
             return raw, name, file, fmt, file.sha256(), None
         except BudgetError:
             if not streamed:
@@ -319,8 +290,8 @@ def _read(source, fmt, memory, scratch, asked, layout, cached):
     from hpgcn.datasets.sorting import external
 
     digest = hashlib.sha256()
-    with formats.stream(fmt)(file, digest, default_threads(), **options) as stream:
-        entries = external.collect(stream, scratch, memory, **asked)
+    with formats.stream(fmt)(file, digest, default_threads(), options) as stream:
+        entries = external.collect(stream, scratch, memory, options)
     file.refuse_changed()
     none = np.empty(0, np.int64)
     raw = stream.raw(entries.numbering, none, none, None)

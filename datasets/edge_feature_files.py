@@ -24,23 +24,18 @@ FLAG = "--edge-features"
 ARRAYS = ("npz", "pt", "ogb")  # formats with an array of the features beside that of the edges
 
 
-def column_names(asked):
-    """Return the names of columns, or patterns, in the value of --edge-features."""
-    return () if asked is None or os.path.isfile(asked) else tuple(str(asked).split(","))
-
-
-def read_edge_features(asked, source, fmt, raw, options):
+def read_edge_features(source, fmt, raw, options):
     """Return the features of the edges of `raw`, (e, d) float32, in their order; extend
     `raw.notes`.
 
     Parameters
     ----------
-    asked : str
-        A file, names of columns of the edge list, or the name of an array.
     source : Source
         The file of the edges, in format `fmt`.
     options : TableOptions
+        `edge_features` is a file, names of columns of the list, or the name of an array.
     """
+    asked = options.edge_features
     beside = Path(source.path).parent / asked
     path = next((path for path in (asked, beside) if os.path.isfile(path)), None)
     if path is not None:
@@ -48,7 +43,7 @@ def read_edge_features(asked, source, fmt, raw, options):
         X, names = _of_file(file, raw, options)
         source.files.append(file)
     elif fmt in formats.STREAMED:
-        X, names = _of_columns(source, column_names(asked), raw, options)
+        X, names = _of_columns(source, options.edge_feature_names, raw, options)
     elif fmt in ARRAYS:
         X, names = _of_array(source, asked, fmt, options.memory), asked
     else:

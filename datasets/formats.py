@@ -1,58 +1,32 @@
 """The readers of input formats: their interface, and the choice of the reader of a
 file.
 
-A reader is a function `read(source, memory, **options) -> Raw`; a module with several
+A reader is a function `read(source, memory[, options]) -> Raw`; a module with several
 readers calls each read_FORMAT. `source` is a Source, and `memory` the number of bytes
 that the reader may allocate. A reader refuses a file with a DataError of one line that
 names the file, and the line, row or array in it.
 
-A reader of WEIGHTED has the option `weights`, the name of the edge attribute of
-weights. None: choose by name. False: weights of 1.
-
 A reader whose edges come block by block may read more edges than memory holds. It also
-has `stream(source, digest, threads, **options)`, a context manager that gives a Stream.
+has `stream(source, digest, threads, options)`, a context manager that gives a Stream.
 
 `threads` threads parse. The bytes of the file go through `digest`, a hash object or
-None. Both take a `layout`, a hpgcn.datasets.edges.edge_options.Layout: what the user
-says of the edges. So do readers of LISTS and TWO_KINDS.
+None. The readers of ASKING take the user's ConvertOptions as a third argument.
 """
 import re
 from importlib import import_module
 
 from hpgcn.datasets import unsupported_formats
 from hpgcn.datasets.collections import folders
+from hpgcn.datasets.convert_options import READERS
 from hpgcn.errors import UsageError
 
-READERS = {  # format: its module, imported when it is needed
-    "planetoid": "hpgcn.datasets.collections.planetoid",
-    "ogb": "hpgcn.datasets.collections.ogb",
-    "graphsaint": "hpgcn.datasets.collections.graphsaint",
-    "reddit": "hpgcn.datasets.collections.reddit",
-    "geomgcn": "hpgcn.datasets.collections.geomgcn",
-    "linqs": "hpgcn.datasets.collections.linqs",
-    "dglcsv": "hpgcn.datasets.collections.dglcsv",
-    "npz": "hpgcn.datasets.readers.npz",
-    "mtx": "hpgcn.datasets.readers.matrix_market",
-    "snap": "hpgcn.datasets.edges.edge_lists",
-    "csv": "hpgcn.datasets.edges.edge_lists",
-    "parquet": "hpgcn.datasets.edges.parquet",
-    "pt": "hpgcn.datasets.readers.torch_file",
-    "mat": "hpgcn.datasets.readers.matlab",
-    "metis": "hpgcn.datasets.readers.metis",
-    "graphml": "hpgcn.datasets.readers.xml_networks",
-    "gexf": "hpgcn.datasets.readers.xml_networks",
-    "gml": "hpgcn.datasets.readers.networks",
-    "pajek": "hpgcn.datasets.readers.networks",
-    "adjlist": "hpgcn.datasets.readers.adjacency_list",
-    "json": "hpgcn.datasets.readers.json_graphs",
-}
 WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
             "dglcsv")  # readers that take `weights`
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 ARRAYS = ("npz", "pt", "mat")  # formats of named arrays
 LISTS = (*STREAMED, *ARRAYS, "json")  # formats that may have edges alone
 TWO_KINDS = (*STREAMED, "adjlist")  # formats whose ids may be of two kinds
-FORMATS = ("auto", *READERS)
+ASKING = (*LISTS, *TWO_KINDS, *WEIGHTED)  # readers that take the user's options
 FOLDERS = tuple(folders.SETS)  # formats of several files, recognised by their names
 PARQUET = b"PAR1"  # its first bytes
 PARQUET_EDGE = 3  # bytes of an edge in Parquet, at least
@@ -95,14 +69,14 @@ def detect(source):
     return "csv" if first and re.search(rb"[,;]", first[0]) else "snap"
 
 
-def refuse_layout(layout, fmt):
-    """Raise UsageError for flags in a Layout that the format `fmt`, or a built-in graph, lacks."""
-    if layout.weights is not None and fmt not in (*STREAMED, *WEIGHTED):
-        raise UsageError(f"--weights {layout.weights}: only for formats whose edges have several "
+def refuse_options(options, fmt):
+    """Raise UsageError for flags that the format `fmt`, or a built-in graph, lacks."""
+    if options.weights is not None and fmt not in (*STREAMED, *WEIGHTED):
+        raise UsageError(f"--weights {options.weights}: only for formats whose edges have several "
                          f"attributes ({', '.join((*STREAMED, *WEIGHTED))}), not for {fmt}")
     for names, formats in ((("matrix",), ARRAYS), (("base", "num_nodes", "compact"), LISTS),
                            (("columns",), STREAMED), (("bipartite",), TWO_KINDS)):
-        if fmt not in formats and (flags := layout.flags(*names)):
+        if fmt not in formats and (flags := options.flags(*names)):
             raise UsageError(f"{' and '.join(flags)}: only for edges in {', '.join(formats)}, not "
                              f"for {fmt}")
 

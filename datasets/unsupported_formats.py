@@ -23,7 +23,7 @@ class Format(NamedTuple):
     start: bytes = b""
     suffixes: str = ""  # endings of file names, separated by blanks
     by_suffix: bool = False  # its lines look like edges: only the name decides
-    reader: str = ""  # its word in formats.READERS, if it is read
+    reader: str = ""  # its word in convert_options.READERS, if it is read
 
 
 def _networkx(call):

@@ -50,7 +50,7 @@ def graph_name(path):
     return path.absolute().parent.name or "graph"
 
 
-def read(source, memory, weights=None):
+def read(source, memory, options):
     """Read the nodes and edges of the graph in a folder; an edge src -> dst is the
     entry A[dst, src].
     """
@@ -64,7 +64,7 @@ def read(source, memory, weights=None):
     _, edges, vertices = source.files
     names, columns = _columns(vertices, separator, memory)
     raw, nodes = _vertices(vertices, names, columns)
-    _edges(edges, separator, nodes, raw, memory, weights)
+    _edges(edges, separator, nodes, raw, memory, options.asked_weights)
     return raw
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.datasets.convert_options import ConvertOptions
 from hpgcn.datasets.edges import edge_lists
 from hpgcn.datasets.edges.text import BLANKS, NUMBER, Table
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
@@ -42,7 +43,7 @@ def read(source, memory):
     NAME.content. If the content is of another kind, read the citations alone.
     """
     if source.path.suffix == ".cites" and _is_foreign(source):
-        raw = edge_lists.read(source, memory)
+        raw = edge_lists.read(source, memory, ConvertOptions())
         raw.notes.append(f"{source.path.with_suffix('.content').name} is not read: it has no lines "
                          "of an id, words and a class")
         return raw

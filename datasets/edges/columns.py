@@ -94,24 +94,24 @@ def third_column_error(where, kind, *, text=False, whole=True):
 
 
 def from_header(names, where, *, comment=False, textual=(), fitting=None, numeric=None,
-                layout=None):
+                options=None):
     """Return the EdgeColumns for the column names of a header at `where`; raise
     DataError if their meaning is unclear.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes it, are read like a list
     without header. `textual` are the columns without numbers; they are skipped if their
     names are unknown. Only columns in `fitting` have ids, and only those in `numeric`
-    numbers (None: all may). The user's `layout` may name the column of weights
+    numbers (None: all may). The user's `options` may name the column of weights
     (`weights`) and those of features, and allow two kinds of ids (`bipartite`).
     """
-    weights = None if layout is None else layout.weights
-    features = [] if layout is None else [
+    weights = None if options is None else options.weights
+    features = [] if options is None else [
         k for k, name in enumerate(names)
-        if any(fnmatchcase(name, pattern) for pattern in layout.edge_features)]
+        if any(fnmatchcase(name, pattern) for pattern in options.edge_feature_names)]
     if features:
         textual = range(len(names))  # other unknown columns are not read
     try:
-        bipartite = layout is not None and layout.bipartite
+        bipartite = options is not None and options.bipartite
         if not bipartite:
             _refuse_two_kinds(names)
         roles, ends = _assign(names, textual, weights, fitting, numeric, bipartite=bipartite)

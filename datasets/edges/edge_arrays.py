@@ -9,13 +9,13 @@ from hpgcn.datasets.source import need
 from hpgcn.errors import DataError, UsageError
 
 
-def refuse_list_flags(layout, where):
+def refuse_list_flags(options, where):
     """Raise UsageError for flags on ids of edges, because `where` has a matrix."""
-    if flags := layout.flags("base", "num_nodes", "compact"):
+    if flags := options.flags("base", "num_nodes", "compact"):
         raise UsageError(f"{' and '.join(flags)}: only for lists of edges; {where} has a matrix")
 
 
-def read_edge_arrays(ends, weights, n, layout, memory, where, *, names=DIRECTED):
+def read_edge_arrays(ends, weights, n, options, memory, where, *, names=DIRECTED):
     """Return the Raw of edges, as of the same edges in a text list.
 
     Parameters
@@ -25,7 +25,7 @@ def read_edge_arrays(ends, weights, n, layout, memory, where, *, names=DIRECTED)
     weights : (e,) numbers, or None
     n : int, or None
         Vertices that other arrays count; None: the ids say which there are.
-    layout : Layout
+    options : ConvertOptions
     memory : int
     where : list of str
         Input, and the names of both ends, for errors.
@@ -34,16 +34,16 @@ def read_edge_arrays(ends, weights, n, layout, memory, where, *, names=DIRECTED)
     """
     # the range of ids
     where, *places = where
-    given = layout.flags("num_nodes", "compact")
+    given = options.flags("num_nodes", "compact")
     if n is not None and given:
         raise UsageError(f"{' and '.join(given)}: other arrays of {where} give the number of "
                          f"vertices, {n}")
-    base = layout.base or 0
-    count = layout.num_nodes if n is None else n
+    base = options.base or 0
+    count = options.num_nodes if n is None else n
     stop = 1 << 63 if count is None else base + count
     low = min((int(end.min()) for end in ends if end.size), default=0)
     high = max((int(end.max()) for end in ends if end.size), default=-1)
-    from_one = layout.base is None and low == 1 and high == stop
+    from_one = options.base is None and low == 1 and high == stop
     for place, end in zip(places, ends):
         wrong = np.flatnonzero((end < base) | (end >= stop)) if end.size else ()
         if len(wrong):
@@ -59,5 +59,5 @@ def read_edge_arrays(ends, weights, n, layout, memory, where, *, names=DIRECTED)
         return Raw(n, u, v, weights, base=base, reads=reads)
     columns = EdgeColumns((U, V) if weights is None else (U, V, W), names, reads)
     stream = Stream(where, iter([(u, v, weights)]), columns, count, base=base,
-                    base_known=layout.base is not None, compact=layout.compact)
+                    base_known=options.base is not None, compact=options.compact)
     return stream.collect(memory)

@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 
 from hpgcn.datasets.edges import columns
 from hpgcn.datasets.edges.comments import read_comments
-from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.edges.first_line import (
     PADDED,
     adjacency_hint,
@@ -38,16 +37,16 @@ KONECT_ROLES = (U, V, W, PASSED)  # the last is a time
 SAMPLE = 1 << 16  # bytes of edges that say whether ids are names
 
 
-def read(source, memory, **options):
-    with stream(source, None, default_threads(), memory=memory, **options) as edges:
+def read(source, memory, options):
+    with stream(source, None, default_threads(), options, memory=memory) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
-def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B008 (is frozen)
+def stream(source, digest, threads, options, *, memory=None):
     """Open an edge list; the context manager gives its Stream.
 
-    Ids count from `layout.base`, or else from 1 in KONECT's files and from 0 in others.
+    Ids count from `options.base`, or else from 1 in KONECT's files and from 0 in others.
     Names of vertices may take `memory` bytes.
     """
     with source.open(digest) as file:
@@ -57,39 +56,39 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         start = table.line
         following = table.readlines(SAMPLE)
         line, following, start, notes = _skip_sizes(
-            line, following, source, start, comments, layout)
+            line, following, source, start, comments, options)
         where = f"{source}: line {start}"
         refuse_neighbors([line, *following], where)
-        first = read_first_line(line, following, layout, where, header_beside(source, layout))
-        named = _columns(first, comments, layout, where, [line, *following])
+        first = read_first_line(line, following, options, where, header_beside(source, options))
+        named = _columns(first, comments, options, where, [line, *following])
         roles = named.roles + (PASSED,) * first.ended
         table.unread(*following if first.header else (line, *following))
 
         # what both kinds of lists have in common
-        bipartite = layout.bipartite or comments.bipartite
+        bipartite = options.bipartite or comments.bipartite
         notes += [*first.notes, *named.notes]
-        options = {
+        shared = {
             "notes": notes, "table": table, "counted": comments.counted,
             "undirected": comments.undirected, "listed_once": comments.listed_once,
-            "compact": layout.compact,
+            "compact": options.compact,
             "sides": named.sides if bipartite else None}
 
         # vertices that have names
         if not comments.konect and has_names(first, named.roles):
-            layout.refuse_for_names(source)
+            options.refuse_for_names(source)
             notes += _comment_notes(comments, first)
             names = VertexNames(source, memory_budget() if memory is None else memory,
                                 apart=bipartite)
             parts = named_parts(table, roles, first.delimiter, names,
                                 line if first.header else None)
-            yield Stream(str(source), parts, named, base_known=True, names=names, **options)
+            yield Stream(str(source), parts, named, base_known=True, names=names, **shared)
             return
 
         # vertices that have numbers: find the range that is allowed
-        base = layout.base
+        base = options.base
         low = int(comments.konect is not None) if base is None else base
-        num_nodes = layout.num_nodes
-        if num_nodes is None and not (bipartite or layout.compact):
+        num_nodes = options.num_nodes
+        if num_nodes is None and not (bipartite or options.compact):
             num_nodes = comments.num_nodes
         high = SIDE - 1 if bipartite else INT64_MAX
         if num_nodes is not None:
@@ -100,16 +99,16 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         notes += [*comments.notes(base), *_gephi_notes(first, following),
                   *_padding_notes(first, named.roles)]
         with closing(table.parts(grammar, threads)) as parts:
-            yield Stream(str(source), parts, named, num_nodes, base=low, **options,
+            yield Stream(str(source), parts, named, num_nodes, base=low, **shared,
                          base_known=base is not None or comments.konect is not None)
 
 
-def _skip_sizes(line, following, source, start, comments, layout):
+def _skip_sizes(line, following, source, start, comments, options):
     """Skip counts of vertices and edges above the list.
 
     Return the first line of the list, the lines below it, its number, and notes.
     """
-    if layout.header is not None or comments.konect:
+    if options.header is not None or comments.konect:
         return line, following, start, []
     complete = sum(map(len, following)) + len(following) < SAMPLE
     sizes = find_sizes(line, following, source, start, complete=complete)
@@ -122,15 +121,15 @@ def _skip_sizes(line, following, source, start, comments, layout):
     return following[kept], following[kept + 1:], start + 1 + kept, [sizes.note]
 
 
-def _columns(first, comments, layout, where, lines):
+def _columns(first, comments, options, where, lines):
     """Return the EdgeColumns by the first of these: --columns, a header, a header in a
     comment, the positions.
     """
     # what the user says, or the file itself, goes first
     count = len(first.fields)
-    if layout.columns is not None:
+    if options.columns is not None:
         names = first.fields if first.header else [""] * count
-        return columns.from_flag(layout.columns, names, where)
+        return columns.from_flag(options.columns, names, where)
     whole = sum(map(len, lines)) < SAMPLE
     _refuse_named_matrix(first, where, whole=whole)
     if first.names is not None:
@@ -138,19 +137,19 @@ def _columns(first, comments, layout, where, lines):
         fitting, numeric = ([k for k, cells in enumerate(body) if all(map(check, cells))]
                             for check in (_is_id, NUMBER.fullmatch))
         return columns.from_header(first.names, first.place, fitting=fitting, numeric=numeric,
-                                   layout=layout)
+                                   options=options)
 
     # KONECT fixes the columns; others may name them in a comment
-    if comments.konect and layout.weights is None:
+    if comments.konect and options.weights is None:
         if not 2 <= count <= len(KONECT_ROLES):
             raise DataError(f"{where}: {count} field(s), expected the 2 to 4 fields of KONECT: two "
                             "ids, weight, time")
         return columns.EdgeColumns(KONECT_ROLES[:count])
     if count in comments.headers:
         where = f"{where}: comment above it"
-        return columns.from_header(comments.headers[count], where, comment=True, layout=layout)
-    if layout.weights is not None:
-        raise UsageError(f"--weights {layout.weights}: {where} has no header with column names: "
+        return columns.from_header(comments.headers[count], where, comment=True, options=options)
+    if options.weights is not None:
+        raise UsageError(f"--weights {options.weights}: {where} has no header with column names: "
                          "use --columns u,v,w to name the column of weights")
 
     # without names two or three columns are clear

@@ -31,31 +31,31 @@ class FirstLine(NamedTuple):
     ended: bool = False  # whether a separator ends each line: a last column without a name
 
 
-def read_first_line(line, following, layout, where, beside=None):
+def read_first_line(line, following, options, where, beside=None):
     """Return the FirstLine of an edge list, judged by the lines `following` it.
 
     `beside` is a result of `header_beside`. Raise DataError if the line may be a header
-    or an edge, and the Layout does not say which.
+    or an edge, and the ConvertOptions does not say which.
     """
     delimiter, fields, wordy = _split(line)
     mark = b"\t" if b"\t" in line else delimiter
-    ended = _are_ended(mark, _fields(line, mark), following, layout)
+    ended = _are_ended(mark, _fields(line, mark), following, options)
     if ended:
         following = [text.rstrip(BLANKS).removesuffix(mark) for text in following]
         line = line.rstrip(BLANKS).removesuffix(mark)
         delimiter, fields, wordy = _split(line)
-    first = _read_first_line(line, delimiter, fields, wordy, following, layout, where, beside)
+    first = _read_first_line(line, delimiter, fields, wordy, following, options, where, beside)
     return first._replace(ended=ended and first.delimiter == mark)
 
 
-def _read_first_line(line, delimiter, fields, wordy, following, layout, where, beside):
+def _read_first_line(line, delimiter, fields, wordy, following, options, where, beside):
     # decide whether the line is a header
-    header = layout.header
+    header = options.header
     if header is None and beside is not None and not columns.is_header(fields):
         header = False
     if header is None and wordy:
         rows = _rows(following, delimiter, len(fields))
-        header = _is_header(fields, rows, layout, where, [line, *following])
+        header = _is_header(fields, rows, options, where, [line, *following])
     if header is False and wordy:
         header = _is_above_integers(fields, _rows(following, delimiter, len(fields)))
 
@@ -71,7 +71,7 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
 
     # a header
     if header:
-        weak = layout.header is None and not _has_numbers(rows, len(fields)) and any(
+        weak = options.header is None and not _has_numbers(rows, len(fields)) and any(
             len(field) == 1 or "#" in _shape(field) for field in fields)
         notes = ("the first line is read as a header: use --no-header to read an "
                  "edge",) if weak else ()
@@ -87,7 +87,7 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
         note = f"the header is read from {path.name}"
         return FirstLine(delimiter, fields, False, rows, names, str(path), (note,))
     notes = ()
-    if layout.header is False and columns.is_header(fields):
+    if options.header is False and columns.is_header(fields):
         notes = (f"{truncate(', '.join(fields))} is read as an edge because of --no-header",)
     return FirstLine(delimiter, fields, False, rows, None, where, notes)
 
@@ -149,7 +149,7 @@ def count_like_edges(comments, first):
                for text in comments.lines if marked.match(text))
 
 
-def _are_ended(delimiter, fields, following, layout):
+def _are_ended(delimiter, fields, following, options):
     """Return whether a separator ends each line below the first; the first line may
     lack it if it is a header.
     """
@@ -157,8 +157,8 @@ def _are_ended(delimiter, fields, following, layout):
         return False
     lines = [text for line in following
              if (text := stripped(line, delimiter)) and text[:1] not in MARKS]
-    if not fields[-1] and layout.columns is not None:
-        return len(check_flag(layout.columns)) == len(fields) - 1  # else a word is for the last
+    if not fields[-1] and options.columns is not None:
+        return len(check_flag(options.columns)) == len(fields) - 1  # else a word is for the last
     count = len(fields) + bool(fields[-1])
     return count > 2 and (bool(lines) or not fields[-1]) and all(
         text.endswith(delimiter) and len(_fields(text, delimiter)) == count for text in lines)
@@ -189,14 +189,14 @@ def _rows(lines, delimiter, count):
     return [_fields(text, delimiter) for text in lines]
 
 
-def header_beside(source, layout):
+def header_beside(source, options):
     """Return the names in a separate header file, such as `edges-header.csv`, and the
     path of that file.
 
-    Neo4j writes headers to separate files. Return None without one, or if the Layout
+    Neo4j writes headers to separate files. Return None without one, or if the ConvertOptions
     has `columns` or `header`.
     """
-    if layout.columns is not None or layout.header is not None:
+    if options.columns is not None or options.header is not None:
         return None
     stem, dot, suffix = source.path.name.removesuffix(".gz").rpartition(".")
     for mark in "-_.":
@@ -237,7 +237,7 @@ def _shape(name):
     return re.sub(r"[0-9]+|(?<=_)[a-z]$", "#", name.lower())
 
 
-def _is_header(fields, rows, layout, where, lines):
+def _is_header(fields, rows, options, where, lines):
     """Return whether `fields` are column names; raise DataError if they may also be an
     edge between names.
     """
@@ -251,8 +251,8 @@ def _is_header(fields, rows, layout, where, lines):
 
     divided, rows = rows, [row for row in rows if len(row) == len(fields)]
     ends = range(len(fields))
-    if layout.columns is not None:
-        words = check_flag(layout.columns)
+    if options.columns is not None:
+        words = check_flag(options.columns)
         ends = [k for k, word in enumerate(words[:len(fields)]) if word not in ("-", "w")]
 
     # names that occur again below are names of vertices
@@ -268,7 +268,7 @@ def _is_header(fields, rows, layout, where, lines):
 
     refuse_ragged([fields, *divided], lines, where)
     words = ["source", "target"] if len(fields) == 2 else ["source", "-", "target"]
-    words = "" if layout.columns else " " + spelled([*words, *"-" * (len(fields) - 3)])
+    words = "" if options.columns else " " + spelled([*words, *"-" * (len(fields) - 3)])
     edge = words if len(fields) > 2 else ""
     raise DataError(f"{where}: {truncate(', '.join(fields))}: is this line a header, or an edge "
                     f"between names? Give --header{words} for a header, or --no-header{edge} for "

@@ -6,7 +6,6 @@ from contextlib import closing, contextmanager
 import numpy as np
 
 from hpgcn.datasets.edges import columns
-from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.edges.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.edges.stream import SIDE, Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
@@ -23,13 +22,13 @@ TEXT = ("string", "large_string", "string_view", "dictionary<values=string",
         "dictionary<values=large_string")
 
 
-def read(source, memory, **options):
-    with stream(source, None, 1, memory=memory, **options) as edges:
+def read(source, memory, options):
+    with stream(source, None, 1, options, memory=memory) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
-def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B008 (is frozen)
+def stream(source, digest, threads, options, *, memory=None):
     """Open a Parquet edge list; the context manager gives its Stream. Raise
     MissingError without pyarrow.
 
@@ -45,9 +44,9 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
     with refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
     with file:
-        named, chosen, textual = _columns(file.schema_arrow, layout, source)
+        named, chosen, textual = _columns(file.schema_arrow, options, source)
         if textual:
-            layout.refuse_for_names(source)
+            options.refuse_for_names(source)
         memory = memory_budget() if memory is None else memory
         for group in range(file.metadata.num_row_groups):
             size = file.metadata.row_group(group).total_byte_size
@@ -56,30 +55,30 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         # text that may spell weights, and the range of ids that is allowed
         notes = [f"{truncate(name)} is text: read as numbers" for name in chosen[2:]
                  if str(file.schema_arrow.field(name).type).startswith(TEXT)]
-        names = VertexNames(source, memory, apart=layout.bipartite) if textual else None
-        base = layout.base or 0
-        high = SIDE - 1 if layout.bipartite else INT64_MAX
-        if layout.num_nodes is not None:
-            high = base + layout.num_nodes - 1
+        names = VertexNames(source, memory, apart=options.bipartite) if textual else None
+        base = options.base or 0
+        high = SIDE - 1 if options.bipartite else INT64_MAX
+        if options.num_nodes is not None:
+            high = base + options.num_nodes - 1
         with closing(_parts(file, chosen, (base, high), source, names)) as parts:
-            yield Stream(str(source), parts, named, layout.num_nodes, base=base,
-                         base_known=textual or layout.base is not None,
-                         notes=[*named.notes, *notes], names=names, compact=layout.compact,
-                         sides=named.sides if layout.bipartite else None)
+            yield Stream(str(source), parts, named, options.num_nodes, base=base,
+                         base_known=textual or options.base is not None,
+                         notes=[*named.notes, *notes], names=names, compact=options.compact,
+                         sides=named.sides if options.bipartite else None)
 
 
-def _columns(schema, layout, source):
+def _columns(schema, options, source):
     """Return the EdgeColumns, the names of the columns to read, and whether ids are
     text.
     """
     kinds = [str(column.type) for column in schema]
-    if layout.columns is not None:
-        named = columns.from_flag(layout.columns, schema.names, source)
+    if options.columns is not None:
+        named = columns.from_flag(options.columns, schema.names, source)
     else:
         textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
         fitting = [k for k, kind in enumerate(kinds) if kind.startswith((*INTEGERS, *TEXT))]
         named = columns.from_header(schema.names, source, textual=textual, fitting=fitting,
-                                    layout=layout)
+                                    options=options)
 
     chosen = []
     ends = [kinds[named.roles.index(role)] for role in (U, V)]

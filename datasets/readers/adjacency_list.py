@@ -4,7 +4,6 @@ k v1 .. vk`.
 import numpy as np
 
 from hpgcn.datasets.edges.columns import EdgeColumns
-from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.edges.neighbor_lists import FormError, split_lists
 from hpgcn.datasets.edges.parse import U, V
 from hpgcn.datasets.edges.stream import Stream
@@ -17,11 +16,11 @@ from hpgcn.errors import DataError
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become
 
 
-def read(source, memory, layout=Layout()):  # noqa: B008 (is frozen)
+def read(source, memory, options):
     """Read each neighbor in a line as an edge in both directions; `split_lists` describes
     the lines.
 
-    An edge that is listed at both ends, or twice, counts once. In a `bipartite` layout the
+    An edge that is listed at both ends, or twice, counts once. With the option `bipartite` the
     first words of lines are ids of one kind, and the others of another.
     """
     text = whole_text(source, memory, TEXT_FACTOR).decode()
@@ -29,7 +28,7 @@ def read(source, memory, layout=Layout()):  # noqa: B008 (is frozen)
         rows, notes = split_lists(text.splitlines())
     except FormError as error:
         raise DataError(f"{source}: not an adjacency list: {error}") from None
-    if layout.bipartite:
+    if options.bipartite:
         return _of_two_kinds(rows, notes, source, memory)
     nodes = Nodes(list(dict.fromkeys(word for row in rows for word in row)), source)
     u = np.repeat([nodes.number[row[0]] for row in rows], [len(row) - 1 for row in rows])

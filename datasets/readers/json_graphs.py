@@ -10,7 +10,6 @@ import numpy as np
 
 from hpgcn.datasets.edges.columns import DIRECTED, EdgeColumns
 from hpgcn.datasets.edges.edge_arrays import read_edge_arrays
-from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.edges.parse import U, V, W
 from hpgcn.datasets.edges.stream import Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
@@ -26,7 +25,7 @@ from hpgcn.graphs.validation import check_finite
 NAMES = ("id", "key", "name", "label")  # what a node is called by, the first that all links use
 
 
-def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is frozen)
+def read(source, memory, options):
     """Read the links between nodes, which they call by id, else by name, else by
     position in `nodes`.
 
@@ -37,8 +36,8 @@ def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is froze
     """
     form = find_form(parse_json(source, memory, dict | list, "an object or a list"), source)
     if form.nodes is None:
-        return _edge_list(form, source, memory, weights, layout)
-    if flags := layout.flags("base", "num_nodes", "compact"):
+        return _edge_list(form, source, memory, options)
+    if flags := options.flags("base", "num_nodes", "compact"):
         raise UsageError(f"{' and '.join(flags)}: {source} has a list of nodes, which are the "
                          "vertices")
 
@@ -58,16 +57,16 @@ def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is froze
         notes.append(f"edges read in both directions{said}")
     network = Network(names, form.nodes, links, ends, directed, both_listed=form.both_listed,
                       notes=notes)
-    raw = network.raw(source, weights)
+    raw = network.raw(source, options.asked_weights)
     if form.pairs:
         raw.rows, raw.columns, raw.reads = raw.columns, raw.rows, ROW_FIRST
     return raw
 
 
-def _edge_list(form, source, memory, weights, layout):
+def _edge_list(form, source, memory, options):
     """Return the Raw of links alone, read like an edge list as text."""
     links = [link[:3] for link in form.links]
-    w, name, notes = weights_of(links, weights, source, "--weights {}".format)
+    w, name, notes = weights_of(links, options.asked_weights, source, "--weights {}".format)
     check_finite(w, f"{source}: weight")
     w = None if name is None else w
     notes = [*form.notes, *notes]
@@ -76,9 +75,9 @@ def _edge_list(form, source, memory, weights, layout):
     names = ("u", "v") if form.pairs else DIRECTED
     if all(type(end) is int and 0 <= end < 2**63 for end in ends[0] + ends[1]):
         ends = [np.array(end, np.int64) for end in ends]
-        raw = read_edge_arrays(ends, w, None, layout, memory, [f"{source}:", *names], names=names)
+        raw = read_edge_arrays(ends, w, None, options, memory, [f"{source}:", *names], names=names)
     else:
-        layout.refuse_for_names(source)
+        options.refuse_for_names(source)
         known = VertexNames(source, memory)
         pairs = [[known.number(str(end), f"{source}: {word}") for word, end in zip(names, link)]
                  for link in links]
@@ -86,7 +85,7 @@ def _edge_list(form, source, memory, weights, layout):
         reads = TARGET_FIRST if names == DIRECTED else ROW_FIRST
         columns = EdgeColumns((U, V) if w is None else (U, V, W), names, reads)
         raw = Stream(str(source), iter([(*ends, w)]), columns, base_known=True, names=known,
-                     compact=layout.compact).collect(memory)
+                     compact=options.compact).collect(memory)
     raw.notes = notes + raw.notes
     return raw
 

@@ -5,7 +5,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.edges.edge_arrays import read_edge_arrays, refuse_list_flags
-from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.readers.adjacency_matrix import (
     NAMES,
     choose_matrix,
@@ -30,7 +29,7 @@ FACT_NAMES = ("status", "gender", "major", "second_major", "dorm", "year", "high
 GENDER = 1  # its column in these: 1 or 2, 0 unknown
 
 
-def read(source, memory, layout=Layout()):  # noqa: B008 (is frozen)
+def read(source, memory, options):
     """Read the adjacency matrix by the rules of `choose_matrix`; A[u, v]: u aggregates v.
 
     Names are compared without regard to case. Besides the matrix, FEATURES (n, f),
@@ -41,7 +40,7 @@ def read(source, memory, layout=Layout()):  # noqa: B008 (is frozen)
     # find the variables by their names
     arrays = variables(source, memory // 2)
     shapes = {key: each.shape for key, each in arrays.items()}
-    name = _choose(shapes, layout.matrix, source)
+    name = _choose(shapes, options.matrix, source)
     places = [find_name(arrays, names, but=name)
               for names in (FEATURES, LABELS, [GROUPS], [FACTS])]
 
@@ -56,7 +55,7 @@ def read(source, memory, layout=Layout()):  # noqa: B008 (is frozen)
     features, labels, groups, facts = beside
 
     # build the graph; the table of facts has both features and labels
-    raw = _graph(name, matrix, features, labels, source, memory, layout)
+    raw = _graph(name, matrix, features, labels, source, memory, options)
     if facts is not None:
         _take_facts(raw, facts, f"{source}: {places[3]}")
     else:
@@ -77,11 +76,11 @@ def read(source, memory, layout=Layout()):  # noqa: B008 (is frozen)
     return raw
 
 
-def _graph(name, matrix, features, labels, source, memory, layout):
+def _graph(name, matrix, features, labels, source, memory, options):
     """Return the Raw of an adjacency matrix, or of an array of sources and targets."""
     where = f"{source}: {name}"
     if name.lower() != EDGES:
-        refuse_list_flags(layout, source)
+        refuse_list_flags(options, source)
         return from_matrix(matrix, memory, where)
 
     # an array of edges, whose vertices other arrays may count
@@ -92,7 +91,7 @@ def _graph(name, matrix, features, labels, source, memory, layout):
         edges = edges.astype(np.int64)
     ends = check_edge_arrays(edges, None, where)[0]
     places = [f"{name} row {end}" for end in range(2)]
-    return read_edge_arrays(ends, None, n, layout, memory, [f"{source}:", *places])
+    return read_edge_arrays(ends, None, n, options, memory, [f"{source}:", *places])
 
 
 def _choose(shapes, asked, where):

@@ -18,7 +18,7 @@ TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of
 SHAPE = re.compile(r"[A-Za-z]\w*")  # a word that begins the drawing of a Pajek vertex
 
 
-def read_gml(source, memory, weights=None):
+def read_gml(source, memory, options):
     """Read GML; vertices are named by their labels if these are distinct, else by their
     ids.
     """
@@ -46,7 +46,7 @@ def read_gml(source, memory, weights=None):
     ends = find_ends(links, {node: k for k, node in enumerate(ids)}, source)
     notes = [] if G.is_directed() else ["edges read in both directions"]
     return Network(names, nodes, links, ends, np.full(len(links), G.is_directed()),
-                   notes=notes).raw(source, weights)
+                   notes=notes).raw(source, options.asked_weights)
 
 
 def read_pajek(source, memory):

@@ -7,7 +7,6 @@ import numpy as np
 
 from hpgcn.datasets.edges.columns import DIRECTED, end_names, find_ends
 from hpgcn.datasets.edges.edge_arrays import read_edge_arrays, refuse_list_flags
-from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.readers.adjacency_matrix import choose_matrix, from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import need, truncate
@@ -22,7 +21,7 @@ ADJACENCY = ("adj_", "adj_matrix.", "adj_matrix_", "adj.")  # with which names o
 LABELS = ("labels", "label", "y", "node_label", "node_labels")
 
 
-def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is frozen)
+def read(source, memory, options):
     """Read a graph from an .npz file; DataError if an array does not fit its key.
 
     Keys of the edges are one of these:
@@ -54,15 +53,15 @@ def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is froze
         need(4 * labels.shape[0] * labels.shape[1], memory, f"{source} labels")
         labels = labels.toarray()
 
-    lists = _lists_of_edges(archive) if layout.matrix is None else None
+    lists = _lists_of_edges(archive) if options.matrix is None else None
     if lists is not None:
         n = _count(archive, features, labels)
-        raw = _from_lists(archive, lists, n, layout)
-    elif weights:
-        raise UsageError(f"--weights {weights}: only for lists of edges; {source} has a matrix, "
-                         "whose entries are the weights")
+        raw = _from_lists(archive, lists, n, options)
+    elif options.asked_weights:
+        raise UsageError(f"--weights {options.weights}: only for lists of edges; {source} has a "
+                         "matrix, whose entries are the weights")
     else:
-        raw = _from_matrix(archive, layout)
+        raw = _from_matrix(archive, options)
 
     raw.features = features
     raw.labels = labels
@@ -76,6 +75,7 @@ def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is froze
     if raw.masks is not None:
         raw.in_edge = None  # they say which vertices there are
     if lists is not None:
+        weights = options.asked_weights
         if weights is None and "data" in archive.unread:
             weights = "data"  # as in scipy.sparse.coo_array
         raw.values = _edge_weights(archive, raw.rows.size, raw.num_nodes, weights)
@@ -98,7 +98,7 @@ def _lists_of_edges(archive):
     return find_ends(whole)
 
 
-def _from_lists(archive, keys, n, layout):
+def _from_lists(archive, keys, n, options):
     """Return the Raw of a list of edges in one array, or in an array for each end."""
     names = DIRECTED
     if len(keys) == 1:
@@ -113,7 +113,7 @@ def _from_lists(archive, keys, n, layout):
             raise DataError(f"{archive.source} {keys[1]}: shape {ends[1].shape}, expected "
                             f"{ends[0].shape} as of {keys[0]}")
         archive.notes.append(f"edges: {keys[0]} is {names[0]}, {keys[1]} is {names[1]}")
-    raw = read_edge_arrays(ends, None, n, layout, archive.memory, [str(archive.source), *places],
+    raw = read_edge_arrays(ends, None, n, options, archive.memory, [str(archive.source), *places],
                            names=names)
     if keys == ("edges",):
         # as Platonov et al. (2023) load them, whose directed sets say so in their names
@@ -133,11 +133,11 @@ def _whole(numbers, where):
     return numbers
 
 
-def _from_matrix(archive, layout):
+def _from_matrix(archive, options):
     """Return the Raw of the adjacency matrix, sparse or dense."""
     source, memory = archive.source, archive.memory
-    refuse_list_flags(layout, source)
-    asked = layout.matrix
+    refuse_list_flags(options, source)
+    asked = options.matrix
     prefix = archive.csr_prefix(*(ADJACENCY if asked is None else (f"{asked}_", f"{asked}.")))
     if prefix is not None:
         raw = from_matrix(archive.read_csr(prefix), memory, f"{source} {prefix[:-1]}")

@@ -5,7 +5,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.edges.edge_arrays import read_edge_arrays, refuse_list_flags
-from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.raw_graph import TARGET_FIRST
 from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.source import truncate
@@ -14,7 +13,7 @@ from hpgcn.graphs.edge_weights import choose_array, listed
 from hpgcn.graphs.validation import SPLIT, check_edge_arrays, check_ids
 
 
-def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is frozen)
+def read(source, memory, options):
     """Read `edge_index` or `adj_t`, weights, `x`, `y`, masks, ids and class names.
 
     They are read as by `hpgcn.from_pyg`. `weights` names the tensor of edge weights.
@@ -35,12 +34,12 @@ def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is froze
 
     # edges, as a list or as a sparse matrix
     if "edge_index" in numbers:
-        raw = _edges(numbers, others, weights, source, memory, layout)
+        raw = _edges(numbers, others, source, memory, options)
     elif sp.issparse(numbers.get("adj_t")):
-        if weights:
-            raise UsageError(f"--weights {weights}: the values of adj_t in {source} are the "
-                             "weights")
-        refuse_list_flags(layout, source)
+        if options.asked_weights:
+            raise UsageError(f"--weights {options.weights}: the values of adj_t in {source} are "
+                             "the weights")
+        refuse_list_flags(options, source)
         raw = from_matrix(numbers["adj_t"], memory, f"{source}: adj_t")
         raw.reads = TARGET_FIRST
     else:
@@ -62,7 +61,7 @@ def read(source, memory, weights=None, layout=Layout()):  # noqa: B008 (is froze
     return raw
 
 
-def _edges(arrays, others, weights, source, memory, layout):
+def _edges(arrays, others, source, memory, options):
     """Return the Raw of `edge_index`, with weights and notes on arrays that are not read."""
     # the number of vertices
     n = arrays.get("num_nodes")
@@ -77,8 +76,8 @@ def _edges(arrays, others, weights, source, memory, layout):
     # weights, and arrays that are not read
     shapes = {key: tuple(value.shape) for key, value in others.items()}
     edges = arrays["edge_index"]
-    name, left = choose_array(shapes, edges.shape[-1] if edges.ndim else 0, n, weights, str(source),
-                              "--weights {}".format)
+    name, left = choose_array(shapes, edges.shape[-1] if edges.ndim else 0, n,
+                              options.asked_weights, str(source), "--weights {}".format)
     notes = list(left.values())
     if unread := [key for key in others if key != name and key not in left]:
         notes.append(f"not read: {listed(unread)}")
@@ -88,7 +87,7 @@ def _edges(arrays, others, weights, source, memory, layout):
     # a list of edges
     ends, values = check_edge_arrays(edges, None if name is None else others[name], str(source))
     places = [f"edge_index row {end}" for end in range(2)]
-    raw = read_edge_arrays(ends, None if name is None else values, n, layout, memory,
+    raw = read_edge_arrays(ends, None if name is None else values, n, options, memory,
                            [f"{source}:", *places])
     raw.notes = notes + raw.notes
     return raw

@@ -44,7 +44,7 @@ class _Key(NamedTuple):
                             f"{self.type})") from None
 
 
-def read_graphml(source, memory, weights=None):
+def read_graphml(source, memory, options):
     """Read the only graph of a GraphML file, and graphs in its nodes."""
     where = f"{source}: broken GraphML"
     root = _root(source, memory, where)
@@ -72,10 +72,10 @@ def read_graphml(source, memory, weights=None):
     if len(inner) > 1:
         network.notes.append(f"{len(inner) - 1} graphs within nodes are read as parts of the whole "
                              "graph")
-    return network.raw(source, weights)
+    return network.raw(source, options.asked_weights)
 
 
-def read_gexf(source, memory, weights=None):
+def read_gexf(source, memory, options):
     """Read GEXF of any version, with the nodes and edges within nodes."""
     where = f"{source}: broken GEXF"
     root = _root(source, memory, where)
@@ -119,7 +119,7 @@ def read_gexf(source, memory, weights=None):
         network.notes.append(f"{groups} nodes with nodes in them are read as nodes of one graph")
     network.notes += [f"times of {count} {what} are not read: these are in the graph at all times"
                       for what, count in lives.items() if count]
-    return network.raw(source, weights)
+    return network.raw(source, options.asked_weights)
 
 
 class _Lists:

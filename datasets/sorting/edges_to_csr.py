@@ -7,6 +7,7 @@ from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.adjacency import (
     build_adjacency,
+    check_duplicates,
     merged_adjacency,
     repeated_loops,
     without,
@@ -16,9 +17,8 @@ from hpgcn.graphs.validation import check_finite
 from hpgcn.kernels.entries import mark_neighbors
 
 
-def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplicates="merge"):
-    """Build CSR from the edges of `raw`, and free these; the options are those of
-    `convert.read`.
+def build(raw, where, notes, options):
+    """Build CSR from the edges of `raw`, and free these, by the user's ConvertOptions.
 
     Returns (indptr, indices, data) and Counts like
     `hpgcn.graphs.adjacency.build_adjacency`, and adds notes for the user to `notes`.
@@ -26,22 +26,23 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
     also for self loops and repeated edges.
     """
     # refuse or drop edges
-    if reverse:
+    if options.reverse:
         raw.rows, raw.columns = raw.columns, raw.rows
-    _drop_zeros(raw, unweighted, where, notes)
+    _drop_zeros(raw, options.unweighted, where, notes)
     if not raw.num_nodes:
         raise DataError(f"{where}: no vertices")
-    if strict:
+    if options.strict:
         _refuse_irregular(raw, where)
 
     # merge duplicates; SciPy sums them in an order of its own
-    options = {"symmetrize": symmetrize or raw.symmetrize or raw.undirected, "name": where}
+    duplicates = check_duplicates(options.duplicates)
+    shared = {"symmetrize": options.symmetrize or raw.symmetrize or raw.undirected, "name": where}
     edges = raw.rows, raw.columns, raw.values
     with np.errstate(over="ignore"):
         total = 0.0 if raw.values is None else np.abs(raw.values).sum(dtype=np.float64)
     again = not np.isfinite(total)  # sums overflow, maybe in only one order of the input
     if not again:
-        *csr, counts = merged_adjacency(*edges, raw.num_nodes, duplicates, **options)
+        *csr, counts = merged_adjacency(*edges, raw.num_nodes, duplicates, **shared)
         again = raw.values is not None and counts.duplicates
 
     # weights that repeat are summed in the order of the input
@@ -53,14 +54,14 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
         sums = np.bincount(np.cumsum(first) - 1, edges[2][order])
         rows = edges[0][order][first]
         *csr, counts = build_adjacency(rows, edges[1][order][first], sums, raw.num_nodes,
-                                       **options)
+                                       **shared)
         counts.duplicates = raw.rows.size - rows.size
         counts.repeated_loops = loops.size
         counts.ones = False
 
     # let the edges go
     raw.rows = raw.columns = raw.values = None
-    if strict and raw.undirected and raw.symmetrize and counts.asymmetric:
+    if options.strict and raw.undirected and raw.symmetrize and counts.asymmetric:
         raise DataError(f"{where}: {counts.asymmetric} edges are listed in only one direction, but "
                         "the format lists both")
     return csr, counts

@@ -16,7 +16,7 @@ from hpgcn.datasets.sorting import sort_kernels
 from hpgcn.datasets.sorting.sorted_runs import RANGES, Runs
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
-from hpgcn.graphs.adjacency import Counts
+from hpgcn.graphs.adjacency import Counts, check_duplicates
 from hpgcn.graphs.contents import check_contents
 from hpgcn.graphs.edge_weights import count_rounded, stored_as_zero
 from hpgcn.graphs.graph import Graph, Header
@@ -144,11 +144,8 @@ def room(memory):
     return max(memory - resident - SLACK, memory // 4)
 
 
-def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweighted=False,
-            strict=False, duplicates="merge"):
-    """Read a Stream into Entries, in `memory` bytes; options and errors are those of
-    `convert.read`.
-    """
+def collect(stream, scratch, memory, options):
+    """Read a Stream into Entries, in `memory` bytes, by the user's ConvertOptions."""
     def refuse(count):
         need(VERTEX_BYTES * count, memory, f"{stream.where}: {count} vertices")
 
@@ -160,16 +157,17 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
         refuse(stream.num_nodes)
 
     # size of a run: what fits into memory beside its own sorting
-    mirror = symmetrize or stream.undirected
+    mirror = options.symmetrize or stream.undirected
+    duplicates = check_duplicates(options.duplicates)
     counted = duplicates != "merge"
-    weighted = counted or (stream.weighted and not unweighted)
-    entry = 2 * (64 + 24 * weighted + 24 * strict)  # twice: the other half is for distinct ids
+    weighted = counted or (stream.weighted and not options.unweighted)
+    entry = 2 * (64 + 24 * weighted + 24 * options.strict)  # twice: half is for distinct ids
     size = max(8, min(RUN, room(memory) // entry))
 
     # buffers of a run
     rows, columns = np.empty((2, size), np.uint64)
     weights = np.empty(size if weighted else 0)
-    numbers = np.empty(size if strict else 0, np.int64)
+    numbers = np.empty(size if options.strict else 0, np.int64)
     runs = Runs(scratch.new_array())
     tally = np.zeros(6, np.int64)
     step = size // 2 if mirror else size
@@ -181,14 +179,14 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
         if ids is not None:
             ids.add(u)
             ids.add(v)
-        if reverse:
+        if options.reverse:
             u, v = v, u
 
         # weights: count those that float32 rounds, and drop zeros
         if w is not None:
-            rounded += 0 if unweighted else count_rounded(w)
+            rounded += 0 if options.unweighted else count_rounded(w)
             w = np.where(stored_as_zero(w), 0, w)
-        if counted and (w is None or unweighted):
+        if counted and (w is None or options.unweighted):
             w = np.ones(u.size) if w is None else (w != 0).astype(np.float64)
         w = np.empty(0) if w is None else w
 
@@ -211,7 +209,7 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     restored = stream.restored(numbering)
 
     # refuse loops by the ids of the input
-    if strict and tally[sort_kernels.LOOPS]:
+    if options.strict and tally[sort_kernels.LOOPS]:
         u = tally[sort_kernels.LOOP_ID]
         if original_ids is not None:
             u = np.searchsorted(original_ids, u)
@@ -223,8 +221,8 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     weighted = bool(weighted and (counted or tally[sort_kernels.NOT_ONE]))
     if original_ids is not None:
         runs = runs.renumbered(partial(np.searchsorted, original_ids), scratch.new_array(), size,
-                               weighted=weighted, numbered=strict)
-    return Entries(stream.where, restored, runs, weighted, mirror, strict,
+                               weighted=weighted, numbered=options.strict)
+    return Entries(stream.where, restored, runs, weighted, mirror, options.strict,
                    duplicates == "sum-edges", rounded, tally, scratch, size)
 
 

@@ -1,6 +1,6 @@
 """Join labels, features and splits of several files with the vertices of a graph."""
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,13 +50,13 @@ def join(raw, entries, paths, options, where):
 
     # the order of rows in files without ids
     vertices = VertexIds(raw, where, options.memory)
-    options.count = raw.num_nodes
+    options = replace(options, count=raw.num_nodes)
     sources, order = [], None
     if paths.ids is not None:
         path, column = table_files.file_and_column(paths.ids)
         source = Source(path, cached=options.cached)
         order = table_files.read_ids(source, column, vertices, options)
-        options.count = order.num_rows
+        options = replace(options, count=order.num_rows)
         sources.append(source)
 
     # read the files; each marks the columns that it uses
@@ -67,7 +67,7 @@ def join(raw, entries, paths, options, where):
             options.use(split if split != table_files.GRAPH else where, column_of_split)
     if paths.labels is not None:
         path, column = table_files.file_and_column(paths.labels)
-        options.label_column = column or options.label_column
+        options = replace(options, label_column=column or options.label_column)
         source = _open(path, raw, where, (column or "").split(","), options)
         sources.append(source)
         files.append(read_labels(source, vertices, options))
@@ -87,7 +87,7 @@ def join(raw, entries, paths, options, where):
         if path != table_files.GRAPH:
             path = paths.features
         elif column:
-            options.feature_columns = tuple(column.split(","))
+            options = replace(options, feature_columns=tuple(column.split(",")))
         source = _open(path, raw, where, options.feature_columns or ("*",), options)
         sources.append(source)
         files.append(table_files.read_features(source, vertices, options))

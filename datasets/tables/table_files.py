@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets import unsupported_formats
+from hpgcn.datasets.convert_options import ConvertOptions
 from hpgcn.datasets.readers import matrix_market, numpy_files
 from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.tables import roles, text_cells
@@ -36,21 +37,13 @@ NPY = b"\x93NUMPY"
 ZIP = b"PK\x03\x04"  # first bytes of .npz
 
 
-@dataclass
-class TableOptions:
-    """The user's options for tables, a subset of those of
-    `hpgcn.datasets.convert.read`.
-    """
+@dataclass(frozen=True)
+class TableOptions(ConvertOptions):
+    """The user's options, and what the readers of all tables of a graph share."""
 
-    id_column: str | None = None
-    label_column: str | None = None
-    feature_columns: tuple[str, ...] | None = None
-    header: bool | None = None
-    count: int | None = None  # rows of a table without ids
     memory: int = 0
-    add_vertices: bool = False  # rows past the last vertex add vertices
-    classes: bool = False  # numbers are classes, whatever they look like
     cached: bool = True  # files may stay in the page cache
+    count: int | None = None  # rows of a table without ids
     used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
 
     @property

@@ -51,14 +51,11 @@ def writes(*outputs):
 def convert(args):
     """Convert a graph from any known format to HDF5."""
     from hpgcn.datasets import convert
+    from hpgcn.datasets.convert_options import ConvertOptions
 
-    names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
-             "strict", "row_normalize", "split", "num_splits", "memory", "columns", "base",
-             "header", "weights", "num_nodes", "bipartite", "compact", "matrix", "duplicates",
-             "largest_component", "order", "ids", "id_column", "label_column", "feature_columns",
-             "add_vertices", "classes", "edge_features")
-    options = {name: getattr(args, name) for name in names}
-    notes = convert.convert(args.source, args.out, args.format, **options)
+    asked = {entry.name: getattr(args, entry.name) for entry in dataclasses.fields(ConvertOptions)}
+    notes = convert.convert(args.source, args.out, args.format, compress=args.compress,
+                            overwrite=args.overwrite, order=args.order, memory=args.memory, **asked)
     print_unless_quiet(args, *notes, f"wrote {printable(args.out)}")
 
 

@@ -1,7 +1,9 @@
 """Flags of the commands that write graph files: convert, generate, partition."""
 import argparse
+import dataclasses
 
 from hpgcn.cli.settings import integers, size
+from hpgcn.datasets.convert_options import FORMATS, REST, ConvertOptions
 from hpgcn.errors import UsageError, setting
 from hpgcn.runtime import machine
 
@@ -20,125 +22,31 @@ def convert(command):
     add("out", help="graph file to write (.h5)")
     add = command.heading("input and output").add_argument
     add("--format", default="auto", help="format of the source (default: auto, by its name)",
-        choices=["auto", "planetoid", "ogb", "graphsaint", "reddit", "geomgcn", "linqs",
-                 "dglcsv", "npz", "mtx", "snap", "csv", "parquet", "pt", "mat", "metis",
-                 "graphml", "gexf", "gml", "pajek", "adjlist", "json"])
+        choices=FORMATS)
     add("--compress", default="none", choices=["none", "gzip"],
         help="compression of the output. gzip: smaller, but slower to read (default: none)")
     add("--overwrite", action="store_true", help="replace an existing file")
     memory_flag(add)
 
-    edge_flags(command.heading("edge lists").add_argument)
-    table_flags(command.heading("features and labels").add_argument)
-    graph_flags(command)
+    add_options(command)
+    vertex_order(command.heading(REST).add_argument)
+
+
+def add_options(command):
+    """Add a flag for each field of ConvertOptions under its heading."""
+    for entry in dataclasses.fields(ConvertOptions):
+        words = dict(entry.metadata)
+        add = command.heading(words.pop("heading")).add_argument
+        if entry.type.startswith("bool"):
+            words["action"] = ("store_true" if entry.default is False
+                               else argparse.BooleanOptionalAction)
+        add("--" + entry.name.replace("_", "-"), default=entry.default, **words)
 
 
 def memory_flag(add):
     add("--memory", type=size, metavar="BYTES",
         help="memory limit, such as 2G; edges that do not fit are sorted on disk (default: 80%% "
              "of the free memory)")
-
-
-def edge_flags(add):
-    """Add the flags for reading an edge list."""
-    add("--columns", metavar="NAMES",
-        help="meaning of each column of an edge list, such as u,v,-,w. source,target: row target "
-             "aggregates row source. u,v: row u aggregates row v. w: weight. -: skip the column")
-    add("--weights", metavar="NAME",
-        help="column, attribute or array with the edge weights (default: the one called weight or "
-             "similar)")
-    add("--matrix", metavar="NAME",
-        help="array that is the adjacency, in .mat and .npz files of several matrices (default: "
-             "the one called A, adj, network or similar)")
-    add("--edge-features", metavar="NAMES|FILE",
-        help="features of the edges: columns of the edge list, such as dist,'t*'; an array of .pt "
-             "or .npz, such as edge_attr; or a file with a row for each edge in the order of the "
-             "input, such as edge-feat.csv.gz")
-    add("--header", action=argparse.BooleanOptionalAction, default=None,
-        help="the first line of an edge list or table has column names (--no-header: data) "
-             "(default: by the words in it)")
-
-    # vertices
-    add("--base", type=int, choices=[0, 1],
-        help="id of the first vertex in a list or an array of edges (default: 0; 1 below a header "
-             "of KONECT)")
-    add("--num-nodes", type=int, metavar="N",
-        help="number of vertices of an edge list, with or without edges. Ids are 0..N-1, or 1..N "
-             "with --base 1 (default: by the ids in the list)")
-    add("--compact", action="store_true",
-        help="number only the ids that occur in an edge, in increasing order, and store the ids")
-    add("--bipartite", action="store_true",
-        help="the two columns have ids of different kinds, such as users and items. Vertices of "
-             "the second column are numbered after those of the first. Edges are read in both "
-             "directions")
-
-
-def table_flags(add):
-    """Add the flags for files with features and labels, and with the ids of their rows."""
-    # features and labels
-    add("--features", metavar="FILE",
-        help="features: a table (text, Parquet, JSON) joined by its id column, or .npy, .npz, "
-             ".json (lists of numbers), LibSVM. Or a word: identity (one column per vertex), "
-             "degree (log(1 + d) of row sum and column sum) or random:N[:SEED] (N columns drawn "
-             "for each vertex id, to measure time). Or :NAME,..., attributes of the nodes in the "
-             "source")
-    add("--labels", metavar="FILE[:COLUMN]",
-        help="labels: a table joined by its id column, or .npy with classes (n,), -1 for "
-             "unlabeled, or with 0/1 (n, t) for multi-label. Or :NAME, an attribute of the nodes "
-             "in the source. Or a word: random:N[:SEED] (N classes drawn for each vertex id)")
-    add("--classes", action="store_true",
-        help="the numbers among the labels are classes, although they look like values to "
-             "predict: most occur once or twice, or they have a decimal point")
-    add("--add-vertices", action="store_true",
-        help="a file without ids may have more rows than the edges have vertices: the last rows "
-             "are those of vertices without edges")
-    add("--ids", metavar="FILE[:COLUMN]",
-        help="ids of the rows of files without ids: text with one id per line, .npy, or a table")
-
-    # columns of these tables
-    add("--id-column", metavar="NAME",
-        help="id column of the tables. none: rows are in the order of the vertices")
-    add("--label-column", metavar="NAME",
-        help="label column in the table of --labels. Several columns of 0 and 1, such as a,b or "
-             "'is_*', are multi-label")
-    add("--feature-columns", metavar="NAME,...", type=lambda text: tuple(text.split(",")),
-        help="feature columns in the table of --features, such as age,'f*' (default: all except "
-             "ids, labels and split)")
-
-
-def graph_flags(command):
-    """Add the flags that change the edges, features and vertices after reading."""
-    add = command.heading("changes to edges").add_argument
-    add("--duplicates", choices=["merge", "sum", "sum-edges"],
-        help="result of an edge that is listed several times. merge: one edge; its weights are "
-             "added unless all are 1. sum: weights are added, as in PyG. sum-edges: the same, but "
-             "of several self loops only the last counts, as in PyG's GCNConv (default: merge)")
-    add("--symmetrize", action="store_true", help="make the graph undirected: max(A, A^T)")
-    add("--unweighted", action="store_true", help="set all edge weights to 1")
-    add("--reverse", action="store_true", help="reverse all edges: A^T instead of A")
-    add("--strict", action="store_true",
-        help="refuse duplicate edges, self loops, and an asymmetric matrix that claims symmetry")
-
-    # split
-    add = command.heading("split").add_argument
-    add("--split", metavar="SPLIT",
-        help="train, validation and test vertices. file: as in the source. planetoid. "
-             "random:60/20/20[:SEED]: percent. per-class:20/30[:SEED]: number to train and to "
-             "validate in each class, the rest to test. all: every labelled vertex in all three, "
-             "for runs that measure time; accuracies are then of vertices trained on. "
-             "FILE[:COLUMN]: lists of ids (text, JSON, .npz), masks, or a table with the words "
-             "train, val, test or the numbers 0, 1, 2")
-    integers(command.heading("split"), (
-        "num-splits", 1, "number of splits to draw, with random or per-class. Split i is drawn "
-        "with SEED + i; `hpgcn train --split-index i` uses it"))
-
-    # features and vertices
-    add = command.heading("changes to features and vertices").add_argument
-    add("--row-normalize", action=argparse.BooleanOptionalAction, default=None,
-        help="scale each row of features to sum 1 (default: on for planetoid, else off)")
-    add("--largest-component", action="store_true",
-        help="keep only the vertices of the largest weakly connected component")
-    vertex_order(add)
 
 
 def generate(command):
