@@ -13,8 +13,8 @@ from hpgcn.datasets.edges import columns
 from hpgcn.datasets.readers import matrix_market, numpy_files
 from hpgcn.datasets.source import Source, need, truncate
 from hpgcn.datasets.tables import roles, table_files
-from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.tables.vertex_ids import VertexIds
+from hpgcn.datasets.text.data_table import counted
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_features import check_edge_features
 from hpgcn.graphs.edge_weights import listed
@@ -90,7 +90,7 @@ def _of_columns(source, patterns, raw, options):
 
 
 def _table(file, raw, options, patterns):
-    """Return the DataTable of a file with a row for each edge."""
+    """Return the Table of a file with a row for each edge."""
     options = dataclasses.replace(options, id_column=None, label_column=None,
                                   feature_columns=patterns, count=raw.rows.size)
     vertices = VertexIds(raw, str(file), options.memory)

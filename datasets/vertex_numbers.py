@@ -1,8 +1,8 @@
 """Numbering of vertices that a file identifies by ids, and the ids to store."""
 import numpy as np
 
-from hpgcn.datasets.edges.text import WHOLE
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.lines import WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_ids
 

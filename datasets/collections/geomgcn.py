@@ -14,7 +14,7 @@ from hpgcn.datasets.collections.linqs import rows_of
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import Source, decoded, need, open_all, truncate
-from hpgcn.datasets.tables.data_table import counted
+from hpgcn.datasets.text.data_table import counted
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes

@@ -12,10 +12,10 @@ import scipy.sparse as sp
 
 from hpgcn.datasets.convert_options import ConvertOptions
 from hpgcn.datasets.edges import edge_lists
-from hpgcn.datasets.edges.text import BLANKS, NUMBER, Table
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.source import Source, decoded, need, open_all, truncate
-from hpgcn.datasets.tables.data_table import counted
+from hpgcn.datasets.text.data_table import counted
+from hpgcn.datasets.text.lines import BLANKS, NUMBER, TextLines
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
@@ -146,7 +146,7 @@ def rows_of(file):
     tabs, by blanks.
     """
     with file.open() as stream:
-        table = Table(stream, file)
+        table = TextLines(stream, file)
         for block in table.blocks():
             for line in block.split(b"\n")[:-1]:
                 table.line += 1

@@ -12,13 +12,13 @@ import re
 
 import numpy as np
 
-from hpgcn.datasets.edges.parse import U, V
-from hpgcn.datasets.edges.text import Grammar, Table
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.npz import read_edge_index
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import LINE_LIMIT, Source, need, truncate
-from hpgcn.datasets.tables.text_cells import simple_numbers
+from hpgcn.datasets.text.lines import Grammar, TextLines
+from hpgcn.datasets.text.parse import U, V
+from hpgcn.datasets.text.text_cells import simple_numbers
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
 
@@ -89,7 +89,7 @@ def _from_tables(raw, source, memory):
     edges = _file(source, raw / TABLES[0])
     grammar = Grammar((U, V), b",", high=n - 1, names=("source", "target", ""), comments=False)
     with edges.open() as stream:
-        columns, rows, _ = Table(stream, edges).columns(grammar, memory)
+        columns, rows, _ = TextLines(stream, edges).columns(grammar, memory)
     features, labels = (_numbers(_file(source, raw / name), n, memory)
                         if (raw / name).exists() else None for name in TABLES[2:])
     unread = sorted(file.name for file in raw.glob("*.csv.gz") if file.name not in READ)
@@ -173,7 +173,7 @@ def _integers(file, stop, memory):
     """Return the integers in a file that has one integer in 0..stop - 1 on each line."""
     grammar = Grammar((U,), b",", high=stop - 1, names=("number", "", ""), comments=False)
     with file.open() as stream:
-        return Table(stream, file).columns(grammar, memory)[0]
+        return TextLines(stream, file).columns(grammar, memory)[0]
 
 
 def _numbers(file, n, memory):

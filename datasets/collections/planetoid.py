@@ -16,11 +16,11 @@ from itertools import chain
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.edges.parse import U
-from hpgcn.datasets.edges.text import Grammar, Table
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.readers.numpy_files import COMPRESSED, sparse_matrix
 from hpgcn.datasets.source import need, open_all, refused, truncate
+from hpgcn.datasets.text.lines import Grammar, TextLines
+from hpgcn.datasets.text.parse import U
 from hpgcn.errors import DataError
 
 PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
@@ -152,7 +152,7 @@ def _test_index(file, first, count, memory):
     """
     grammar = Grammar((U,), low=first, names=("vertex", "", ""), comments=False)
     with file.open() as stream:
-        test = Table(stream, file).columns(grammar, memory)[0]
+        test = TextLines(stream, file).columns(grammar, memory)[0]
     if test.size != count:
         raise DataError(f"{file}: {test.size} lines, but ty has {count} rows")
     order = np.argsort(test, kind="stable")

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from hpgcn.datasets.edges.parse import PASSED, U, V, W
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.parse import PASSED, U, V, W
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import is_weight, plain
 

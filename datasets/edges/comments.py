@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from hpgcn.datasets.edges import columns
-from hpgcn.datasets.edges.text import BLANKS, MARKS
+from hpgcn.datasets.text.lines import BLANKS, MARKS
 from hpgcn.errors import DataError
 
 VERTICES = re.compile(rb"[#%] hpgcn .*\bvertices (\d{1,18})\b")  # as `hpgcn generate` writes it
@@ -80,9 +80,7 @@ class Comments:
 
 
 def read_comments(table):
-    """Read a Table up to its first line that is not a comment; return the Comments and
-    that line.
-    """
+    """Read up to the first line that is no comment; return the Comments and that line."""
     comments = Comments()
     while (line := table.readline()) is not None:
         text = line.strip(BLANKS)

@@ -2,10 +2,10 @@
 import numpy as np
 
 from hpgcn.datasets.edges.columns import DIRECTED, EdgeColumns
-from hpgcn.datasets.edges.parse import U, V, W
 from hpgcn.datasets.edges.stream import Stream
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST, Raw
 from hpgcn.datasets.source import need
+from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError, UsageError
 
 

@@ -23,11 +23,11 @@ from hpgcn.datasets.edges.first_line import (
     refuse_text,
 )
 from hpgcn.datasets.edges.neighbor_lists import matrix_way
-from hpgcn.datasets.edges.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.edges.size_line import find_sizes
 from hpgcn.datasets.edges.stream import SIDE, Stream
-from hpgcn.datasets.edges.text import BLANKS, MARKS, WHOLE, Grammar, Table
 from hpgcn.datasets.edges.vertex_names import VertexNames, is_name, named_parts
+from hpgcn.datasets.text.lines import BLANKS, MARKS, WHOLE, Grammar, TextLines
+from hpgcn.datasets.text.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import NUMBER
 from hpgcn.runtime.machine import default_threads, memory_budget
@@ -51,7 +51,7 @@ def stream(source, digest, threads, options, *, memory=None):
     """
     with source.open(digest) as file:
         # the comments and the first line say what the columns are
-        table = Table(file, source)
+        table = TextLines(file, source)
         comments, line = read_comments(table)
         start = table.line
         following = table.readlines(SAMPLE)

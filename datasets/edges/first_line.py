@@ -7,10 +7,10 @@ from typing import NamedTuple
 from hpgcn.datasets.edges import columns
 from hpgcn.datasets.edges.columns import check_flag, spelled
 from hpgcn.datasets.edges.neighbor_lists import COUNTS_FIRST, HEAD, FormError, split_lists
-from hpgcn.datasets.edges.parse import U, V
-from hpgcn.datasets.edges.text import BLANKS, MARKS, WHOLE, split_line, stripped
 from hpgcn.datasets.edges.vertex_names import is_long, is_name
 from hpgcn.datasets.source import Source, truncate
+from hpgcn.datasets.text.lines import BLANKS, MARKS, WHOLE, split_line, stripped
+from hpgcn.datasets.text.parse import U, V
 from hpgcn.errors import DataError
 
 NUMERIC = re.compile("[-+.]?[0-9]")

@@ -1,8 +1,8 @@
 """Lines of a vertex and its neighbors, and refusals of lines of other forms."""
 import re
 
-from hpgcn.datasets.edges.text import WHOLE
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.lines import WHOLE
 from hpgcn.graphs.classes import NUMBER
 
 MARKS = ("#", "%")  # first characters of a comment

@@ -6,10 +6,10 @@ from contextlib import closing, contextmanager
 import numpy as np
 
 from hpgcn.datasets.edges import columns
-from hpgcn.datasets.edges.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.edges.stream import SIDE, Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.source import need, truncate
+from hpgcn.datasets.text.parse import INT64_MAX, U, V, W
 from hpgcn.errors import DataError, require
 from hpgcn.graphs.edge_weights import numbers_of_texts
 from hpgcn.runtime.machine import memory_budget

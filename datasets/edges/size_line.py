@@ -4,8 +4,8 @@ from functools import partial
 from operator import eq
 from typing import NamedTuple
 
-from hpgcn.datasets.edges.text import BLANKS, MARKS, Table
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.lines import BLANKS, MARKS, TextLines
 
 FIELDS = re.compile(rb"[\s,;]+")
 COUNT = re.compile(rb"\d{1,18}")
@@ -103,7 +103,7 @@ def _shape(counts, rows, is_rows):
 def _count_rows(source, start):
     """Return the number of edges below line `start` of a file."""
     with source.open() as stream:
-        table = Table(stream, source)
+        table = TextLines(stream, source)
         for _ in range(start):
             table.readline()
         return sum(len(ROW.findall(block)) for block in table.blocks())

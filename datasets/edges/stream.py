@@ -6,11 +6,11 @@ import numpy as np
 
 from hpgcn.datasets.edges.columns import EdgeColumns, third_column_error
 from hpgcn.datasets.edges.ids import Numbering, compact_ids, ids_are_kept
-from hpgcn.datasets.edges.parse import U, V, W
-from hpgcn.datasets.edges.text import Table, join_parts
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.raw_graph import ROW_FIRST, Raw
 from hpgcn.datasets.source import need
+from hpgcn.datasets.text.lines import TextLines, join_parts
+from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError
 
 SIDE = 1 << 62  # added to the ids of the second end where the two are of different kinds
@@ -38,7 +38,7 @@ class Stream:
     names: VertexNames | None = None  # ids are numbers of these
     compact: bool = False  # ids that are in no edge are no vertices
     sides: tuple[str, str] | None = None  # the two kinds of ids, of the first end and the second
-    table: Table | None = None  # text, whose lines that look like comments are counted
+    table: TextLines | None = None  # text, whose lines that look like comments are counted
 
     @property
     def weighted(self):

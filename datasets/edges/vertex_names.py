@@ -7,9 +7,9 @@ edges.
 """
 import numpy as np
 
-from hpgcn.datasets.edges.parse import INT64_MAX, U, V, W
-from hpgcn.datasets.edges.text import BLANKS, MARKS, finite, split_line, stripped
 from hpgcn.datasets.source import need, not_utf8, truncate
+from hpgcn.datasets.text.lines import BLANKS, MARKS, finite, split_line, stripped
+from hpgcn.datasets.text.parse import INT64_MAX, U, V, W
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_NAME
 

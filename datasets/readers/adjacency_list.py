@@ -5,11 +5,11 @@ import numpy as np
 
 from hpgcn.datasets.edges.columns import EdgeColumns
 from hpgcn.datasets.edges.neighbor_lists import FormError, split_lists
-from hpgcn.datasets.edges.parse import U, V
 from hpgcn.datasets.edges.stream import Stream
-from hpgcn.datasets.edges.text import WHOLE, whole_text
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.raw_graph import ROW_FIRST, Raw
+from hpgcn.datasets.text.lines import WHOLE, whole_text
+from hpgcn.datasets.text.parse import U, V
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 

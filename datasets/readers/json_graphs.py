@@ -10,7 +10,6 @@ import numpy as np
 
 from hpgcn.datasets.edges.columns import DIRECTED, EdgeColumns
 from hpgcn.datasets.edges.edge_arrays import read_edge_arrays
-from hpgcn.datasets.edges.parse import U, V, W
 from hpgcn.datasets.edges.stream import Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
@@ -18,6 +17,7 @@ from hpgcn.datasets.readers.json_forms import find_form
 from hpgcn.datasets.readers.json_text import parse_json
 from hpgcn.datasets.readers.network_graph import Network
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import weights_of
 from hpgcn.graphs.validation import check_finite

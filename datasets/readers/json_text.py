@@ -3,8 +3,8 @@ object.
 """
 import json
 
-from hpgcn.datasets.edges.text import whole_text
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
 
 TEXT_FACTOR = 30  # bytes of memory that a byte of text may become

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.edges.parse import U, V, W
-from hpgcn.datasets.edges.text import Grammar, Table, words
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.source import need
+from hpgcn.datasets.text.lines import Grammar, TextLines, words
+from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_range
 
@@ -55,7 +55,7 @@ def read_matrix(source, memory):
 def _is_dense(source):
     """Return whether the banner says that all numbers of the matrix are there."""
     with source.open() as stream:
-        banner = words((Table(stream, source).readline() or b"").lower())
+        banner = words((TextLines(stream, source).readline() or b"").lower())
     return banner[2:3] == [b"array"]
 
 
@@ -74,7 +74,7 @@ def _entries(source, memory, square=True):
     notes = []
     with source.open() as stream:
         # the banner, or its absence, says how entries are read
-        table = Table(stream, source)
+        table = TextLines(stream, source)
         line = table.readline() or b""
         bare = _is_sizes(words(line))
         integral, sign = (None, 0) if bare else _banner(line, source)
@@ -124,7 +124,7 @@ def _entries(source, memory, square=True):
 def _dense(source, memory):
     """Return a matrix of the format array, (n, m) float64: values column by column."""
     with source.open() as stream:
-        table = Table(stream, source)
+        table = TextLines(stream, source)
         integral, sign = _banner(table.readline(), source, "array")
         n, m = _sizes(table, b"%", "columns")
         where = f"{source}: line {table.line}"
@@ -208,7 +208,7 @@ def _sizes(table, line, last):
 def _line_of_entry(source, number, header):
     """Return the line number of entry `number`, counted from 1 after the line `header`."""
     with source.open() as stream:
-        table = Table(stream, source)
+        table = TextLines(stream, source)
         while number:
             line = table.readline()
             if table.line > header and words(line):

@@ -4,9 +4,9 @@ numbered from 1.
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.edges.text import BLANKS, Table
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need
+from hpgcn.datasets.text.lines import BLANKS, TextLines
 from hpgcn.errors import DataError
 
 DIGITS = 18  # digits of a number at most: it fits 64 bits
@@ -19,7 +19,7 @@ def read(source, memory):
     """
     hint = " (if it holds edges `u v`: --format snap)"
     with source.open() as stream:
-        table = Table(stream, source)
+        table = TextLines(stream, source)
         n, m, skipped, weighted = _header(table, hint)
         where = f"{source}: line {table.line}"
         need(64 * n + ENTRY_BYTES * 2 * m, memory, f"{where}: {n} vertices and {m} edges")

@@ -9,9 +9,9 @@ import warnings
 
 import numpy as np
 
-from hpgcn.datasets.edges.text import whole_text
 from hpgcn.datasets.readers.network_graph import Network, find_ends
 from hpgcn.datasets.source import need, refused, truncate
+from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError, require
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX

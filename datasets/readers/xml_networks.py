@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from hpgcn.datasets.edges.text import whole_text
 from hpgcn.datasets.readers.network_graph import Network, OverTime, find_ends
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become

@@ -6,12 +6,12 @@ import numpy as np
 
 from hpgcn.datasets.source import Source, truncate
 from hpgcn.datasets.tables import table_files
-from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.tables.label_files import read_labels
 from hpgcn.datasets.tables.split_files import read_split, read_split_folder
 from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
+from hpgcn.datasets.text.data_table import counted
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import renumber_classes
 from hpgcn.graphs.labels import check_classes

@@ -3,14 +3,14 @@ from functools import partial
 
 import numpy as np
 
-from hpgcn.datasets.edges.text import whole_text
 from hpgcn.datasets.source import HEAD, need, truncate
 from hpgcn.datasets.tables import roles, table_files
-from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn, counted
-from hpgcn.datasets.tables.delimited import SEPARATORS
-from hpgcn.datasets.tables.json_table import JsonObject, multi_hot
 from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
+from hpgcn.datasets.text.data_table import NumberColumn, TextColumn, counted
+from hpgcn.datasets.text.delimited import SEPARATORS
+from hpgcn.datasets.text.json_table import JsonObject, multi_hot
+from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import FEW, NUMBER, parse_classes
 from hpgcn.graphs.contents import check_names

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.edges.text import Table, finite
 from hpgcn.datasets.source import need, truncate
+from hpgcn.datasets.text.lines import TextLines, finite
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
 
@@ -26,7 +26,7 @@ def read_libsvm(source, memory):
     """
     labels, indices, values, counts = [], [], [], []
     with source.open() as stream:
-        table = Table(stream, source)
+        table = TextLines(stream, source)
         for block in table.blocks():
             for line in block.split(b"\n")[:-1]:
                 table.line += 1

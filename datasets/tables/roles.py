@@ -6,8 +6,8 @@ import numpy as np
 
 from hpgcn.datasets.edges.columns import LABEL, MUSAE
 from hpgcn.datasets.source import truncate
-from hpgcn.datasets.tables.data_table import NUMBER, WHOLE
 from hpgcn.datasets.tables.vertex_ids import HALF
+from hpgcn.datasets.text.data_table import NUMBER, WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import UNLABELED
 from hpgcn.graphs.edge_weights import listed, plain

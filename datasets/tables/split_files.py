@@ -4,15 +4,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hpgcn.datasets.edges.text import whole_text
 from hpgcn.datasets.packing import unpacked_name
 from hpgcn.datasets.readers import numpy_files
 from hpgcn.datasets.readers.npz import as_mask
 from hpgcn.datasets.source import Source, truncate
 from hpgcn.datasets.tables import roles, table_files
-from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
-from hpgcn.datasets.tables.json_table import JsonObject, read_json
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
+from hpgcn.datasets.text.data_table import NumberColumn, TextColumn
+from hpgcn.datasets.text.json_table import JsonObject, read_json
+from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import BOOLEANS, UNLABELED
 from hpgcn.graphs.edge_weights import listed, plain

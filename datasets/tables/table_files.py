@@ -11,19 +11,20 @@ from hpgcn.datasets import unsupported_formats
 from hpgcn.datasets.convert_options import ConvertOptions
 from hpgcn.datasets.readers import matrix_market, numpy_files
 from hpgcn.datasets.source import need, truncate
-from hpgcn.datasets.tables import roles, text_cells
-from hpgcn.datasets.tables.data_table import CellError, DataTable, NumberColumn, TextColumn, counted
-from hpgcn.datasets.tables.delimited import read_delimited
-from hpgcn.datasets.tables.json_table import (
+from hpgcn.datasets.tables import roles
+from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
+from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
+from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
+from hpgcn.datasets.text import text_cells
+from hpgcn.datasets.text.data_table import CellError, NumberColumn, Table, TextColumn, counted
+from hpgcn.datasets.text.delimited import read_delimited
+from hpgcn.datasets.text.json_table import (
     feature_lists,
     json_table,
     read_json,
 )
-from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
-from hpgcn.datasets.tables.parquet_table import read_parquet
-from hpgcn.datasets.tables.text_cells import CellColumn
-from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
-from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
+from hpgcn.datasets.text.parquet_table import read_parquet
+from hpgcn.datasets.text.text_cells import CellColumn
 from hpgcn.errors import DataError
 from hpgcn.graphs.contents import check_names
 from hpgcn.graphs.edge_weights import listed
@@ -98,7 +99,7 @@ def read_features(source, vertices, options):
                                              patterns is not None)
         if patterns is not None:
             names = [NumberColumn(str(k), None) for k in range(values.shape[1])]
-            numbered = DataTable(str(source), names, len(values))
+            numbered = Table(str(source), names, len(values))
             values = values[:, roles.find_features(numbered, None, patterns)[0]]
         rows = rows(values, is_partial=sp.issparse(values), notes=[f"{source}: {read_as}"])
         if ids is not None:
@@ -262,7 +263,7 @@ def is_json(source):
 
 
 def read_table(source, vertices, options, of_ids=False):
-    """Return the DataTable of a file with named columns, or None; and the content of a
+    """Return the Table of a file with named columns, or None; and the content of a
     JSON file, or None.
 
     Raise DataError for a table without rows.

@@ -3,7 +3,7 @@ from fnmatch import fnmatchcase
 
 from hpgcn.datasets.readers.network_graph import OverTime
 from hpgcn.datasets.source import truncate
-from hpgcn.datasets.tables.json_table import records_table
+from hpgcn.datasets.text.json_table import records_table
 from hpgcn.errors import DataError
 
 

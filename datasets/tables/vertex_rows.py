@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.source import truncate
-from hpgcn.datasets.tables.data_table import TextColumn
+from hpgcn.datasets.text.data_table import TextColumn
 from hpgcn.errors import DataError
 
 

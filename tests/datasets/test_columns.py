@@ -7,8 +7,8 @@ from inputs import put, refused, rows
 
 from hpgcn.datasets.convert import read
 from hpgcn.datasets.edges import columns
-from hpgcn.datasets.edges.parse import PASSED, U, V, W
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
+from hpgcn.datasets.text.parse import PASSED, U, V, W
 from hpgcn.errors import DataError, UsageError
 
 ROLES = {"u": U, "v": V, "w": W, "-": PASSED}

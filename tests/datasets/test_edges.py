@@ -10,8 +10,8 @@ from inputs import put
 
 from hpgcn import Graph
 from hpgcn.datasets.convert import convert, read
-from hpgcn.datasets.edges.parse import U, V, W
-from hpgcn.datasets.edges.text import Grammar, Table
+from hpgcn.datasets.text.lines import Grammar, TextLines
+from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataWarning
 
 
@@ -97,7 +97,7 @@ def test_numbers_are_rounded_as_python_does():
         words.append(f"{digits[:point]}.{digits[point:]}e{rng.integers(-40, 40)}")
     words += [repr(x) for x in rng.standard_normal(1000).tolist()]
     text = "".join(f"0 0 {word}\n" for word in words).encode()
-    _, _, values = Table(io.BytesIO(text), "f").columns(Grammar((U, V, W)))
+    _, _, values = TextLines(io.BytesIO(text), "f").columns(Grammar((U, V, W)))
     expected = np.array([float(word) for word in words])
     assert np.array_equal(values.view(np.int64), expected.view(np.int64))
 
@@ -131,7 +131,7 @@ def test_integers_of_all_lengths_are_exact(delimiter):
 
 
 def parsed(text, delimiter):
-    table = Table(io.BytesIO(text), "text")
+    table = TextLines(io.BytesIO(text), "text")
     return table.columns(Grammar((U, V), delimiter.encode(), comments=False))
 
 

@@ -51,7 +51,7 @@ def assert_same(folder, content, *rooms, name="g.txt", **options):
         patch.setattr(convert, "EDGE_BYTES", 1 << 60)
         patch.setattr(external, "RUN", 1 << 10)
         patch.setattr("hpgcn.datasets.edges.ids.MERGE", 16)
-        patch.setattr("hpgcn.datasets.edges.text.BLOCK", 64)
+        patch.setattr("hpgcn.datasets.text.lines.BLOCK", 64)
         for room in rooms or (400,):
             patch.setattr(external, "room", lambda memory, room=room: room)
             assert attempt("disk") == whole

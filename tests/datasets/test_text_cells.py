@@ -10,9 +10,9 @@ from test_tables_by_id import FEATURES, LABELS
 from hpgcn.datasets import convert
 from hpgcn.datasets.convert import read
 from hpgcn.datasets.source import Source
-from hpgcn.datasets.tables import text_cells
-from hpgcn.datasets.tables.delimited import read_delimited
-from hpgcn.datasets.tables.text_cells import TextCells
+from hpgcn.datasets.text import text_cells
+from hpgcn.datasets.text.delimited import read_delimited
+from hpgcn.datasets.text.text_cells import TextCells
 
 
 @pytest.fixture

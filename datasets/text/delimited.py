@@ -6,11 +6,11 @@ import re
 from array import array
 from itertools import chain, islice
 
-from hpgcn.datasets.edges.text import BLANKS, Table
 from hpgcn.datasets.source import need, not_utf8, truncate
-from hpgcn.datasets.tables import text_cells
-from hpgcn.datasets.tables.data_table import DataTable, TextColumn, counted
-from hpgcn.datasets.tables.text_cells import CellColumn, TextCells
+from hpgcn.datasets.text import text_cells
+from hpgcn.datasets.text.data_table import Table, TextColumn, counted
+from hpgcn.datasets.text.lines import BLANKS, TextLines
+from hpgcn.datasets.text.text_cells import CellColumn, TextCells
 from hpgcn.errors import DataError
 
 ROWS = 4096  # rows of a block
@@ -23,7 +23,7 @@ ROW_BYTES = 64  # bytes of memory of a row, besides three times its text
 
 
 def read_delimited(source, memory, names=(), *, of_names=False):
-    """Return the DataTable of a text file; its first row may be a header.
+    """Return the Table of a text file; its first row may be a header.
 
     Lines above the first row that begin with # or % are comments, unless their first
     cell is one of `names`, the vertices. In a file `of_names`, each line is one name
@@ -32,7 +32,7 @@ def read_delimited(source, memory, names=(), *, of_names=False):
     """
     with source.open() as stream:
         # the first lines say what separates cells
-        reader = _CellRows(Table(stream, source), memory, names)
+        reader = _CellRows(TextLines(stream, source), memory, names)
         sample = list(islice(reader.lines(), SAMPLE))
         stated = STATED.fullmatch(sample[0][1].strip()) if sample else None
         sample = sample[stated is not None:]
@@ -60,7 +60,7 @@ def read_delimited(source, memory, names=(), *, of_names=False):
             widened = True
 
         # read the cells in blocks; a large text of simple cells is parsed where it lies
-        table = DataTable(str(source), [TextColumn() for _ in first], 0, names_known=False,
+        table = Table(str(source), [TextColumn() for _ in first], 0, names_known=False,
                           first=first, lines=array("q"), first_line=first_line)
         cells = None
         if separator and source.size >= text_cells.LARGE:
@@ -104,7 +104,7 @@ def _simple_cells(source, first_line, separator, width, memory, lines):
     cells = TextCells(separator, width)
     size = 0
     with source.open() as stream:
-        table = Table(stream, source)
+        table = TextLines(stream, source)
         while table.line < first_line:
             table.readline()
         for block in table.blocks():

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hpgcn.datasets.edges.parse import (
+from hpgcn.datasets.text.parse import (
     LOWER_E,
     MINUS,
     NEWLINE,

@@ -2,14 +2,14 @@
 
 from hpgcn.datasets.edges.parquet import refusing
 from hpgcn.datasets.source import need, truncate
-from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn
+from hpgcn.datasets.text.data_table import NumberColumn, Table, TextColumn
 from hpgcn.errors import DataError, require
 
 FACTOR = 3  # bytes of memory that a byte of a column takes
 
 
 def read_parquet(source, memory):
-    """Return the DataTable of a Parquet file; raise MissingError without pyarrow."""
+    """Return the Table of a Parquet file; raise MissingError without pyarrow."""
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     with refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
@@ -29,7 +29,7 @@ def read_parquet(source, memory):
     for column in columns:
         column.name = "" if column.name == index else column.name
 
-    return DataTable(str(source), columns, table.num_rows)
+    return Table(str(source), columns, table.num_rows)
 
 
 def _column(name, cells, source):

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.edges.text import WHOLE, whole_text
 from hpgcn.datasets.source import need, truncate
-from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn
+from hpgcn.datasets.text.data_table import NumberColumn, Table, TextColumn
+from hpgcn.datasets.text.lines import WHOLE, whole_text
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
 
@@ -42,7 +42,7 @@ def read_json(source, memory):
 
 
 def json_table(found, where, is_known):
-    """Return the DataTable of a result of `read_json`; None if it consists of lists of
+    """Return the Table of a result of `read_json`; None if it consists of lists of
     numbers.
 
     `is_known(name)` says whether a name is that of a column rather than an id.
@@ -54,7 +54,7 @@ def json_table(found, where, is_known):
     if all(isinstance(record, JsonObject) for record in found):
         return records_table([dict(record) for record in found], where)
     if all(isinstance(value, SCALARS) for value in found):
-        return DataTable(where, [_column("value", found, where)], len(found))
+        return Table(where, [_column("value", found, where)], len(found))
     return None
 
 
@@ -94,7 +94,7 @@ def _of_split(parts, where):
 
 
 def records_table(records, where):
-    """Return the DataTable of dicts, one for each row; a missing value is an empty cell."""
+    """Return the Table of dicts, one for each row; a missing value is an empty cell."""
     names = dict.fromkeys(name for record in records for name in record)
     return _of_columns({name: [record.get(name) for record in records] for name in names}, where)
 
@@ -107,7 +107,7 @@ def _of_columns(columns, where):
         raise DataError(f"{where}: {truncate(first, 40)} has {sizes[first]} values, "
                         f"{truncate(odd, 40)} has {sizes[odd]}, expected equal lengths")
     made = [_column(name, cells, where) for name, cells in columns.items()]
-    return DataTable(where, made, next(iter(sizes.values()), 0))
+    return Table(where, made, next(iter(sizes.values()), 0))
 
 
 def _column(name, cells, where):

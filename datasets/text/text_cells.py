@@ -3,8 +3,8 @@ import csv
 
 import numpy as np
 
-from hpgcn.datasets.tables import cell_kernels
-from hpgcn.datasets.tables.data_table import HEAD, CellError, TextColumn, parse_number
+from hpgcn.datasets.text import cell_kernels
+from hpgcn.datasets.text.data_table import HEAD, CellError, TextColumn, parse_number
 
 NEAR = 8  # columns that are found from the start of a row
 LARGE = 1 << 18  # bytes of a text that is worth the compiled parser

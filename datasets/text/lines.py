@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.datasets.edges import parse
-from hpgcn.datasets.edges.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, not_utf8, truncate
+from hpgcn.datasets.text import parse
+from hpgcn.datasets.text.parse import INT64_MAX, U, V, W
 from hpgcn.errors import DataError
 from hpgcn.kernels.pools import start_pool
 from hpgcn.runtime.progress_bar import bar
@@ -111,7 +111,7 @@ def split_line(line, delimiter):
     return [field.strip(BLANKS) for field in fields]
 
 
-class Table:
+class TextLines:
     """Text lines of the binary `stream` of the file `where`, read one by one and then
     in blocks.
     """

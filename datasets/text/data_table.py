@@ -125,7 +125,7 @@ class NumberColumn:
 
 
 @dataclass
-class DataTable:
+class Table:
     """A table: columns of equal length.
 
     Attributes
