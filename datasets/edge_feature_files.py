@@ -9,11 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets import formats
-from hpgcn.datasets.edges import columns
 from hpgcn.datasets.readers import matrix_market, numpy_files
 from hpgcn.datasets.source import Source, need, truncate
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.vertex_ids import VertexIds
+from hpgcn.datasets.text.column_names import is_header
 from hpgcn.datasets.text.data_table import counted
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_features import check_edge_features
@@ -77,7 +77,7 @@ def _of_file(file, raw, options):
 
     table = _table(file, raw, options, None)
     names = [column.name for column in table.columns]
-    if columns.is_header(names):
+    if is_header(names):
         raise DataError(f"{file}: columns {table.listed()} name the ends of edges: expected the "
                         "features alone, a row for each edge of the input in its order")
     return _matrix(table, range(len(names)), options)

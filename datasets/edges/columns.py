@@ -2,51 +2,26 @@
 
 Names are compared without case, blanks and punctuation. Unknown names raise an error.
 """
-import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.column_names import (
+    DIRECTED,
+    NEO4J,
+    SNAP,
+    are_labels,
+    end_pairs,
+    find_triple,
+    kind_of,
+    plain_column,
+)
 from hpgcn.datasets.text.parse import PASSED, U, V, W
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.edge_weights import is_weight, plain
+from hpgcn.graphs.edge_weights import plain
 
-THING = ("(edge|link|node|vertex|vert|id|name|user|person|author|page|paper|entity|member|tx|"
-         "protein|gene)?")
-NUMBER = "(id|idx|index|no|number)?"
-SOURCE = "(source|src|from|sender|start|origin)"
-TARGET = "(target|tgt|trg|dst|dest|destination|to|receiver|recipient|end)"
-DIRECTED = ("source", "target")
-ENDS = {  # both ends of an edge, as --columns spells them: how else they are called
-    DIRECTED: (f"{THING}{SOURCE}{THING}{NUMBER}", f"{THING}{TARGET}{THING}{NUMBER}"),
-    ("u", "v"): (f"{THING}u{NUMBER}", f"{THING}v{NUMBER}"),
-    ("i", "j"): (f"{THING}i", f"{THING}j"),
-    ("row", "col"): ("rows?", "cols?|columns?"),
-    ("node1", "node2"): (f"{THING}{NUMBER}(?<=.)1{NUMBER}", f"{THING}{NUMBER}(?<=.)2{NUMBER}"),
-    ("node_a", "node_b"): (f"{THING}{NUMBER}(?<=.)a", f"{THING}{NUMBER}(?<=.)b"),
-}
-IGNORED = "|".join((
-    "unnamed[0-9]*|indexlevel[0-9]*|",  # an index that pandas wrote, without or with a name
-    "(edge|link|row|rel|relation)?(id|idx|index|no|number)",
-    "(start|end|unix|edge|created|updated|utc)?"
-    "(times?|timestamps?|ts|at|dates?|datetime|timeset|interval)",
-    "years?|months?|days?|hours?",
-    "(edge|link|rel|relation)?"
-    "(type|label|kind|class|name|colou?r|description|comment|title|directed)"))
-GRAPH = "(graph|subgraph|network|component)(id|idx|index|no|number|name)?"  # one of several
-TRIPLE = (  # the head, relation and tail of a knowledge graph
-    "(h|head|s|subj|subject)(entity)?(id|name)?",
-    "(r|rel|relation|relationship|p|pred|predicate|property|verb)(type)?(id|name)?",
-    "(t|tail|o|obj|object)(entity)?(id|name)?")
-NEO4J = re.compile(r"([^:]*):([A-Za-z_-]+)(?:\[\])?(?:\(([^()]*)\))?(?:\{[^{}]*\})?")
-NEO4J_ROLES = ("id", "start_id", "end_id", "type", "label", "ignore")
-VERTEX = "(node|vertex|user|person|author|page|paper|entity)?(id|idx|index|name)?|unnamed[0-9]*"
-LABEL = ("(node|vertex|true)?"
-         "(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?")
-MUSAE = "pagetype|mltarget"
 MOST_SHOWN = 16  # words
-SNAP = {"fromnodeid", "tonodeid"}
 
 
 class UnclearError(Exception):
@@ -117,7 +92,7 @@ def from_header(names, where, *, comment=False, textual=(), fitting=None, numeri
         roles, ends = _assign(names, textual, weights, fitting, numeric, bipartite=bipartite)
     except UnclearError as error:
         raise DataError(f"{where}: columns {truncate(', '.join(names))}: {error}") from None
-    directed = ends == DIRECTED and not (comment and set(map(_plain, names)) >= SNAP)
+    directed = ends == DIRECTED and not (comment and set(map(plain_column, names)) >= SNAP)
     return _columns(roles, names, directed, _notes(names, roles, directed, features))
 
 
@@ -163,22 +138,6 @@ def spelled(words):
     return f"--columns={text}" if text.startswith("-") else f"--columns {text}"
 
 
-def is_header(words):
-    """Return whether `words` are column names: of both ends of an edge, of a triple, or
-    of vertex labels.
-    """
-    return bool(_pairs(map(_kind, words))) or _are_labels(words) or _triple(words) is not None
-
-
-def _plain(name):
-    """Return a column name in the form used for comparisons: without case, punctuation,
-    and Neo4j's type.
-    """
-    if (typed := NEO4J.fullmatch(name)):
-        name = typed[2] if typed[2].lower() in NEO4J_ROLES or not typed[1] else typed[1]
-    return plain(name)
-
-
 def _refuse_two_kinds(names):
     """Raise UnclearError if a Neo4j header has ends in two id spaces, because their ids
     may be equal.
@@ -195,71 +154,23 @@ def _place(name, names):
     without case and blanks.
     """
     same = [k for k, other in enumerate(names) if other == name]
-    same = same or [k for k, other in enumerate(names) if _plain(other) == _plain(name)]
+    same = same or [k for k, other in enumerate(names) if plain_column(other) == plain_column(name)]
     if len(same) != 1:
         raise UnclearError(f"expected one column called {truncate(name)} (--weights)")
     return same[0]
-
-
-def _kind(name):
-    """Return (pair of ENDS, 0 or 1) for the name of an end, else (kind, 0) with a kind
-    such as "weight" or "unknown".
-    """
-    name = _plain(name)
-    for ends, patterns in ENDS.items():
-        for end, pattern in enumerate(patterns):
-            if re.fullmatch(pattern, name):
-                return ends, end
-    if is_weight(name):
-        return "weight", 0
-    if re.fullmatch(GRAPH, name):
-        return "graph", 0
-    return "ignored" if re.fullmatch(IGNORED, name) else "unknown", 0
-
-
-def _pairs(kinds):
-    """Return the pairs of ENDS whose two ends are both in `kinds`."""
-    kinds = set(kinds)
-    return [ends for ends in ENDS if {(ends, 0), (ends, 1)} <= kinds]
-
-
-def end_names(names):
-    """Return the pair of ENDS that two names mean, or None."""
-    (ends,) = _pairs(map(_kind, names)) or (None,)
-    return ends
-
-
-def find_ends(names):
-    """Return the only two of `names` that are both ends of an edge, in this order, or None."""
-    kinds = [_kind(name) for name in names]
-    pairs = _pairs(kinds)
-    found = [[name for name, kind in zip(names, kinds) if kind == (pairs[0], end)]
-             for end in range(2)] if len(pairs) == 1 else []
-    return (found[0][0], found[1][0]) if list(map(len, found)) == [1, 1] else None
-
-
-def _are_labels(names):
-    """Return whether two column names mean a vertex and its label rather than the two
-    ends of an edge.
-    """
-    if len(names) != 2:
-        return False
-    first, second = map(plain, names)
-    return any(re.fullmatch(VERTEX, vertex) and re.fullmatch(LABEL, label)
-               for vertex, label in ((first, second), (second, first)))
 
 
 def _assign(names, textual=(), weights=None, fitting=None, numeric=None, *, bipartite=False):
     """Return the role of each column and the pair of ENDS; raise UnclearError if the
     names are not clear.
     """
-    if _are_labels(names):
+    if are_labels(names):
         raise UnclearError("looks like labels of vertices, not edges: give the edges as the source "
                            "and this file as --labels; if these are edges, use --columns "
                            "source,target")
 
     # find what each name means; flags go before names
-    kinds = [_kind(name) for name in names]
+    kinds = [kind_of(name) for name in names]
     if weights is not None:
         kinds = [("ignored", 0) if kind == ("weight", 0) else kind for kind in kinds]
         kinds[_place(weights, names)] = "weight", 0
@@ -267,9 +178,9 @@ def _assign(names, textual=(), weights=None, fitting=None, numeric=None, *, bipa
         _find_two_kinds(names, kinds)
 
     # exactly one pair of names must be the ends of an edge
-    pairs = _pairs(kinds)
+    pairs = end_pairs(kinds)
     if len(pairs) != 1:
-        two = not bipartite and sum(_plain(name).endswith("id") for name in names) > 1
+        two = not bipartite and sum(plain_column(name).endswith("id") for name in names) > 1
         words = _ends_of(names, kinds, range(len(names)) if fitting is None else fitting)
         raise UnclearError("which two columns are the ends of an edge? "
                            + "Use --bipartite for ids of two kinds. " * two
@@ -315,7 +226,7 @@ def _two_kinds(names, kinds):
     ids.
     """
     unknown = [k for k, kind in enumerate(kinds) if kind[0] == "unknown"]
-    ids = [k for k in unknown if _plain(names[k]).endswith("id")]
+    ids = [k for k in unknown if plain_column(names[k]).endswith("id")]
     return ids if len(ids) == 2 else unknown
 
 
@@ -324,7 +235,7 @@ def _find_two_kinds(names, kinds):
     known names are ends.
     """
     places = _two_kinds(names, kinds)
-    if not _pairs(kinds) and len(places) == 2:
+    if not end_pairs(kinds) and len(places) == 2:
         kinds[places[0]], kinds[places[1]] = (("u", "v"), 0), (("u", "v"), 1)
 
 
@@ -344,7 +255,7 @@ def _ends_of(names, kinds, fitting):
     """
     ends = [k for k in fitting if kinds[k][0] not in ("weight", "ignored")]
     ends = ends if len(ends) > 1 else [k for k in fitting if kinds[k][0] != "weight"]
-    if (triple := _triple(names)) is not None:
+    if (triple := find_triple(names)) is not None:
         ends = [triple[0], triple[2]]
     if len(ends) < 2:
         return None
@@ -353,16 +264,6 @@ def _ends_of(names, kinds, fitting):
     if words.count("w") > 1:
         words = ["-" if word == "w" else word for word in words]
     return words
-
-
-def _triple(names):
-    """Return the indices of head, relation and tail in a header of triples; None for
-    other headers.
-    """
-    plain = list(map(_plain, names))
-    places = [[k for k, name in enumerate(plain) if re.fullmatch(pattern, name)]
-              for pattern in TRIPLE]
-    return [found[0] for found in places] if all(len(found) == 1 for found in places) else None
 
 
 def _notes(names, roles, directed, features=()):

@@ -3,7 +3,7 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 
-from hpgcn.datasets.edges import columns
+from hpgcn.datasets.text.column_names import is_header
 from hpgcn.datasets.text.lines import BLANKS, MARKS
 from hpgcn.errors import DataError
 
@@ -51,7 +51,7 @@ class Comments:
         # a comment may name the columns
         title = text.lstrip(b"#% \t").decode("utf-8", "replace")
         words = re.split(r"[\s,;]+", title, maxsplit=MOST_WORDS)
-        if len(words) <= MOST_WORDS and columns.is_header(words):
+        if len(words) <= MOST_WORDS and is_header(words):
             self.headers[len(words)] = words
         else:
             self.lines.append(text)

@@ -1,10 +1,11 @@
 """Edges in arrays of numbers, read by the rules of edge lists."""
 import numpy as np
 
-from hpgcn.datasets.edges.columns import DIRECTED, EdgeColumns
+from hpgcn.datasets.edges.columns import EdgeColumns
 from hpgcn.datasets.edges.stream import Stream
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST, Raw
 from hpgcn.datasets.source import need
+from hpgcn.datasets.text.column_names import DIRECTED
 from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError, UsageError
 

@@ -9,6 +9,7 @@ from hpgcn.datasets.edges.columns import check_flag, spelled
 from hpgcn.datasets.edges.neighbor_lists import COUNTS_FIRST, HEAD, FormError, split_lists
 from hpgcn.datasets.edges.vertex_names import is_long, is_name
 from hpgcn.datasets.source import Source, truncate
+from hpgcn.datasets.text.column_names import is_header
 from hpgcn.datasets.text.lines import BLANKS, MARKS, WHOLE, split_line, stripped
 from hpgcn.datasets.text.parse import U, V
 from hpgcn.errors import DataError
@@ -51,7 +52,7 @@ def read_first_line(line, following, options, where, beside=None):
 def _read_first_line(line, delimiter, fields, wordy, following, options, where, beside):
     # decide whether the line is a header
     header = options.header
-    if header is None and beside is not None and not columns.is_header(fields):
+    if header is None and beside is not None and not is_header(fields):
         header = False
     if header is None and wordy:
         rows = _rows(following, delimiter, len(fields))
@@ -87,7 +88,7 @@ def _read_first_line(line, delimiter, fields, wordy, following, options, where, 
         note = f"the header is read from {path.name}"
         return FirstLine(delimiter, fields, False, rows, names, str(path), (note,))
     notes = ()
-    if options.header is False and columns.is_header(fields):
+    if options.header is False and is_header(fields):
         notes = (f"{truncate(', '.join(fields))} is read as an edge because of --no-header",)
     return FirstLine(delimiter, fields, False, rows, None, where, notes)
 
@@ -256,7 +257,7 @@ def _is_header(fields, rows, options, where, lines):
         ends = [k for k, word in enumerate(words[:len(fields)]) if word not in ("-", "w")]
 
     # names that occur again below are names of vertices
-    known = columns.is_header(fields)
+    known = is_header(fields)
     above = {fields[k] for k in ends}
     below = {row[k] for row in rows for k in ends}
     again = bool(above & below)

@@ -1,8 +1,8 @@
 """The forms in which libraries write a graph as JSON, brought into one."""
 from typing import NamedTuple
 
-from hpgcn.datasets.edges.columns import DIRECTED, end_names, find_ends
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.column_names import DIRECTED, end_names, find_ends
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
 

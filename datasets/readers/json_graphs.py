@@ -8,7 +8,7 @@ hpgcn.datasets.readers.json_forms has all forms.
 """
 import numpy as np
 
-from hpgcn.datasets.edges.columns import DIRECTED, EdgeColumns
+from hpgcn.datasets.edges.columns import EdgeColumns
 from hpgcn.datasets.edges.edge_arrays import read_edge_arrays
 from hpgcn.datasets.edges.stream import Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
@@ -17,6 +17,7 @@ from hpgcn.datasets.readers.json_forms import find_form
 from hpgcn.datasets.readers.json_text import parse_json
 from hpgcn.datasets.readers.network_graph import Network
 from hpgcn.datasets.source import truncate
+from hpgcn.datasets.text.column_names import DIRECTED
 from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import weights_of

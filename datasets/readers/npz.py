@@ -5,11 +5,11 @@ import re
 
 import numpy as np
 
-from hpgcn.datasets.edges.columns import DIRECTED, end_names, find_ends
 from hpgcn.datasets.edges.edge_arrays import read_edge_arrays, refuse_list_flags
 from hpgcn.datasets.readers.adjacency_matrix import choose_matrix, from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import need, truncate
+from hpgcn.datasets.text.column_names import DIRECTED, end_names, find_ends
 from hpgcn.datasets.unsupported_formats import SAVE
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array, numbers_of_texts

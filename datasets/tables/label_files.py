@@ -7,6 +7,7 @@ from hpgcn.datasets.source import HEAD, need, truncate
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
+from hpgcn.datasets.text.column_names import is_known
 from hpgcn.datasets.text.data_table import NumberColumn, TextColumn, counted
 from hpgcn.datasets.text.delimited import SEPARATORS
 from hpgcn.datasets.text.json_table import JsonObject, multi_hot
@@ -156,7 +157,7 @@ def _lists_of_lines(source, vertices, options):
     text = whole_text(source, options.memory, TEXT_FACTOR).decode()
     rows = [_words(line, separator) for line in text.splitlines() if line.strip()]
     rows = [row for row in rows if not row[0].startswith(("#", "%"))]
-    rows = rows[bool(rows) and roles.is_known(rows[0][0]):]
+    rows = rows[bool(rows) and is_known(rows[0][0]):]
     ids = TextColumn("id", [row[0] for row in rows])
     if options.id_column is not None or not vertices.fit(ids, len(rows)):
         return None

@@ -4,33 +4,29 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from hpgcn.datasets.edges.columns import LABEL, MUSAE
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.tables.vertex_ids import HALF
+from hpgcn.datasets.text.column_names import (
+    CLASS,
+    ID,
+    INDEX,
+    LABEL,
+    MASK,
+    MUSAE,
+    PART_NAMES,
+    PARTS,
+    SPLIT_NAME,
+    WEAK_ID,
+    is_known,
+)
 from hpgcn.datasets.text.data_table import NUMBER, WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import UNLABELED
 from hpgcn.graphs.edge_weights import listed, plain
 
-ID = "(new|node|vertex|vert|user|paper)?(id|idx|index|node|vertex)"
-INDEX = "(unnamed[0-9]*)?"  # an index that pandas wrote without a name
-WEAK_ID = ".*(id|ids|idx|index|key)"
-TARGET = "(node|vertex|true)?(labels?|class|classes|target|gt|groundtruth)(id)?|" + MUSAE
-SPLIT = "(data)?(splits?|sets?|subset|fold|role|partition)"
-PARTS = {  # what a split calls its parts
-    "train": "train", "training": "train", "tr": "train", "val": "val", "valid": "val",
-    "validation": "val", "va": "val", "dev": "val", "test": "test", "testing": "test",
-    "te": "test"}
-PART_NAMES = dict.fromkeys(PARTS.values())  # train, val, test
-MASK = "(is|in)?(train|training|val|valid|validation|test)(mask|idx)?"
 NONE = "none"  # --id-column: rows are in the order of the vertices
 FIRST = 32  # cells after which a text among numbers is an error, not a name
 LINES = 3  # rows from which different values are no accident
-
-
-def is_known(name):
-    """Return whether `name` is a usual name for a column of ids, labels or a split."""
-    return re.fullmatch(f"{ID}|{LABEL}|{MUSAE}|{SPLIT}|{MASK}", plain(name)) is not None
 
 
 def settle_header(table, vertices, header, count=None, asked=()):
@@ -193,7 +189,7 @@ def find_ids(table, vertices, flag, taken=()):
     names = [plain(column.name) for column in columns]
     usual = [k for k, name in enumerate(names) if re.fullmatch(ID, name) and k not in taken]
     others = [k for k in range(len(columns)) if k not in usual and k not in taken]
-    misnamed = [k for k in others if re.fullmatch(f"{TARGET}|{SPLIT}|{MASK}", names[k])]
+    misnamed = [k for k in others if re.fullmatch(f"{CLASS}|{SPLIT_NAME}|{MASK}", names[k])]
     others = [k for k in others if k not in misnamed]
 
     # prefer values that are ids of vertices to numbers of rows
@@ -287,7 +283,7 @@ def find_label(table, ids, flag, taken=()):
     names = {k: plain(table.columns[k].name) for k in rest}
     labels = [k for k in rest if re.fullmatch(f"{LABEL}|{MUSAE}", names[k])]
     if not labels:
-        labels = [k for k in rest if not re.fullmatch(f"{ID}|{SPLIT}|{MASK}|{INDEX}", names[k])
+        labels = [k for k in rest if not re.fullmatch(f"{ID}|{SPLIT_NAME}|{MASK}|{INDEX}", names[k])
                   and (len(rest) == 1 or not is_split(table.columns[k].head()))]
     if len(labels) != 1:
         raise DataError(f"{table.where}: columns {table.listed()}: which column is the label? Give "
@@ -312,7 +308,7 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
                                 f"({flag}), expected names among {table.listed()}")
         return list(dict.fromkeys(chosen)), []
     rest = [k for k in range(len(names)) if k != ids]
-    known = f"{TARGET}|{SPLIT}|{MASK}|{INDEX}" + "|y" * ("x" not in map(plain, names))
+    known = f"{CLASS}|{SPLIT_NAME}|{MASK}|{INDEX}" + "|y" * ("x" not in map(plain, names))
     left_out = [k for k in rest if k in used or re.fullmatch(known, plain(names[k]))]
     return [k for k in rest if k not in left_out], [table.title(k) for k in left_out]
 
@@ -337,8 +333,8 @@ def find_split(table, ids):
     if not worded:
         coded = [k for k in rest if split_codes(table.columns[k].texts()) is not None]
         worded = coded if len(rest) == 1 else [
-            k for k in coded if re.fullmatch(SPLIT, plain(table.columns[k].name))]
-    named = [k for k in worded if re.fullmatch(SPLIT, plain(table.columns[k].name))]
+            k for k in coded if re.fullmatch(SPLIT_NAME, plain(table.columns[k].name))]
+    named = [k for k in worded if re.fullmatch(SPLIT_NAME, plain(table.columns[k].name))]
     candidates = worded if len(worded) == 1 else named
     if len(candidates) != 1:
         raise DataError(f"{table.where}: columns {table.listed()}: which column has the words "

@@ -10,6 +10,7 @@ from hpgcn.datasets.readers.npz import as_mask
 from hpgcn.datasets.source import Source, truncate
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
+from hpgcn.datasets.text.column_names import PARTS, SPLIT_NAME
 from hpgcn.datasets.text.data_table import NumberColumn, TextColumn
 from hpgcn.datasets.text.json_table import JsonObject, read_json
 from hpgcn.datasets.text.lines import whole_text
@@ -61,7 +62,7 @@ def _lists_of_lines(source, options):
     text = whole_text(source, options.memory, TEXT_FACTOR).decode()
     for line in filter(None, map(str.strip, text.splitlines())):
         word, *ids = re.split(r"[\s,;:|]+", line.rstrip(",;"))
-        part = roles.PARTS.get(word.lower())
+        part = PARTS.get(word.lower())
         if part is None or part in lists:
             return None  # a table
         lists[part] = ids
@@ -73,7 +74,7 @@ def _columns_of_ids(table):
 
     The table has only these columns, and other cells than 0 and 1.
     """
-    parts = [roles.PARTS.get(plain(column.name).removesuffix("idx")) for column in table.columns]
+    parts = [PARTS.get(plain(column.name).removesuffix("idx")) for column in table.columns]
     if "train" not in parts or None in parts or len(set(parts)) < len(parts):
         return None
     cells = {part: [text for text in column.texts() if text.lower() not in UNLABELED]
@@ -106,8 +107,8 @@ def _from_table(table, column, vertices, options):
             name += describe_codes(codes)
         for row, text in enumerate(texts):
             word = text.lower()
-            if word in roles.PARTS:
-                masks[row, SPLIT.index(roles.PARTS[word])] = True
+            if word in PARTS:
+                masks[row, SPLIT.index(PARTS[word])] = True
             elif word not in UNLABELED:
                 raise DataError(f"{table.where}: {table.place(row)}: column {name} is "
                                 f"{truncate(text, 40)!r}, expected train, val, test or nothing")
@@ -134,7 +135,7 @@ def _lists(found):
         named = isinstance(found, list) and len(found) == len(SPLIT) and all(
             type(ids) is list for ids in found)
         return dict(zip(SPLIT, found)) if named else None
-    lists = {roles.PARTS.get(name.lower().removesuffix("_idx").removesuffix("_mask")): value
+    lists = {PARTS.get(name.lower().removesuffix("_idx").removesuffix("_mask")): value
              for name, value in found}
     if "train" not in lists or not all(isinstance(value, list) for value in lists.values()):
         return None
@@ -158,7 +159,7 @@ def read_split_folder(folder, vertices, options):
     """
     parts, sources = {}, []
     for path in sorted(Path(folder).iterdir()):
-        part = roles.PARTS.get(Path(unpacked_name(path.name)).stem.lower())
+        part = PARTS.get(Path(unpacked_name(path.name)).stem.lower())
         if part is None or not path.is_file():
             continue
         if part in parts:
@@ -213,7 +214,7 @@ def _from_array(array, source, notes):
     if array.ndim != 1 or not roles.is_split(texts):
         raise DataError(f"{source}: expected one of the words train, val, test or of the numbers "
                         "0, 1, 2 for each vertex, or masks (n, 3)")
-    words = [roles.PARTS.get(word.lower()) for word in texts]
+    words = [PARTS.get(word.lower()) for word in texts]
     masks = np.array([[word == part for part in SPLIT] for word in words])
     return VertexRows("split", str(source), masks, notes=notes)
 
@@ -235,7 +236,7 @@ def _from_arrays(source, vertices, options, counts):
     masks, columns = {}, {}
     for key in arrays:
         # which part the array is of
-        part = roles.PARTS.get(key.lower().removesuffix("s").removesuffix("_mask")
+        part = PARTS.get(key.lower().removesuffix("s").removesuffix("_mask")
                                .removesuffix("_idx").removesuffix("_index"))
         if part is None:
             continue
@@ -254,7 +255,7 @@ def _from_arrays(source, vertices, options, counts):
             columns[part] = ids
 
     # one array of words or numbers
-    coded = [key for key in arrays if re.fullmatch(roles.SPLIT, plain(key))]
+    coded = [key for key in arrays if re.fullmatch(SPLIT_NAME, plain(key))]
     if not masks and not columns and len(coded) == 1:
         array = arrays[coded[0]] if archive is None else archive.read(coded[0], "fiubSU")
         return _from_array(np.asarray(array), source, notes)

@@ -16,6 +16,7 @@ from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.datasets.text import text_cells
+from hpgcn.datasets.text.column_names import is_known
 from hpgcn.datasets.text.data_table import CellError, NumberColumn, Table, TextColumn, counted
 from hpgcn.datasets.text.delimited import read_delimited
 from hpgcn.datasets.text.json_table import (
@@ -277,7 +278,7 @@ def read_table(source, vertices, options, of_ids=False):
         table = read_parquet(source, options.memory)
     elif is_json(source):
         document = read_json(source, options.memory)
-        table = json_table(document, str(source), roles.is_known)
+        table = json_table(document, str(source), is_known)
     else:
         names = vertices.numbers if vertices.named else ()
         table = read_delimited(source, options.memory, names, of_names=of_ids)

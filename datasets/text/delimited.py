@@ -8,6 +8,7 @@ from itertools import chain, islice
 
 from hpgcn.datasets.source import need, not_utf8, truncate
 from hpgcn.datasets.text import text_cells
+from hpgcn.datasets.text.column_names import is_known
 from hpgcn.datasets.text.data_table import Table, TextColumn, counted
 from hpgcn.datasets.text.lines import BLANKS, TextLines
 from hpgcn.datasets.text.text_cells import CellColumn, TextCells
@@ -248,8 +249,6 @@ def _take_comment(table, comment):
     """Use the comment above a table as its header, if it names the right number of
     columns.
     """
-    from hpgcn.datasets.tables.roles import is_known
-
     words = re.split(r"[\s,;|]+", comment.lstrip("#% \t").strip())
     if len(words) == len(table.first) and any(map(is_known, words)):
         table.name_columns(header=False)
