@@ -132,4 +132,5 @@ def is_header(words):
     """Return whether `words` are column names: of both ends of an edge, of a triple, or
     of vertex labels.
     """
-    return bool(end_pairs(map(kind_of, words))) or are_labels(words) or find_triple(words) is not None
+    pairs = end_pairs(map(kind_of, words))
+    return bool(pairs) or are_labels(words) or find_triple(words) is not None

@@ -1,12 +1,26 @@
 """Compiled loop that parses lines of text: two integers, optionally a number, and
 fields to skip.
 
-Numbers with few digits are exact here: a mantissa up to 2^53, multiplied or divided by
-a power of ten up to 10^22, is rounded once. All others are left to the caller, which
-uses Python's float.
+Numbers that `decimal` does not round are left to the caller.
 """
 import numpy as np
 
+from hpgcn.datasets.text.number_kernels import (
+    HASH,
+    NEWLINE,
+    NINE,
+    PERCENT,
+    POINT,
+    QUOTE,
+    RETURN,
+    SPACE,
+    TAB,
+    ZERO,
+    decimal,
+    is_blank,
+    parse_sign,
+    skip_blanks,
+)
 from hpgcn.kernels.jit import jit
 
 # constants of words of 8 digits
@@ -17,19 +31,8 @@ PAIRS = np.uint64(0x000000FF000000FF)
 FIRST, SECOND = np.uint64(100 + (1000000 << 32)), np.uint64(1 + (10000 << 32))
 SAFE = 18  # digits of an integer that always fits into 64 bits
 INT64_MAX = int(np.iinfo(np.int64).max)
-POWERS = 10.0 ** np.arange(23)
-NEWLINE, TAB, RETURN, SPACE, QUOTE, HASH, PERCENT = b"\n\t\r \"#%"
-PLUS, MINUS, POINT, ZERO, NINE, LOWER_E, UPPER_E = b"+-.09eE"
 U, V, W, PASSED = range(4)  # a field is the first integer, the second, the number, or not read
 DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER = range(7)
-
-
-@jit(inner=True)
-def _skip(text, at, delimiter):
-    """Return the position of the first non-blank byte from `text[at]` on."""
-    while text[at] == SPACE or text[at] == RETURN or (text[at] == TAB and delimiter != TAB):
-        at += 1
-    return at
 
 
 @jit(inner=True)
@@ -45,14 +48,6 @@ def _pass(text, at, delimiter):
             quoted = not quoted
         at += 1
     return at
-
-
-@jit(inner=True)
-def _sign(text, at):
-    """Return the sign at `text[at]`, +1 without one, and the position after it."""
-    if text[at] == MINUS:
-        return -1, at + 1
-    return 1, at + (text[at] == PLUS)
 
 
 @jit(inner=True)
@@ -137,7 +132,7 @@ def _pairs(text, at, delimiter, low, high, first, second, count):
 @jit(inner=True)
 def _integer(text, at):
     """Parse an integer, which may end in .0; return (status, value, end)."""
-    sign, at = _sign(text, at)
+    sign, at = parse_sign(text, at)
     first = at
     value, at = _digits(text, at)
     while ZERO <= text[at] <= NINE:
@@ -151,47 +146,6 @@ def _integer(text, at):
         while text[at] == ZERO:
             at += 1
     return (DONE if at > first else NOT_INTEGER), sign * value, at
-
-
-@jit(inner=True)
-def _number(text, at, integral):
-    """Parse a decimal number; return (status, value, end, whether the value is exact)."""
-    # digits and the point; digits beyond 17 make the value inexact
-    sign, at = _sign(text, at)
-    mantissa = np.int64(0)
-    digits = 0
-    scale = 0
-    point = False
-    exact = True
-    while ZERO <= text[at] <= NINE or (text[at] == POINT and not point and not integral):
-        if text[at] == POINT:
-            point = True
-        else:
-            digits += 1
-            exact = exact and mantissa < 10**17
-            if exact:
-                mantissa = 10 * mantissa + np.int64(text[at]) - ZERO
-                scale -= point
-        at += 1
-
-    # exponent
-    if digits and not integral and (text[at] == LOWER_E or text[at] == UPPER_E):
-        positive, at = _sign(text, at + 1)
-        digits = 0
-        exponent = 0
-        while ZERO <= text[at] <= NINE:
-            exponent = min(10 * exponent + np.int64(text[at]) - ZERO, 100000)
-            digits += 1
-            at += 1
-        scale += positive * exponent
-
-    # scale; a double is exact if mantissa and power of ten are
-    value = float(mantissa)
-    if exact and mantissa:
-        exact = mantissa <= 2**53 and -22 <= scale <= 22
-        if exact:
-            value = value * POWERS[scale] if scale >= 0 else value / POWERS[-scale]
-    return (DONE if digits else NOT_NUMBER), sign * value, at, exact
 
 
 @jit()
@@ -223,7 +177,7 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
                 break
 
         # comments and empty lines
-        at = _skip(text, at, delimiter)
+        at = skip_blanks(text, at, delimiter)
         if comments and (text[at] == HASH or text[at] == PERCENT):
             skipped += 1
             while text[at] != NEWLINE:
@@ -238,9 +192,9 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
             # find where the field begins
             role = roles[k]
             if k > 0:
-                at = _skip(text, at, delimiter)
+                at = skip_blanks(text, at, delimiter)
                 if text[at] == delimiter:
-                    at = _skip(text, at + 1, delimiter)
+                    at = skip_blanks(text, at + 1, delimiter)
                 elif delimiter != SPACE:
                     return MISSING, at, k, line, count, rough, skipped
             if text[at] == NEWLINE and (role != PASSED or delimiter == SPACE):
@@ -255,7 +209,11 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
             start = at
             wrong = NOT_NUMBER if role == W else NOT_INTEGER
             if role == W:
-                status, w[count], at, exact = _number(text, at, integral)
+                w[count], at, found, exact = decimal(text, at)
+                status = DONE if found else NOT_NUMBER
+                for letter in text[start:at]:
+                    if integral and (letter == POINT or letter > NINE):
+                        status = NOT_NUMBER
                 if not exact:
                     # one number at a time: Numba compiles the assignment of a row for seconds
                     inexact[rough, 0] = count
@@ -271,7 +229,7 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
             if status == DONE and quoted:
                 status = DONE if text[at] == QUOTE else wrong
                 at += 1
-            ends = text[at] == NEWLINE or text[at] == delimiter or _skip(text, at, delimiter) > at
+            ends = text[at] in (NEWLINE, delimiter) or is_blank(text[at], delimiter)
             if status == DONE and not ends:
                 status = wrong
             if status == DONE and role != W and not low <= value <= high:
@@ -280,7 +238,7 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
                 return status, start - quoted, k, line, count, rough, skipped
 
         # nothing may follow the last field
-        at = _skip(text, at, delimiter)
+        at = skip_blanks(text, at, delimiter)
         if text[at] != NEWLINE:
             return EXTRA, at, roles.size, line, count, rough, skipped
         at += 1
