@@ -55,6 +55,12 @@ def decoded(field, where):
         raise not_utf8(where, error) from error
 
 
+def first_repeated(names):
+    """Return the first of `names` that is there before, or None."""
+    seen = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)
+
+
 @contextmanager
 def refused(where, what="broken data"):
     """Context manager: turn the errors of a library on broken data into a DataError of

@@ -1,7 +1,7 @@
 """Numbering of vertices that a file identifies by ids, and the ids to store."""
 import numpy as np
 
-from hpgcn.datasets.source import truncate
+from hpgcn.datasets.source import first_repeated, truncate
 from hpgcn.datasets.text.lines import WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_ids
@@ -46,6 +46,4 @@ class Nodes:
 
         self.number = {ids[place]: vertex for vertex, place in enumerate(self.order.tolist())}
         if len(self.number) < n:
-            seen = set()
-            again = next(name for name in ids if name in seen or seen.add(name))
-            raise DataError(f"{where}: id {truncate(again, 40)!r} occurs twice")
+            raise DataError(f"{where}: id {truncate(first_repeated(ids), 40)!r} occurs twice")

@@ -7,10 +7,10 @@ own loader sets all weights to 1, and standardizes features by the training vert
 import numpy as np
 
 from hpgcn.datasets.readers.adjacency_matrix import from_matrix
-from hpgcn.datasets.readers.json_text import parse_json
 from hpgcn.datasets.readers.numpy_files import Archive, read_array
 from hpgcn.datasets.source import need, open_all, truncate
 from hpgcn.datasets.text.data_table import counted
+from hpgcn.datasets.text.json_text import parse_json
 from hpgcn.datasets.text.lines import WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed

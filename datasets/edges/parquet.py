@@ -9,6 +9,7 @@ from hpgcn.datasets.edges import columns
 from hpgcn.datasets.edges.stream import SIDE, Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.source import need, truncate
+from hpgcn.datasets.text.parquet_table import open_parquet, refusing
 from hpgcn.datasets.text.parse import INT64_MAX, U, V, W
 from hpgcn.errors import DataError, require
 from hpgcn.graphs.edge_weights import numbers_of_texts
@@ -35,15 +36,13 @@ def stream(source, digest, threads, options, *, memory=None):
     A row group, and the names of vertices, may take `memory` bytes each. pyarrow has
     threads of its own, so that `threads` is not used.
     """
-    parquet = require("pyarrow.parquet", "io", "reading Parquet")
+    require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:
         with source.open(digest):
             pass  # all of its bytes go through the digest as it is closed
 
     # columns and limits, before any row group is read
-    with refusing(source):
-        file = parquet.ParquetFile(source.path, page_checksum_verification=True)
-    with file:
+    with open_parquet(source) as file:
         named, chosen, textual = _columns(file.schema_arrow, options, source)
         if textual:
             options.refuse_for_names(source)
@@ -178,14 +177,3 @@ def _values(column, name, row, limits, source):
                         f"{expected}")
 
     return values if limits is None else values.astype(np.int64)
-
-
-@contextmanager
-def refusing(source):
-    try:
-        yield
-    except MemoryError as error:
-        raise DataError(f"{source}: does not fit into memory") from error
-    except Exception as error:  # what ArrowInvalid and OSError share
-        reason = truncate(" ".join(str(error).split()) or type(error).__name__)
-        raise DataError(f"{source}: broken Parquet data ({reason})") from error

@@ -14,10 +14,10 @@ from hpgcn.datasets.edges.stream import Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
 from hpgcn.datasets.readers.json_forms import find_form
-from hpgcn.datasets.readers.json_text import parse_json
 from hpgcn.datasets.readers.network_graph import Network
-from hpgcn.datasets.source import truncate
+from hpgcn.datasets.source import first_repeated, truncate
 from hpgcn.datasets.text.column_names import DIRECTED
+from hpgcn.datasets.text.json_text import parse_json
 from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import weights_of
@@ -103,9 +103,8 @@ def _numbering(nodes, links, where, notes):
         values = [node.get(key) for node in nodes]
         if not any(value is None or isinstance(value, list | dict) for value in values):
             if key == "id" and len(set(values)) < n:
-                seen = set()
-                again = next(name for name in values if name in seen or seen.add(name))
-                raise DataError(f"{where}: node {truncate(repr(again), 40)} occurs twice")
+                again = repr(first_repeated(values))
+                raise DataError(f"{where}: node {truncate(again, 40)} occurs twice")
             if len(set(values)) == n:
                 names[key] = values
 

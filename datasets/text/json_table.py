@@ -1,44 +1,18 @@
 """Reader of tables in JSON: records, columns, a value for each id, or lists of feature
 numbers.
 """
-import json
-
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.source import need, truncate
+from hpgcn.datasets.source import first_repeated, need, truncate
 from hpgcn.datasets.text.data_table import NumberColumn, Table, TextColumn
-from hpgcn.datasets.text.lines import WHOLE, whole_text
+from hpgcn.datasets.text.json_text import JsonObject
+from hpgcn.datasets.text.lines import WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
 
-TEXT_FACTOR = 40  # bytes of memory that a byte of text may become
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SCALARS = (str, int, float, bool, type(None))
-
-
-class JsonObject(list):
-    """The members of a JSON object in their order, as (name, value) pairs."""
-
-
-def read_json(source, memory):
-    """Return the content of a JSON file; its objects become JsonObjects, which keep
-    repeated names.
-
-    A file of one JSON value a line, like .jsonl, becomes a list.
-    """
-    text = whole_text(source, memory, TEXT_FACTOR).decode()
-    try:
-        return json.loads(text, object_pairs_hook=JsonObject)
-    except (ValueError, RecursionError) as error:
-        lines = [line for line in text.splitlines() if line.strip()]
-        if isinstance(error, ValueError) and len(lines) > 1 and lines[0].rstrip()[-1:] in "}]":
-            try:
-                return [json.loads(line, object_pairs_hook=JsonObject) for line in lines]
-            except (ValueError, RecursionError):
-                pass
-        reason = truncate(error) or "nested too deep"
-        raise DataError(f"{source}: broken JSON ({reason})") from error
 
 
 def json_table(found, where, is_known):
@@ -124,9 +98,7 @@ def _column(name, cells, where):
 
 
 def _refuse_repeated(names, where):
-    if len(set(names)) < len(names):
-        seen = set()
-        name = next(name for name in names if name in seen or seen.add(name))
+    if (name := first_repeated(names)) is not None:
         raise DataError(f"{where}: id {truncate(name, 40)} occurs twice")
 
 

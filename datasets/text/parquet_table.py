@@ -1,6 +1,6 @@
 """Reader of tables in Parquet files."""
+from contextlib import contextmanager
 
-from hpgcn.datasets.edges.parquet import refusing
 from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.text.data_table import NumberColumn, Table, TextColumn
 from hpgcn.errors import DataError, require
@@ -8,13 +8,28 @@ from hpgcn.errors import DataError, require
 FACTOR = 3  # bytes of memory that a byte of a column takes
 
 
-def read_parquet(source, memory):
-    """Return the Table of a Parquet file; raise MissingError without pyarrow."""
+def open_parquet(source):
+    """Return the ParquetFile of a Source; raise MissingError without pyarrow."""
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     with refusing(source):
-        file = parquet.ParquetFile(source.path, page_checksum_verification=True)
+        return parquet.ParquetFile(source.path, page_checksum_verification=True)
 
-    with file:
+
+@contextmanager
+def refusing(source):
+    """Context manager: turn pyarrow's errors into a DataError of one line."""
+    try:
+        yield
+    except MemoryError as error:
+        raise DataError(f"{source}: does not fit into memory") from error
+    except Exception as error:  # what ArrowInvalid and OSError share
+        reason = truncate(" ".join(str(error).split()) or type(error).__name__)
+        raise DataError(f"{source}: broken Parquet data ({reason})") from error
+
+
+def read_parquet(source, memory):
+    """Return the Table of a Parquet file; raise MissingError without pyarrow."""
+    with open_parquet(source) as file:
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
         need(FACTOR * size, memory, source)
