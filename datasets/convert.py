@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.datasets import component, formats, unsupported_formats
-from hpgcn.datasets.collections import builtin, folders
+from hpgcn.datasets import formats, unsupported_formats
+from hpgcn.datasets.collections import builtin
 from hpgcn.datasets.convert_options import FORMATS, ConvertOptions
-from hpgcn.datasets.derived_features import MADE, make_features, normalize_rows
 from hpgcn.datasets.edge_feature_files import read_edge_features
 from hpgcn.datasets.random_contents import RandomContents
 from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
@@ -20,6 +19,12 @@ from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
 from hpgcn.datasets.split import check_count, make_split, parse_split
 from hpgcn.datasets.tables.join import TablePaths, close_gaps, join
 from hpgcn.datasets.tables.table_files import TableOptions
+from hpgcn.datasets.vertex_changes import (
+    MADE,
+    largest_component,
+    make_features,
+    normalize_rows,
+)
 from hpgcn.errors import DataError, DataWarning, InputNotFoundError, UsageError
 from hpgcn.graphs.adjacency import (
     LOST,
@@ -212,7 +217,7 @@ def _build_adjacency(raw, entries, where, options, scratch, memory):
 
     csr, counts = build(raw, where, raw.notes, options)
     if options.largest_component:
-        csr = component.largest_component(csr, raw)
+        csr = largest_component(csr, raw)
     return _MemoryAdjacency(counts, count_isolated(*csr[:2]),
                             partial(assemble, *csr, symmetric=counts.symmetric),
                             partial(row_and_column_sums, *csr))
@@ -259,7 +264,7 @@ def _read(source, fmt, memory, scratch, options, cached):
 
     # find the file and its format
     if os.path.isdir(source):
-        source = folders.first_file(source, fmt)
+        source = formats.first_file(source, fmt)
     try:
         file = Source(source, cached=cached)
     except InputNotFoundError as error:
@@ -268,7 +273,7 @@ def _read(source, fmt, memory, scratch, options, cached):
 
     if fmt == "auto":
         fmt = formats.detect(file)
-    elif fmt not in formats.FOLDERS:
+    elif fmt not in formats.SETS:
         unsupported_formats.refuse(file, by_name=False, fmt=fmt)
 
     # some flags are those of some formats

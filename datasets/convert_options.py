@@ -27,7 +27,7 @@ READERS = {  # format: its module, imported when it is needed
     "gexf": "hpgcn.datasets.readers.xml_networks",
     "gml": "hpgcn.datasets.readers.networks",
     "pajek": "hpgcn.datasets.readers.networks",
-    "adjlist": "hpgcn.datasets.readers.adjacency_list",
+    "adjlist": "hpgcn.datasets.edges.neighbor_lists",
     "json": "hpgcn.datasets.readers.json_graphs",
 }
 FORMATS = ("auto", *READERS)

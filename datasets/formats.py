@@ -6,6 +6,10 @@ readers calls each read_FORMAT. `source` is a Source, and `memory` the number of
 that the reader may allocate. A reader refuses a file with a DataError of one line that
 names the file, and the line, row or array in it.
 
+A data set of several files has two more functions. `belongs(path)` returns whether a
+file is part of one, by its name and the files beside it. `graph_name(path)` returns the
+name of that set.
+
 A reader whose edges come block by block may read more edges than memory holds. It also
 has `stream(source, digest, threads, options)`, a context manager that gives a Stream.
 
@@ -14,11 +18,13 @@ None. The readers of ASKING take the user's ConvertOptions as a third argument.
 """
 import re
 from importlib import import_module
+from pathlib import Path
 
 from hpgcn.datasets import unsupported_formats
-from hpgcn.datasets.collections import folders
+from hpgcn.datasets.collections import dglcsv, geomgcn, graphsaint, linqs, ogb, planetoid, reddit
 from hpgcn.datasets.convert_options import READERS
-from hpgcn.errors import UsageError
+from hpgcn.datasets.source import truncate
+from hpgcn.errors import DataError, InputNotFoundError, UsageError
 
 WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
             "dglcsv")  # readers that take `weights`
@@ -27,7 +33,16 @@ ARRAYS = ("npz", "pt", "mat")  # formats of named arrays
 LISTS = (*STREAMED, *ARRAYS, "json")  # formats that may have edges alone
 TWO_KINDS = (*STREAMED, "adjlist")  # formats whose ids may be of two kinds
 ASKING = (*LISTS, *TWO_KINDS, *WEIGHTED)  # readers that take the user's options
-FOLDERS = tuple(folders.SETS)  # formats of several files, recognised by their names
+SETS = {  # formats of several files, recognised by their names: their modules
+    "planetoid": planetoid,
+    "ogb": ogb,
+    "graphsaint": graphsaint,
+    "reddit": reddit,
+    "geomgcn": geomgcn,
+    "linqs": linqs,
+    "dglcsv": dglcsv,
+}
+WITHIN = ("", "raw")  # subfolders of a folder in which the files may lie
 PARQUET = b"PAR1"  # its first bytes
 PARQUET_EDGE = 3  # bytes of an edge in Parquet, at least
 PACKED_USUAL = 4  # times that text is longer than compressed
@@ -49,7 +64,7 @@ def detect(source):
     """Return the format of a file, by its name or else by its first bytes; raise
     DataError if it is unknown.
     """
-    if fmt := folders.set_of(source.path):
+    if fmt := set_of(source.path):
         return fmt
     known = unsupported_formats.identify(source)
     if known is not None and known.reader:
@@ -85,7 +100,7 @@ def graph_name(source, fmt):
     """Return the name of the graph in a file, or of the data set that the file belongs
     to.
     """
-    return folders.SETS[fmt].graph_name(source.path) if fmt in folders.SETS else source.name
+    return SETS[fmt].graph_name(source.path) if fmt in SETS else source.name
 
 
 def expected_edges(source):
@@ -97,3 +112,39 @@ def expected_edges(source):
     lines = [line for line in source.head().split(b"\n")[:-1] if line and line[:1] not in b"#%"]
     length = sum(map(len, lines)) / len(lines) + 1 if lines else 4
     return source.size * (PACKED_USUAL if source.packing else 1) / length
+
+
+def set_of(path):
+    """Return the format of the data set that a file belongs to, or None."""
+    return next((fmt for fmt, module in SETS.items() if module.belongs(path)), None)
+
+
+def first_file(folder, fmt="auto"):
+    """Return the Path of one file of the only data set in a folder.
+
+    Raise DataError if the folder has no data set, or several.
+    """
+    folder = Path(folder)
+    first = {}
+    for path in (path for name in WITHIN for path in _files(folder / name)):
+        known = set_of(path) if fmt == "auto" else fmt
+        if known in SETS and SETS[known].belongs(path):
+            first.setdefault((known, SETS[known].graph_name(path)), path)
+
+    if len(first) == 1:
+        return next(iter(first.values()))
+    if not first:
+        raise DataError(f"{folder}: is a directory without a known graph of several files "
+                        f"({', '.join(SETS)}): give one file")
+    names = truncate(", ".join(f"{name} ({known})" for known, name in first))
+    raise DataError(f"{folder}: is a directory with several graphs: {names}; give the file of one "
+                    "graph")
+
+
+def _files(folder):
+    if not folder.is_dir():
+        return []
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_file())
+    except OSError as error:
+        raise InputNotFoundError(f"{folder}: {error.strerror}") from error

@@ -55,6 +55,13 @@ def decoded(field, where):
         raise not_utf8(where, error) from error
 
 
+def folder_name(path):
+    """Return the name of a file's folder, or of the folder in which that is called `raw`."""
+    folder = path.absolute().parent
+    folder = folder.parent if folder.name == "raw" else folder
+    return folder.name.encode("utf-8", "replace").decode() or "graph"
+
+
 def first_repeated(names):
     """Return the first of `names` that is there before, or None."""
     seen = set()

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from hpgcn.datasets.collections.linqs import rows_of
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.numpy_files import Archive
-from hpgcn.datasets.source import Source, decoded, need, open_all, truncate
+from hpgcn.datasets.source import Source, decoded, folder_name, need, open_all, truncate
 from hpgcn.datasets.text.data_table import counted
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
@@ -40,9 +40,7 @@ def graph_name(path):
     folder.
     """
     names = {name for name, _, _ in _splits(path.parent)}
-    folder = path.absolute().parent
-    folder = folder.parent if folder.name == "raw" else folder
-    return names.pop() if len(names) == 1 else folder.name or "graph"
+    return names.pop() if len(names) == 1 else folder_name(path)
 
 
 def read(source, memory):

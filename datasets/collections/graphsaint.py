@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive, read_array
-from hpgcn.datasets.source import need, open_all, truncate
+from hpgcn.datasets.source import folder_name, need, open_all, truncate
 from hpgcn.datasets.text.data_table import counted
 from hpgcn.datasets.text.json_text import parse_json
 from hpgcn.datasets.text.lines import WHOLE
@@ -31,9 +31,7 @@ def belongs(path):
             and any((path.parent / name).is_file() for name in BESIDE))
 
 
-def graph_name(path):
-    folder = path.absolute().parent
-    return (folder.parent if folder.name == "raw" else folder).name or "graph"
+graph_name = folder_name
 
 
 def read(source, memory):
@@ -45,11 +43,7 @@ def read(source, memory):
     names = [name for name in (ADJACENCY, *BESIDE) if name not in missing]
     source.files = open_all(folder / name for name in names)
     files = dict(zip(names, source.files))
-    adjacency = files[ADJACENCY]
-    archive = Archive(adjacency, memory)
-    if not archive.is_sparse:
-        raise DataError(f"{adjacency}: expected a matrix written by scipy.sparse.save_npz")
-    raw = unweighted(from_matrix(archive.read_sparse(), memory, str(adjacency)))
+    raw = read_unweighted(files[ADJACENCY], memory)
     for name, file in files.items():
         if name == "feats.npy":
             raw.features, notes = read_array(file, memory)
@@ -63,10 +57,14 @@ def read(source, memory):
     return raw
 
 
-def unweighted(raw):
-    """Return `raw` without zero entries and with all weights 1; add a note if that
+def read_unweighted(file, memory):
+    """Return the Raw of a matrix of save_npz with all weights 1; a note says if that
     changes weights.
     """
+    archive = Archive(file, memory)
+    if not archive.is_sparse:
+        raise DataError(f"{file}: expected a matrix written by scipy.sparse.save_npz")
+    raw = from_matrix(archive.read_sparse(), memory, str(file))
     there = raw.values != 0
     if not np.all(raw.values == 1):
         raw.notes.append("weights set to 1, like in GraphSAINT's own loader")

@@ -15,7 +15,7 @@ import numpy as np
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.npz import read_edge_index
 from hpgcn.datasets.readers.numpy_files import Archive
-from hpgcn.datasets.source import LINE_LIMIT, Source, need, truncate
+from hpgcn.datasets.source import LINE_LIMIT, Source, folder_name, need, truncate
 from hpgcn.datasets.text.lines import Grammar, TextLines
 from hpgcn.datasets.text.parse import U, V
 from hpgcn.datasets.text.text_cells import simple_numbers
@@ -42,13 +42,7 @@ def belongs(path):
     return path.name in ARCHIVES and raw.name == "raw" and (raw / ARCHIVES[0]).is_file()
 
 
-def graph_name(path):
-    """Return the name of the graph, which is the name of the folder that contains
-    `raw`.
-    """
-    folder = path.absolute().parent
-    folder = folder.parent if folder.name == "raw" else folder
-    return folder.name.encode("utf-8", "replace").decode() or "graph"
+graph_name = folder_name
 
 
 def read(source, memory):

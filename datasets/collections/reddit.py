@@ -6,17 +6,15 @@ loaders read an entry of the matrix as an edge of weight 1, from its row to its 
 """
 import numpy as np
 
-from hpgcn.datasets.collections.graphsaint import graph_name, unweighted
+from hpgcn.datasets.collections.graphsaint import read_unweighted
 from hpgcn.datasets.raw_graph import TARGET_FIRST
-from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive
-from hpgcn.datasets.source import open_all
+from hpgcn.datasets.source import folder_name, open_all
 from hpgcn.errors import DataError
 
 FILES = ("reddit_data.npz", "reddit_graph.npz")
 TYPES = {"train": 1, "val": 2, "test": 3}
-
-__all__ = ["belongs", "graph_name", "read"]
+graph_name = folder_name
 
 
 def belongs(path):
@@ -32,10 +30,7 @@ def read(source, memory):
     """
     source.files = open_all(source.path.parent / name for name in FILES)
     data, graph = source.files
-    archive = Archive(graph, memory)
-    if not archive.is_sparse:
-        raise DataError(f"{graph}: expected a matrix written by scipy.sparse.save_npz")
-    raw = unweighted(from_matrix(archive.read_sparse(), memory, str(graph)))
+    raw = read_unweighted(graph, memory)
     raw.rows, raw.columns, raw.reads = raw.columns, raw.rows, TARGET_FIRST
 
     archive = Archive(data, memory)

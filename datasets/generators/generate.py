@@ -8,6 +8,7 @@ import dataclasses
 
 import numpy as np
 
+from hpgcn.datasets.convert_options import ConvertOptions
 from hpgcn.datasets.generators import keyed_sampling
 from hpgcn.datasets.generators import rmat_draws as drawing
 from hpgcn.datasets.generators.bter import Bter
@@ -80,7 +81,8 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
     # edges, in memory or sorted on disk
     if on_disk:
         budget = memory_budget() if memory is None else memory
-        stored = external.collect(drawing.stream(draws, order), scratch, budget)
+        edges = drawing.stream(draws, order)
+        stored = external.collect(edges, scratch, budget, ConvertOptions())
         graph = stored.merge(scratch, budget).assemble(name=draws.name)
     else:
         graph = _assemble(draws, order)

@@ -8,7 +8,6 @@ from hpgcn.datasets.source import Source, truncate
 from hpgcn.datasets.tables import table_files
 from hpgcn.datasets.tables.label_files import read_labels
 from hpgcn.datasets.tables.split_files import read_split, read_split_folder
-from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
 from hpgcn.datasets.text.data_table import counted
@@ -110,7 +109,7 @@ def join(raw, entries, paths, options, where):
         raw.notes += rows.notes
         _take(raw, rows, at, options)
     for source in sources:
-        if isinstance(source, VertexAttributes):
+        if isinstance(source, table_files.VertexAttributes):
             raw.attributes_read |= source.names
         else:
             source.refuse_changed()
@@ -119,7 +118,7 @@ def join(raw, entries, paths, options, where):
 def _open(path, raw, where, names, options):
     """Return a Source, or the attributes called `names` in the file `where` of the graph."""
     if path == table_files.GRAPH:
-        return VertexAttributes(raw, where, names)
+        return table_files.VertexAttributes(raw, where, names)
     return Source(path, cached=options.cached)
 
 

@@ -2,6 +2,7 @@
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 
 import numpy as np
@@ -10,16 +11,16 @@ import scipy.sparse as sp
 from hpgcn.datasets import unsupported_formats
 from hpgcn.datasets.convert_options import ConvertOptions
 from hpgcn.datasets.readers import matrix_market, numpy_files
+from hpgcn.datasets.readers.network_graph import OverTime
 from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.tables import roles
 from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
-from hpgcn.datasets.tables.vertex_attributes import VertexAttributes
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.datasets.text import text_cells
 from hpgcn.datasets.text.column_names import is_known
 from hpgcn.datasets.text.data_table import CellError, NumberColumn, Table, TextColumn, counted
 from hpgcn.datasets.text.delimited import read_delimited
-from hpgcn.datasets.text.json_table import feature_lists, json_table
+from hpgcn.datasets.text.json_table import feature_lists, json_table, records_table
 from hpgcn.datasets.text.json_text import read_json
 from hpgcn.datasets.text.parquet_table import read_parquet
 from hpgcn.datasets.text.text_cells import CellColumn
@@ -60,6 +61,37 @@ class TableOptions(ConvertOptions):
         """Return the indices of a table's columns that were recorded by `use`."""
         names = self.used.get(os.path.realpath(table.where), ())
         return [k for k, column in enumerate(table.columns) if column.name in names]
+
+
+class VertexAttributes:
+    """A table with a row for each vertex of a Raw, in order; `asked` are names or patterns.
+
+    It has those members of a Source that readers of tables use.
+    """
+
+    suffix = ""
+
+    def __init__(self, raw, where, asked):
+        self.path = where
+        if not raw.attributes:
+            raise DataError(f"{where}: vertices have no attributes, of which {', '.join(asked)} "
+                            "should be one")
+        names = dict.fromkeys(name for node in raw.attributes for name in node)
+        self.names = {name for name in names
+                      if any(fnmatchcase(name, pattern) for pattern in asked)}
+        for node in raw.attributes:
+            for name in self.names & node.keys():
+                if isinstance(node[name], OverTime):
+                    raise DataError(f"{where}: attribute {truncate(name, 40)} of a vertex has "
+                                    f"{node[name]}, expected one")
+        self.table = records_table(raw.attributes, where)
+        self.table.in_order = True
+
+    def __str__(self):
+        return str(self.path)
+
+    def head(self):
+        return b""
 
 
 def file_and_column(text):

@@ -92,7 +92,7 @@ def test_replaced_features_and_labels(tmp_path):
 @pytest.mark.parametrize("memory", [None, 300])
 def test_made_features(tmp_path, monkeypatch, content, memory):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hpgcn.datasets.derived_features.VERTEX_BYTES", 0)
+    monkeypatch.setattr("hpgcn.datasets.vertex_changes.VERTEX_BYTES", 0)
     put(tmp_path / "g.txt", content)
     for name in ("identity", "degree"):
         convert("g.txt", f"{name}.h5", features=name, memory=memory)
@@ -118,10 +118,10 @@ def test_a_file_called_degree(tmp_path, monkeypatch):
 def test_made_features_that_do_not_fit(tmp_path, monkeypatch):
     put(tmp_path / "g.txt", b"0 1\n")
     with monkeypatch.context() as patch:
-        patch.setattr("hpgcn.datasets.derived_features.VERTEX_BYTES", 1000)
+        patch.setattr("hpgcn.datasets.vertex_changes.VERTEX_BYTES", 1000)
         refused(r"g\.txt: features identity of 2 vertices: needs 2000 bytes", tmp_path / "g.txt",
                 features="identity", memory=1000)
-    monkeypatch.setattr("hpgcn.datasets.derived_features.MAX_WIDTH", 1)
+    monkeypatch.setattr("hpgcn.datasets.vertex_changes.MAX_WIDTH", 1)
     refused(r"identity makes 2 columns, one per vertex, but at most 1 .*degree", tmp_path / "g.txt",
             features="identity")
 
