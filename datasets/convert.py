@@ -36,14 +36,14 @@ from hpgcn.graphs.edge_features import features_of_entries
 from hpgcn.graphs.edge_weights import rounded_note
 from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.labels import read_text_labels
-from hpgcn.graphs.validation import SPLIT
-from hpgcn.graphs.vertex_order import (
+from hpgcn.graphs.reordering import (
     AUTO,
     check_order,
     find_order,
     is_worth_ordering,
     ordering_bytes,
 )
+from hpgcn.graphs.validation import SPLIT
 from hpgcn.runtime.files import check_path
 from hpgcn.runtime.machine import default_threads, memory_budget
 
@@ -54,7 +54,7 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
     """Read a graph like `read` and write it to the file `out`; edge lists may be larger
     than memory.
 
-    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order` if memory
+    Rows are put into an `order` of `hpgcn.graphs.reordering.find_order` if memory
     allows. Apart from the order, the file does not depend on the memory. Edge lists
     that do not fit are sorted on disk, beside the file. If `memory` is given, all files
     leave the page cache. Returns notes for the user on how the input was read, a list

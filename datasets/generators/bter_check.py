@@ -2,7 +2,7 @@
 import numpy as np
 
 from hpgcn.datasets.generators.degree_distribution import by_degree
-from hpgcn.kernels.triangles import Triangles
+from hpgcn.datasets.generators.triangles import Triangles
 
 EXACT_STEPS = 1 << 33  # comparisons, a few seconds: beyond, wedges are drawn
 ENTRY_BYTES = 8  # bytes of memory for each entry while triangles are counted

@@ -177,7 +177,7 @@ def degrees_of(graph, memory):
     """Return the Degrees of a Graph in memory; edges count in both directions, loops
     are dropped.
     """
-    from hpgcn.kernels.triangles import Triangles
+    from hpgcn.datasets.generators.triangles import Triangles
 
     name = graph.header.name
     need(24 * graph.indices.size, memory, f"{name}: its degrees")

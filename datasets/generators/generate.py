@@ -17,8 +17,8 @@ from hpgcn.datasets.sorting import external
 from hpgcn.datasets.split import describe_split, random_split
 from hpgcn.errors import UsageError
 from hpgcn.graphs.graph import Graph, Header
+from hpgcn.graphs.reordering import AUTO, check_order
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.graphs.vertex_order import AUTO, check_order
 from hpgcn.kernels.pools import start_pool
 from hpgcn.runtime.machine import default_threads, memory_budget
 
@@ -100,7 +100,7 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
     """Write the graph of `generate` to the .h5 file `out`; return notes for the user, a
     list of str.
 
-    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, if memory
+    Rows are put into an `order` of `hpgcn.graphs.reordering.find_order`, if memory
     allows. Edges need not fit into `memory` bytes. After OutputError or StorageError no
     file is left behind.
     """

@@ -7,7 +7,7 @@ from hpgcn.datasets.convert_options import FORMATS, REST, ConvertOptions
 from hpgcn.errors import UsageError, setting
 from hpgcn.runtime import machine
 
-# a copy of hpgcn.graphs.vertex_order.ORDERS, whose import is slow: it needs SciPy
+# a copy of hpgcn.graphs.reordering.ORDERS, whose import is slow: it needs SciPy
 VERTEX_ORDERS = ("degree", "rcm", "breadth", "communities")
 
 # flags of `generate` by the kind of graph that uses them

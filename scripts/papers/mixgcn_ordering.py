@@ -10,7 +10,7 @@ from pathlib import Path
 from results import groups, picture, read, show, summary, value_axis
 
 import hpgcn
-from hpgcn.graphs.vertex_order import rcm
+from hpgcn.graphs.reordering import rcm
 from hpgcn.partition import make_partition
 
 # METIS and RCM in seconds, stages, speed-up (Tables 5 and 4)

@@ -16,10 +16,10 @@ from hpgcn.datasets.generators.degree_distribution import (
     degrees_of,
     read_degrees,
 )
+from hpgcn.datasets.generators.triangles import Triangles
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import check_csr
-from hpgcn.kernels.triangles import Triangles
 
 pytestmark = pytest.mark.long
 

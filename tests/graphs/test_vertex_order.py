@@ -14,8 +14,8 @@ from hpgcn.config import Config
 from hpgcn.datasets import convert
 from hpgcn.datasets.generators import generate
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs import adjacency, vertex_order
-from hpgcn.graphs.vertex_order import ORDERS, find_order, misses
+from hpgcn.graphs import adjacency, reordering
+from hpgcn.graphs.reordering import ORDERS, find_order, misses
 from hpgcn.kernels import orders
 
 
@@ -85,9 +85,9 @@ def test_far_reads_by_hand():
 def test_a_sample_counts_about_what_all_do(monkeypatch):
     graph = generate.generate("rmat", scale=13, edge_factor=16, features=0, classes=0)
     order = np.arange(graph.num_rows)
-    monkeypatch.setattr(vertex_order, "SPANS", np.array([128, 512]))
+    monkeypatch.setattr(reordering, "SPANS", np.array([128, 512]))
     whole = misses(graph, order)
-    monkeypatch.setattr(vertex_order, "SAMPLE", 1 << 10)
+    monkeypatch.setattr(reordering, "SAMPLE", 1 << 10)
     assert misses(graph, order) == pytest.approx(whole, rel=0.1)
 
 
@@ -95,8 +95,8 @@ def test_auto_takes_what_misses_least(monkeypatch):
     small = shuffled_grid(20)
     assert find_order(small) == (None, "")
     assert find_order(small, "none") == (None, "")
-    monkeypatch.setattr(vertex_order, "SPANS", np.array([64, 512]))
-    monkeypatch.setattr(vertex_order, "SMALL", 1)
+    monkeypatch.setattr(reordering, "SPANS", np.array([64, 512]))
+    monkeypatch.setattr(reordering, "SMALL", 1)
     order, note = find_order(shuffled_grid(60))
     assert "breadth" in note or "communities" in note
     ordered = shuffled_grid(60).permuted(order)
@@ -178,15 +178,15 @@ def test_a_run_is_the_same_but_for_rounding(tmp_path):
 def test_converted_files_are_ordered(tmp_path, monkeypatch):
     grid = shuffled_grid(40)
     np.savetxt(tmp_path / "g.txt", np.stack(grid.adjacency.tocoo().coords, 1), fmt="%d")
-    monkeypatch.setattr(vertex_order, "SMALL", 1000)
-    monkeypatch.setattr(vertex_order, "SPANS", np.array([64, 512]))
+    monkeypatch.setattr(reordering, "SMALL", 1000)
+    monkeypatch.setattr(reordering, "SPANS", np.array([64, 512]))
     notes = convert.convert(tmp_path / "g.txt", tmp_path / "g.h5")
     assert notes[-1].startswith("vertices ordered: ")
     assert convert.convert(tmp_path / "g.txt", tmp_path / "none.h5", order="none")[-1] != notes[-1]
     with store.load(tmp_path / "g.h5") as ordered, store.load(tmp_path / "none.h5") as plain:
         assert ordered.ordered and not plain.ordered
         assert ordered.read().checksum() == plain.read().checksum()
-    monkeypatch.setattr(vertex_order, "ENTRY_BYTES", 1 << 40)
+    monkeypatch.setattr(reordering, "ENTRY_BYTES", 1 << 40)
     notes = convert.convert(tmp_path / "g.txt", tmp_path / "large.h5")
     assert notes[-1].startswith("vertices keep the order of the input: reordering them needs ")
     with store.load(tmp_path / "large.h5") as large:

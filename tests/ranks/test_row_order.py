@@ -8,7 +8,7 @@ from training import on_ranks
 from hpgcn import predict, store, train
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.graphs.vertex_order import find_order
+from hpgcn.graphs.reordering import find_order
 from hpgcn.planning.answers import dry_run
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import forecast
