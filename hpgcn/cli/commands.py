@@ -127,9 +127,9 @@ def plan(args):
 
 def inspect(args):
     """Describe a file, a run directory or a checkpoint."""
-    from hpgcn.cli import overview
+    from hpgcn.cli.inspect_paths import describe
 
-    print_text(overview.describe(args.file, verify=args.verify))
+    print_text(describe(args.file, verify=args.verify))
 
 
 def train(args):
@@ -234,7 +234,7 @@ def train_on(comm, args, config, grid, threads):
 
 
 def table(summary, batch=Config.batch):
-    from hpgcn.store.describe_runs import percent
+    from hpgcn.runtime.text_table import percent
 
     said = {"metric": "accuracy", **summary, "test": percent(summary["test_acc"]),
             "validation": percent(summary["best_val_acc"]), "out": printable(summary["out"]),

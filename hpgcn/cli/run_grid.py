@@ -93,7 +93,7 @@ class RunGrid:
         """Return a table with one line for each run, their mean and their standard
         deviation.
         """
-        from hpgcn.store.describe_runs import percent
+        from hpgcn.runtime.text_table import percent
 
         names = {"split": "split_index"} if self.splits else {}
         names |= {"seed": "seed"} if self.seeds else {}

@@ -8,8 +8,8 @@ from hpgcn.errors import DataError, UsageError, printable, require
 from hpgcn.report import figures
 from hpgcn.report.recorded_runs import read_trace
 from hpgcn.report.table import HEADINGS, LEGEND, TEXTS, cells
+from hpgcn.runtime.text_table import listed
 from hpgcn.store import atomic_write, refuse_existing
-from hpgcn.store.describe_runs import listed
 
 SUFFIXES = (".html", ".htm", ".png")
 CSS = """

@@ -6,7 +6,7 @@ import numpy as np
 
 from hpgcn.errors import printable
 from hpgcn.runtime import text_table
-from hpgcn.store.describe_runs import listed
+from hpgcn.runtime.text_table import listed
 
 WORK = ("spmm", "dense", "comm", "wait")  # kinds of work, each timed in a column of the metrics
 HEADINGS = ("run", "graph", "model", "layers x hidden", "strategy", "ranks", "threads", "epochs",

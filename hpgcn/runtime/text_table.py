@@ -8,6 +8,7 @@ from html import escape
 from hpgcn.errors import printable
 
 GAP = "  "
+NAMED = 50  # classes that are listed
 
 
 def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
@@ -105,3 +106,13 @@ def html_list(title, pairs):
                    f'<td style="text-align:left">{escape(printable(value))}</td></tr>'
                    for label, value in pairs if value not in ("", None))
     return f"<table><caption>{escape(printable(title))}</caption>{rows}</table>"
+
+
+def percent(value):
+    """Return a share as text; "none" for other values."""
+    return f"{100 * value:.2f}%" if isinstance(value, int | float) and 0 <= value <= 1 else "none"
+
+
+def listed(names):
+    """Return names as one line of text, at most NAMED of them."""
+    return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED:,} more" * (len(names) > NAMED)

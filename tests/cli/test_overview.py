@@ -9,7 +9,7 @@ from graphs import make
 
 import hpgcn
 from hpgcn import store
-from hpgcn.cli.overview import describe
+from hpgcn.cli.inspect_paths import describe
 from hpgcn.errors import ConfigError, DataError, InputNotFoundError, StorageError
 from hpgcn.partition import make_partition
 from hpgcn.runtime.temporary import remove

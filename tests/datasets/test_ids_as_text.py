@@ -7,6 +7,7 @@ import pytest
 from inputs import put, refused
 
 from hpgcn import store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.datasets.convert import convert, read
 from hpgcn.errors import UsageError
 
@@ -66,7 +67,7 @@ def test_against_a_reading_by_hand(tmp_path, memory, options):
         graph = stored.read()
     assert graph.original_ids.tolist() == names
     np.testing.assert_array_equal(graph.adjacency.toarray(), A)
-    assert "names, which are stored" in store.describe(tmp_path / "g.h5", verify=True)
+    assert "names, which are stored" in describe_file(tmp_path / "g.h5", verify=True)
 
 
 def test_with_features_and_the_largest_component(tmp_path):

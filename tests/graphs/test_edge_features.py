@@ -6,6 +6,7 @@ from stored_graphs import assert_same, edit
 
 import hpgcn
 from hpgcn import store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.errors import DataError
 from hpgcn.graphs import edge_features
 from hpgcn.graphs.graph import Graph
@@ -90,7 +91,7 @@ def test_files_and_partitions(tmp_path, monkeypatch):
                                           moved.edge_features[numbers])
             assert source.pointers(7, 9).tolist() == moved.indptr[7:10].tolist()
         assert parts.checksum() != 0
-    assert "edge features  3 wide, dense float32" in store.describe(tmp_path / "p3.h5", verify=True)
+    assert "edge features  3 wide, dense float32" in describe_file(tmp_path / "p3.h5", verify=True)
     assert graph.checksum() != random_graph(39).checksum()
 
 

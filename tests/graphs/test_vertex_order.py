@@ -10,6 +10,7 @@ from stored_graphs import edit, make_graph
 
 import hpgcn
 from hpgcn import store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.config import Config
 from hpgcn.datasets import convert
 from hpgcn.datasets.generators import generate
@@ -135,8 +136,8 @@ def test_users_see_the_original_order(tmp_path, options):
         slab = stored.slab(10, 50)
         np.testing.assert_array_equal(slab.vertex, order[10:50])
         np.testing.assert_array_equal(slab.labels, graph.labels[order[10:50]])
-        assert "ordered for caches" in store.describe(tmp_path / "g.h5", verify=True)
-    assert "ordered" not in store.describe(tmp_path / "plain.h5")
+        assert "ordered for caches" in describe_file(tmp_path / "g.h5", verify=True)
+    assert "ordered" not in describe_file(tmp_path / "plain.h5")
 
 
 @pytest.mark.parametrize("damage, message", [

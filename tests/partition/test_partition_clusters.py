@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from small_graphs import edges, grid
 
 from hpgcn import errors, load, store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import describe, make_partition, partition_request
 from hpgcn.partition.effort import DEFAULT, FAST, expected_seconds
@@ -173,7 +174,7 @@ def test_work_is_stored_and_logged(tmp_path, caplog):
         kept = stored.vertex_partition
     assert (kept.divided, kept.start, kept.seconds) == ("vertices", "scratch", made.seconds)
     assert "seconds" not in kept.statistics
-    assert f"method hypergraph {text}, seed 0" in store.describe(tmp_path / "g.h5")
+    assert f"method hypergraph {text}, seed 0" in describe_file(tmp_path / "g.h5")
 
 
 def test_forecasts_of_a_large_hypergraph():

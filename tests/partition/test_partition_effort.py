@@ -7,6 +7,7 @@ import pytest
 from small_graphs import grid, roads
 
 from hpgcn import errors, load, store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.partition import describe, make_partition, partition_request
 from hpgcn.partition.effort import BEST, DEFAULT, FAST, expected_seconds, paying_effort
 from hpgcn.partition.engines.engine_registry import quick_ini
@@ -117,7 +118,7 @@ def test_effort_is_stored(tmp_path):
     store.write_partitioned(tmp_path / "g.h5", graph, make_partition(graph, 2, effort=FAST))
     with load(tmp_path / "g.h5") as stored:
         assert stored.vertex_partition.effort == FAST
-    assert "effort fast" in store.describe(tmp_path / "g.h5")
+    assert "effort fast" in describe_file(tmp_path / "g.h5")
 
 
 def test_unknown_effort_is_refused():

@@ -12,6 +12,7 @@ from resuming import left_behind, lines, settings, steps
 
 import hpgcn
 from hpgcn import store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.comm import SerialComm
 from hpgcn.errors import ConfigError, InternalError, OutputError, StorageError, UsageError
 from hpgcn.partition import make_partition
@@ -61,7 +62,7 @@ def test_the_newest_two_are_kept_and_the_last_is_written(graph, tmp_path):
     file = out / "checkpoints/step-00000011/state.h5"
     told = {"bytes": file.stat().st_size, "sha256": store.file_sha256(file)}
     assert manifest["files"] == {"state.h5": told}
-    assert "checkpoint" in store.describe(file, verify=True)
+    assert "checkpoint" in describe_file(file, verify=True)
     hpgcn.train(graph, settings(out, epochs=2), overwrite=True)
     assert steps(out) == ["step-00000002"]
 

@@ -36,7 +36,7 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     "partition by an engine": ("hpgcn.partition.engines.engine_process._answer",
                                ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
-    "inspect": ("hpgcn.store.describe", ("inspect", "karate.h5")),
+    "inspect": ("hpgcn.cli.inspect_files.describe_file", ("inspect", "karate.h5")),
     "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
     "report": (SYNCHRONISES, ("report", "done", "--html", "new.html")),
     "doctor": ("hpgcn.doctor.describe_launcher", ("doctor",)),

@@ -13,6 +13,7 @@ from stored_graphs import make_graph, make_partition
 import hpgcn
 from hpgcn import store
 from hpgcn.__main__ import main
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.errors import DataError, StorageError
 from hpgcn.runtime import machine
 from hpgcn.training.runs.records import METRICS, SUMMARY
@@ -96,9 +97,9 @@ def test_several_splits_written_by_the_document(tmp_path, count, message):
     write_by_the_document(path, {**GRAPH_ATTRIBUTES, "/": root}, {**GRAPH_DATASETS, **more})
     if message:
         with pytest.raises(DataError, match=message):
-            store.describe(path)
+            describe_file(path)
         return
-    store.describe(path, verify=True)
+    describe_file(path, verify=True)
     assert hpgcn.load(path).masks["train"].tolist() == [
         [1, 0], [0, 1], [0, 0], [1, 0], [0, 1], [0, 0]]
 
@@ -111,7 +112,7 @@ def test_what_the_document_requires_is_missed(tmp_path, name):
     path = tmp_path / "path.h5"
     write_by_the_document(path, GRAPH_ATTRIBUTES, GRAPH_DATASETS, without=[name])
     with pytest.raises(DataError, match=name):
-        store.describe(path, verify=True)
+        describe_file(path, verify=True)
 
 
 def test_a_partition_written_by_the_document_is_taken(tmp_path):
@@ -130,7 +131,7 @@ def test_a_partition_written_by_the_document_is_taken(tmp_path):
         "partition/part": np.array([0, 1, 1, 1, 0, 0], np.int32),
         "partition/perm": perm, "partition/iperm": iperm, "partition/offsets": np.array([0, 3, 6])}
     write_by_the_document(tmp_path / "p2.h5", attributes, datasets)
-    store.describe(tmp_path / "p2.h5", verify=True)
+    describe_file(tmp_path / "p2.h5", verify=True)
     with hpgcn.load(tmp_path / "p2.h5") as stored:
         assert stored.read().vertex.tolist() == perm.tolist()
         assert stored.partition.k == 2
@@ -141,12 +142,12 @@ def test_a_checksum_of_another_block_size_is_noticed(tmp_path):
     attributes = {**GRAPH_ATTRIBUTES, "/": {**GRAPH_ATTRIBUTES["/"], "num_features": 50_000}}
     path = tmp_path / "wide.h5"
     write_by_the_document(path, attributes, {**GRAPH_DATASETS, "features": features})
-    store.describe(path, verify=True)
+    describe_file(path, verify=True)
     with h5py.File(path, "r+") as file:
         assert file["manifest/features"].shape == (2,)
         file["manifest/features"][1] = zlib.crc32(features.tobytes())
     with pytest.raises(StorageError, match="features: the checksum of block 1"):
-        store.describe(path, verify=True)
+        describe_file(path, verify=True)
 
 
 def sections():

@@ -14,6 +14,7 @@ from stored_graphs import assert_same, make_graph, make_partition
 
 import hpgcn
 from hpgcn import store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.errors import DataError, StorageError
 from hpgcn.graphs.graph import Graph
 
@@ -75,7 +76,7 @@ def test_ones_are_stored_as_bytes_and_never_read(tmp_path):
         values[0] = 7
     assert_same(store.load(path).read(), graph)
     with pytest.raises(StorageError, match="adjacency/values"):
-        store.describe(path, verify=True)
+        describe_file(path, verify=True)
 
 
 @packed
@@ -185,7 +186,7 @@ def test_vertex_cut_round_trip(tmp_path, kind, compress):
             stored.edge_part(0, n + 1)
         store.write_partitioned(tmp_path / "again.h5", graph, stored.partition, compress=compress)
         least = np.bincount(cut.edge_part, minlength=3).min()
-        assert f"vertex cut, edges per part min {least}, mean" in store.describe(path, verify=True)
+        assert f"vertex cut, edges per part min {least}, mean" in describe_file(path, verify=True)
     with h5py.File(path) as file, h5py.File(tmp_path / "again.h5") as again:
         assert file["partition/owner"] == file["partition/part"], "one dataset of two names"
         np.testing.assert_array_equal(file["partition/edge_part"], again["partition/edge_part"])

@@ -7,6 +7,7 @@ from damages import attribute, change
 from stored_graphs import edit, make_graph, make_partition, restamp
 
 from hpgcn import store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.config import Config
 from hpgcn.errors import DataError, OutputError, StorageError
 from hpgcn.graphs.graph import Graph
@@ -99,7 +100,7 @@ def test_predictions_of_another_kind_are_refused(tmp_path, changes, message):
 
 def words(path, **options):
     """Return the output of `describe` as a dict of label -> text."""
-    lines = store.describe(path, **options).splitlines()
+    lines = describe_file(path, **options).splitlines()
     return dict(re.split(r" {2,}", line, maxsplit=1) for line in lines if not line.startswith(" "))
 
 
@@ -123,7 +124,7 @@ def test_describe_graph(tmp_path):
 def test_describe_partitioned(tmp_path):
     graph, partition = make_graph(features="sparse", labels="multi"), make_partition()
     store.write_partitioned(tmp_path / "p.h5", graph, partition, compress="gzip")
-    text = store.describe(tmp_path / "p.h5")
+    text = describe_file(tmp_path / "p.h5")
     rows = np.bincount(partition.part)
     entries = np.bincount(partition.part, np.diff(graph.indptr)).astype(int)
     for said in ("3 parts, method random by numpy 2, seed 1, epsilon 0.25",

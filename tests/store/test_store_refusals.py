@@ -9,6 +9,7 @@ from damages import ENTRIES, PARTITION, STRUCTURE, attribute, change, delete, dt
 from stored_graphs import datasets, edit, make_graph, make_partition, middle, restamp
 
 from hpgcn import store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.errors import DataError, InputNotFoundError, StorageError
 from hpgcn.store import csr_arrays, manifest
 
@@ -113,12 +114,12 @@ def test_predictions_without_labels_are_described(tmp_path):
         path = tmp_path / "p.h5"
         store.write_predictions(path, {"logits": np.eye(3), "label": np.arange(3),
                                        "class_names": np.array(["a", "b", "c"])}, overwrite=True)
-        assert "2 c: 1 vertices" in store.describe(path)
+        assert "2 c: 1 vertices" in describe_file(path)
         edit(path, damage)
-        assert "2 c\n" in store.describe(path)
+        assert "2 c\n" in describe_file(path)
     edit(path, replace("label", np.arange(3) + 1))
     with refuses("labels: entry 2 is 3", path):
-        store.describe(path)
+        describe_file(path)
 
 
 @pytest.mark.long
@@ -172,7 +173,7 @@ def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
         raw[place] ^= 16
         bad.write_bytes(raw)
         with refuses(name, bad, StorageError):
-            store.describe(bad, verify=True)
+            describe_file(bad, verify=True)
         if name not in ("partition/iperm", "partition/part", "partition/edge_part"):
             with pytest.raises(StorageError, match=name):
                 store.load(bad).read()
@@ -195,7 +196,7 @@ def test_names_are_harmless(graph_file):
         store.load(graph_file)
     edit(graph_file, delete("a\nb"))
     assert store.load(graph_file).header.name == ".._.._etc__[31mred_"
-    assert "\x1b" not in store.describe(graph_file)
+    assert "\x1b" not in describe_file(graph_file)
 
 
 def test_truncated_at_every_scale(graph_file):
@@ -203,7 +204,7 @@ def test_truncated_at_every_scale(graph_file):
     size = len(raw)
     for length in [1, 7, 8, 9, 47, 48, 49, 100, 500, 1000, size // 2, size - 1000, size - 1]:
         graph_file.write_bytes(raw[:length])
-        for read in (store.load, store.describe):
+        for read in (store.load, describe_file):
             with refuses("truncated|not an HDF5 file", graph_file):
                 read(graph_file)
 

@@ -11,6 +11,7 @@ from commands import run, succeed
 
 import hpgcn
 from hpgcn import report, store
+from hpgcn.cli.inspect_files import describe_file
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.report import page
@@ -69,7 +70,7 @@ def test_every_kind_of_file(folder):
         np.testing.assert_array_equal(arrays["logits"], found["logits"])
     arrays, _ = store.read_predictions(folder / "p.h5")
     assert arrays["id"].tolist() == IDS and arrays["class_names"].tolist() == list(NAMES)
-    assert "2 =été" in (text := store.describe(folder / "p.h5", verify=True))
+    assert "2 =été" in (text := describe_file(folder / "p.h5", verify=True))
     assert ": 4 vertices" in text and "\r" not in text and "12, in their original order" in text
 
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -195,9 +196,9 @@ def test_the_model_remembers_its_classes(folder, tmp_path):
     unnamed = hpgcn.train(graph(names=None), hpgcn.Config(epochs=1))
     assert hpgcn.predict(other, unnamed)["class_names"].tolist() == ["x", "y", "z"]
 
-    text = store.describe(folder / "run" / "model.h5", verify=True)
+    text = describe_file(folder / "run" / "model.h5", verify=True)
     assert "0 chat\n" in text and "1 chien; loup\n" in text
-    text = store.describe(folder / "g.h5", verify=True)
+    text = describe_file(folder / "g.h5", verify=True)
     assert "0 chat: 4 vertices\n" in text and "3 classes of 4, 4, 4 vertices" in text
     model = store.read_model(folder / "run" / "model.h5")
     store.write_model(tmp_path / "m.h5", model[0], config_toml=model[1]["config_toml"], epoch=1,

@@ -4,8 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hpgcn.runtime.text_table import html_list
-from hpgcn.store.describe_runs import percent
+from hpgcn.runtime.text_table import html_list, percent
 from hpgcn.training.runs.records import read_history
 from hpgcn.training.runs.run_directory import read_run
 

@@ -2,16 +2,24 @@
 
 import shlex
 import time
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
 from hpgcn import store
+from hpgcn.cli.inspect_files import (
+    RANKS,
+    accuracies,
+    classes,
+    describe_file,
+    settings,
+    versions,
+)
 from hpgcn.config import Config
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, UsageError
 from hpgcn.report import read_runs
 from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.text_table import label_list
-from hpgcn.store import describe_runs
 from hpgcn.training.runs.checkpoint import NAME, Checkpoints, read_checkpoint
 from hpgcn.training.runs.run_directory import FILES
 
@@ -33,9 +41,9 @@ def describe(path, *, verify=False):
 
     # a folder: a checkpoint, checkpoints of a run, or a run
     if not is_folder:
-        return store.describe(path, verify=verify)
+        return describe_file(path, verify=verify)
     if "state.h5" in names:
-        return f"{_checkpoint(folder)}\n{store.describe(folder / 'state.h5', verify=verify)}"
+        return f"{_checkpoint(folder)}\n{describe_file(folder / 'state.h5', verify=verify)}"
     if any(map(NAME.fullmatch, names)):
         return label_list([("folder", path), ("kind", "checkpoints of a run"),
                            *_checkpoints(folder.parent)])
@@ -70,7 +78,7 @@ def _verified(folder, names):
     """
     checked = [name for name in ("model.h5", "predictions.h5") if name in names]
     for name in checked:
-        store.describe(folder / name, verify=True)
+        describe_file(folder / name, verify=True)
     yield "checksums", f"all match: {', '.join(checked) or 'there are none'}"
 
 
@@ -93,12 +101,12 @@ def _run(folder, names):
 
     # settings and circumstances
     if config:
-        yield from describe_runs.settings(config)
+        yield from settings(config)
     else:
         yield "settings", "unknown: there is no config.toml"
     if run.summary:
         yield from _circumstances(run.summary)
-    yield from describe_runs.classes(run.class_names or ())
+    yield from classes(run.class_names or ())
     yield "when", _when(folder, run.summary)
     yield from checkpoints or [("checkpoint", "none")]
 
@@ -128,19 +136,17 @@ def _figures(run):
         yield "best epoch", "none so far: nothing was evaluated"
     else:
         best = {name: column[run.best] for name, column in metrics.items()}
-        yield "best epoch", f"{best['epoch']:.0f}, {describe_runs.accuracies(best)}"
+        yield "best epoch", f"{best['epoch']:.0f}, {accuracies(best)}"
     yield "loss", f"{metrics['loss'][-1]:.4f} in epoch {metrics['epoch'][-1]:.0f}"
     seconds = run.median("epoch_s")
     yield "seconds", "unknown" if seconds is None else f"{seconds:.4g} per epoch"
 
 
 def _circumstances(summary):
-    names = ("graph", "ranks", "threads", "device", "strategy", "grid")
-    graph, ranks, threads, device, strategy, grid = (summary.get(name, "unknown") for name in names)
-    yield "data", graph
-    yield "ranks", f"{ranks} x {threads} threads on {device}, strategy {strategy}, grid {grid}"
-    versions = summary.get("versions")
-    yield "versions", describe_runs.versions(versions if isinstance(versions, dict) else {})
+    facts = defaultdict(lambda: "unknown", summary)
+    yield "data", facts["graph"]
+    yield "ranks", RANKS.format_map(facts)
+    yield "versions", versions(facts["versions"])
 
 
 def _when(folder, summary):

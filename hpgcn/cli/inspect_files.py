@@ -1,17 +1,26 @@
-"""Describe a file in text, for `hpgcn inspect`."""
+"""Describe a file of hpgcn in text: a graph, a model, predictions or a checkpoint.
 
+`model`, `predictions` and `checkpoint` take two arguments: the arrays of a file as name
+-> (shape, dtype), and its attributes. They remove the attributes that they use. They
+return the (label, text) pairs of its classes with their own.
+"""
+
+import json
+import math
 import os
 from itertools import pairwise
 
 import numpy as np
 
+from hpgcn.config import Config, parse_toml
+from hpgcn.errors import UsageError
 from hpgcn.graphs.consistency import check_whole
-from hpgcn.graphs.contents import NAMED
+from hpgcn.graphs.contents import NAMED as CALLED
 from hpgcn.graphs.partition import describe_nodes
 from hpgcn.graphs.validation import SPLIT, check_range
+from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.files import changed, signature
-from hpgcn.runtime.text_table import label_list, table
-from hpgcn.store import describe_runs
+from hpgcn.runtime.text_table import NAMED, label_list, listed, percent, table
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import CLASS_NAMES, FEATURE_NAMES, GRAPH, PARTITIONED, mask_name, read_names
@@ -19,14 +28,21 @@ from hpgcn.store.stored import StoredGraph
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model",
          PREDICTIONS: "predictions", CHECKPOINT: "checkpoint"}
-RESULTS = {MODEL: describe_runs.model, PREDICTIONS: describe_runs.predictions,
-           CHECKPOINT: describe_runs.checkpoint}
 HIDDEN = ("format", "format_version", "creator", "created_utc", "complete", "source_sha256")
 CLASSES_SHOWN = 10
 ROWS_AT_ONCE = 1 << 22
+RANKS = "{ranks} x {threads} threads on {device}, strategy {strategy}, grid {grid}"
+OF_A_CHECKPOINT = ("epoch", "graph_sha256", "ranks", "threads", "device", "strategy", "grid",
+                   "max_sent_bytes", "layout_sha256")  # attributes of its provenance
+# settings with their own descriptions
+SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr", "weight_decay",
+        "decay_layers", "dtype", "seed", "epochs")
+PREDICTED = {"logits": "one score per class", "label": "the predicted label",
+             "embedding": "input of the last layer", "original_ids": "ids of the input",
+             "id": "the vertex's id in the input"}
 
 
-def describe(path, *, verify=False):
+def describe_file(path, *, verify=False):
     """Return aligned lines about the contents of any hpgcn file; with `verify` compare
     every checksum.
     """
@@ -153,7 +169,7 @@ def _features(header, reader):
 
 
 def _feature_names(names):
-    return [("features", f"called {describe_runs.listed(names)}")] if names else []
+    return [("features", f"called {listed(names)}")] if names else []
 
 
 def _labels(stored, reader):
@@ -177,7 +193,7 @@ def _labels(stored, reader):
         drawn = stored.header.random_labels
         text += f", random ({drawn})" if drawn else ""
 
-    return [("labels", text), *describe_runs.classes(stored.class_names or (), counts)]
+    return [("labels", text), *classes(stored.class_names or (), counts)]
 
 
 def _counts(labels, c, where):
@@ -234,14 +250,14 @@ def _spread(counts, mean=False):
 
 def _result(reader):
     arrays = {name: (entry.shape, "text" if entry.dtype.kind == "S" else entry.dtype.name)
-              for name, entry in reader.entries.items() if name not in NAMED}
+              for name, entry in reader.entries.items() if name not in CALLED}
     attributes = {name: value for name, value in reader.attributes().items() if name not in HIDDEN}
     names = read_names(reader, CLASS_NAMES) or ()
     label = reader.entries.get("label")
     counts = None
     if names and label and label.dtype.kind in "iu" and label.shape[1:] in ((), (len(names),)):
         counts = _counts(reader.read("label"), len(names), reader.path)
-    rows = RESULTS[reader.format](arrays, attributes, describe_runs.classes(names, counts))
+    rows = RESULTS[reader.format](arrays, attributes, classes(names, counts))
     rows += _feature_names(read_names(reader, FEATURE_NAMES))
     return rows + [(name, str(value)) for name, value in attributes.items()]
 
@@ -251,3 +267,126 @@ def _sizes(reader):
     rows = [(name, size(entry.stored), f"({', '.join(entry.filters)})" if entry.filters else "")
             for name, entry in sorted(reader.distinct().items())]
     return table(rows, left=(0, 2), widths=(0, 12)).split("\n") if rows else []
+
+
+def classes(names, counts=None):
+    """Return a (label, text) pair for each class, with its number of vertices
+    if known.
+    """
+    rows = [("classes", f"{k} {name}" + ("" if counts is None else f": {counts[k]:,} vertices"))
+            for k, name in enumerate(names[:NAMED])]
+    more = len(names) - len(rows)
+    return rows + [("classes", f"and {more:,} more")] * bool(more)
+
+
+def accuracies(metrics):
+    return f"validation {percent(metrics.get('val_acc'))}, test {percent(metrics.get('test_acc'))}"
+
+
+def settings(config):
+    """Return (label, text) pairs on the settings in a hpgcn.Config."""
+    usual = Config(**{name: getattr(config, name) for name in SAID})
+    others = [f"{name} = {value!r}" for name, value in vars(config).items()
+              if value != getattr(usual, name)]
+
+    kind = config.model
+    if config.aggregator != Config.aggregator:
+        kind += f"-{config.aggregator}"
+    decayed = "the first layer" if config.decay_layers == "first" else "all layers"
+
+    return [
+        ("model", f"{kind}, layers {config.layers:,}, hidden {config.hidden:,}, "
+                  f"dropout {config.dropout:g}"),
+        ("training", f"{config.optimizer}, learning rate {config.lr:g}, weight decay "
+                     f"{config.weight_decay:g} on {decayed}, {config.dtype}, seed {config.seed}, "
+                     f"at most {config.epochs:,} epochs"),
+        ("settings", "; ".join([*([", ".join(others)] if others else []),
+                                "all other settings have their defaults"])),
+        ("graph", config.graph or "in memory")]
+
+
+def _settings(attributes):
+    """Return (label, text) pairs on the attribute config_toml, and its Config, None if
+    it is unreadable.
+    """
+    try:
+        text = str(attributes.pop("config_toml", ""))
+        config = Config(**parse_toml(text.encode(), "config_toml"))
+    except UsageError as error:
+        return [("settings", f"cannot be read: {error}")], None
+    return settings(config), config
+
+
+def model(arrays, attributes, of_classes):
+    rows, _ = _settings(attributes)
+    return [("best epoch", f"{attributes.pop('epoch', 'unknown')}, which has the stored "
+                           "weights"), *rows,
+            ("trained by", f"strategy {attributes.pop('strategy', 'unknown')}"),
+            *_weights(arrays, "weights", "weights"), *of_classes,
+            ("next", "use hpgcn predict to apply it to a graph")]
+
+
+def predictions(arrays, attributes, of_classes):
+    n = next((shape[0] for shape, _ in arrays.values() if shape), 0)
+    return [("vertices", f"{n:,}, in their original order"),
+            ("graph", str(attributes.pop("graph", "unknown"))),
+            ("by", f"the model in {attributes.pop('model', 'unknown')}"),
+            *((name, f"{PREDICTED.get(name, 'unknown')}, {_size(shape)} {dtype}")
+              for name, (shape, dtype) in arrays.items()), *of_classes]
+
+
+def checkpoint(arrays, attributes, of_classes):
+    metrics, best, installed = (_object(attributes.pop(name, ""))
+                                for name in ("metrics", "best_metrics", "versions"))
+    rows, config = _settings(attributes)
+    out = config.out if config and config.out else "RUN"
+    facts = {name: attributes.pop(name, "unknown") for name in OF_A_CHECKPOINT}
+    best_epoch = attributes.pop("best_epoch", 0)
+    memory = attributes.pop("memory", "")
+    return [
+        ("after epoch", f"{facts['epoch']}, loss {metrics.get('loss', 'unknown')}"),
+        ("best epoch", f"{best_epoch}, {accuracies(best)}" if best_epoch else "none so far"), *rows,
+        ("data", f"SHA-256 {facts['graph_sha256']}"),
+        ("ranks", RANKS.format_map(facts) + f", memory {memory}" * bool(memory)),
+        *_weights(arrays, "weights", "weights"), *_weights(arrays, "best", "best weights"),
+        *_weights(arrays, "optimizer", "optimiser"), *_lasting(arrays),
+        ("versions", versions(installed)),
+        ("next", f"{resume_command(config and config.graph, out, facts['ranks'])} continues")]
+
+
+def versions(installed):
+    if not isinstance(installed, dict):
+        return "unknown"
+    return ", ".join(f"{name} {value}" for name, value in installed.items()) or "unknown"
+
+
+def _weights(arrays, group, label):
+    inside = {name.partition("/")[2]: array for name, array in arrays.items()
+              if name.startswith(f"{group}/")}
+    if not inside:
+        return []
+    count = sum(math.prod(shape) for shape, _ in inside.values())
+    shapes = ", ".join(f"{name} {_size(shape)}" for name, (shape, _) in inside.items())
+    dtypes = ", ".join(sorted({dtype for _, dtype in inside.values()}))
+    return [(label, f"{count:,} numbers ({dtypes}): {shapes}")]
+
+
+def _lasting(arrays):
+    return [("earlier steps", f"{_size(arrays['lasting'][0])} numbers on all ranks that later "
+                              "steps read")] if "lasting" in arrays else []
+
+
+def _size(shape):
+    return " x ".join(f"{length:,}" for length in shape) or "1"
+
+
+def _object(text):
+    """Parse a JSON object; return {} if the text is not one."""
+    try:
+        values = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+RESULTS = {MODEL: model, PREDICTIONS: predictions, CHECKPOINT: checkpoint}
