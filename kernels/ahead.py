@@ -192,7 +192,7 @@ def whole(dtype):
     label = orders.communities(indptr, indices, 8, 8, 1)
     order = orders.breadth_first(indptr, indices, np.arange(n), label)
     orders.far_reads(indptr, indices, order, np.zeros(1, np.int64), n, np.array([8, 16]), 8, 8)
-    orders.reordered(indptr, indices, order, indices, indptr, indices.copy())
+    orders.place_rows(indptr, indices, indices, indices, indptr, indices.copy())
 
 
 def cases():

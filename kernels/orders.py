@@ -350,31 +350,6 @@ def _spread_chunks(next_chunk, indptr, indices, number, found):
 _spread = Threaded(_spread_chunks)
 
 
-def reordered(indptr, indices, order, place, pointers, columns):
-    """Fill `columns` (nnz,) with the sorted columns of a matrix in another order.
-
-    `place` (n,) is the inverse of `order`. `pointers` (n + 1,) are the row pointers in
-    the new order.
-    """
-    _reorder(LOADS * indices.size, indptr, indices, order, place, pointers,
-             -(-order.size // ROWS), columns)
-
-
-def _reorder_chunks(next_chunk, indptr, indices, order, place, pointers, count, columns):
-    """Fill the columns of chunks of rows; see `reordered`."""
-    for chunk in chunks(next_chunk, count):
-        for i in range(chunk * ROWS, min(order.size, (chunk + 1) * ROWS)):
-            begin = pointers[i]
-            first = indptr[order[i]]
-            for k in range(pointers[i + 1] - begin):
-                fetch_later(place, indices, first + k)
-                columns[begin + k] = place[indices[first + k]]
-            sort_row(columns[begin:pointers[i + 1]])
-
-
-_reorder = Threaded(_reorder_chunks)
-
-
 def place_rows(indptr, indices, rows, number, pointers, columns):
     """Copy the rows of a block into a matrix in another order, with sorted columns.
 

@@ -275,7 +275,7 @@ def permuted_entries(indptr, indices, perm, *, with_source):
 
         moved = run_offsets(np.diff(indptr)[perm])
         columns = np.empty_like(indices)
-        orders.reordered(indptr, indices, perm, inverse, moved, columns)
+        orders.place_rows(indptr, indices, inverse, inverse, moved, columns)
         return moved, columns, None
 
     # entry k comes from entry source[k]: rows moved whole, then columns sorted within each
