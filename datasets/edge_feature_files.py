@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets import formats
-from hpgcn.datasets.readers import matrix_market, numpy_files
+from hpgcn.datasets.readers import numpy_files
 from hpgcn.datasets.source import Source, need, truncate
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.vertex_ids import VertexIds
@@ -68,9 +68,7 @@ def _of_file(file, raw, options):
     columns.
     """
     if table_files.is_array(file):
-        read = (matrix_market.read_matrix if matrix_market.is_matrix_market(file)
-                else numpy_files.read_matrix)
-        X, notes = read(file, options.memory)
+        X, notes = table_files.read_matrix_file(file, options.memory)
         raw.notes += notes
         need(4 * int(np.prod(X.shape)), options.memory, file)
         return (X.toarray() if sp.issparse(X) else X), file.path.name
@@ -113,10 +111,9 @@ def _of_array(source, name, fmt, memory):
         arrays = pt.read_data(source.path, memory, str(source))
     else:
         arrays = numpy_files.Archive(source, memory)
-    known = list(arrays) if fmt == "pt" else arrays.keys
-    if name not in known:
+    if name not in arrays:
         raise DataError(f"{source}: no array {truncate(name)} ({FLAG}), expected one of "
-                        f"{listed(known)}")
+                        f"{listed(arrays)}")
     found = arrays[name] if fmt == "pt" else arrays.read(name)
     if not isinstance(found, np.ndarray):
         raise DataError(f"{source} {truncate(name)}: a {type(found).__name__}, expected an array "

@@ -154,7 +154,7 @@ def _from_matrix(archive, options):
         raw = from_matrix(archive.read(name), memory, f"{source} {name}")
         raw.notes.append(f"adjacency read from {name}")
         return raw
-    names = truncate(", ".join(archive.keys)) or "none"
+    names = truncate(", ".join(archive)) or "none"
     if objects := archive.objects():
         key = truncate(objects[0], 40)
         raise DataError(f"{source}: {truncate(', '.join(objects))}: Python objects (a pickle), "

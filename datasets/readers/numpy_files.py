@@ -110,11 +110,17 @@ class Archive:
             for info in infos:  # a damaged name must not pass for an array that is not there
                 archive.open(info).close()
 
-        self.keys = list(self.members)
         self.unread = list(self.members)  # names of members that were not read so far
 
     def __contains__(self, key):
         return key in self.members
+
+    def __iter__(self):
+        return iter(self.members)
+
+    def __getitem__(self, key):
+        """Return the array called `key`, of numbers or text."""
+        return self.read(key, "fiubSU")
 
     @contextmanager
     def _open(self, key, member):
@@ -138,15 +144,14 @@ class Archive:
         self.notes += notes
         return array
 
-    def shape(self, key):
-        """Return the shape of the array called `key`, from its header."""
+    def header(self, key):
+        """Return the shape and the dtype of the array called `key`, from its header."""
         with self._open(key, self.members[key]) as (content, where):
-            return _read_header(content, where)[0]
+            shape, _, dtype, _ = _read_header(content, where)
+            return shape, dtype
 
     def dtype(self, key):
-        """Return the dtype of the array called `key`, from its header."""
-        with self._open(key, self.members[key]) as (content, where):
-            return _read_header(content, where)[2]
+        return self.header(key)[1]
 
     def unread_notes(self):
         """Return notes that name the arrays that were not read."""
@@ -160,22 +165,17 @@ class Archive:
 
     def objects(self):
         """Return the names of the arrays of Python objects that were not read."""
-        return [key for key in self.unread if self._has_objects(key)]
+        return [key for key, (_, dtype) in self._unread_headers() if dtype.hasobject]
 
     def unread_shapes(self):
         """Return the shapes of the numeric arrays that were not read, by name."""
-        shapes = {}
+        return {key: shape for key, (shape, dtype) in self._unread_headers()
+                if not dtype.hasobject}
+
+    def _unread_headers(self):
         for key in self.unread:
             with suppress(DataError):  # no array
-                if not self._has_objects(key):
-                    shapes[key] = self.shape(key)
-        return shapes
-
-    def _has_objects(self, key):
-        try:
-            return self.dtype(key).hasobject
-        except DataError:
-            return False  # no array
+                yield key, self.header(key)
 
     def first(self, *keys, kinds="fiub"):
         """Return the array of the first key that the archive has, or None; `kinds` is
@@ -271,11 +271,11 @@ def read_matrix(source, memory):
     archive = Archive(source, memory)
     if archive.is_sparse:
         return archive.read_sparse(), archive.notes
-    if len(archive.keys) != 1:
-        names = truncate(", ".join(archive.keys)) or "none"
+    if len(archive.members) != 1:
+        names = truncate(", ".join(archive)) or "none"
         raise DataError(f"{source}: arrays {names}, expected one dense array or a matrix written "
                         "by scipy.sparse.save_npz")
-    return archive.read(archive.keys[0]), archive.notes
+    return archive.read(*archive), archive.notes
 
 
 def read_array(source, memory, kinds="fiub"):

@@ -224,13 +224,12 @@ def _from_arrays(source, vertices, options, counts):
         from hpgcn.interop import pt
 
         arrays, notes = pt.read_data(source.path, options.memory, str(source)), []
-        archive = None
     elif source.magic[:2] != b"PK":
         array, notes = table_files.read_array(source, options.memory)
         return _from_array(array, source, notes)
     else:
-        archive = numpy_files.Archive(source, options.memory)
-        arrays, notes = dict.fromkeys(archive.keys), archive.notes
+        arrays = numpy_files.Archive(source, options.memory)
+        notes = arrays.notes
 
     # masks or ids, by the names of the arrays
     masks, columns = {}, {}
@@ -240,7 +239,7 @@ def _from_arrays(source, vertices, options, counts):
                                .removesuffix("_idx").removesuffix("_index"))
         if part is None:
             continue
-        array = np.asarray(arrays[key]) if archive is None else archive.read(key, "fiubSU")
+        array = np.asarray(arrays[key])
         where = f"{source} {key}"
         if part in masks or part in columns:
             raise DataError(f"{where}: there are two arrays for {part}, expected one")
@@ -257,8 +256,7 @@ def _from_arrays(source, vertices, options, counts):
     # one array of words or numbers
     coded = [key for key in arrays if re.fullmatch(SPLIT_NAME, plain(key))]
     if not masks and not columns and len(coded) == 1:
-        array = arrays[coded[0]] if archive is None else archive.read(coded[0], "fiubSU")
-        return _from_array(np.asarray(array), source, notes)
+        return _from_array(np.asarray(arrays[coded[0]]), source, notes)
 
     # all must be of one kind
     if not masks and not columns:

@@ -113,9 +113,7 @@ def read_features(source, vertices, options):
 
     # files that have features and nothing else
     if is_array(source):
-        read = (matrix_market.read_matrix if matrix_market.is_matrix_market(source)
-                else numpy_files.read_matrix)
-        values, notes = read(source, options.memory)
+        values, notes = read_matrix_file(source, options.memory)
         return rows(values, notes=notes)
     if is_libsvm(source.head()):
         _, values, notes = read_libsvm(source, options.memory)
@@ -272,6 +270,12 @@ def is_array(source):
         raise DataError(f"{source}: is {known.name}, expected a table (text, Parquet or JSON) or "
                         f"an array of numpy.save{way}")
     return source.magic.startswith(ZIP)
+
+
+def read_matrix_file(source, memory):
+    """Return the matrix of a file that `is_array`, dense or sparse, and notes."""
+    known = matrix_market.is_matrix_market(source)
+    return (matrix_market if known else numpy_files).read_matrix(source, memory)
 
 
 def read_array(source, memory, kinds="fiubSU"):

@@ -59,11 +59,16 @@ def read_text_labels(y, name, classes=False):
         texts.append(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
 
     # read classes from the texts
-    classes = parse_classes(texts, f"{name}: labels", "vertex {}".format, classes=classes)
-    for note in classes.notes:
+    return classes_of(texts, f"{name}: labels", "vertex {}".format, classes=classes)
+
+
+def classes_of(texts, where, place, *, classes=False):
+    """Return the classes of texts and their names, as `parse_classes`; warn of its notes."""
+    found = parse_classes(texts, where, place, classes=classes)
+    for note in found.notes:
         if not note.endswith("have vertices"):  # see `warn_of_labels`
-            warn(f"{name}: labels: {note}")
-    return classes.numbers, classes.names
+            warn(f"{where}: {note}")
+    return found.numbers, found.names
 
 
 def check_classes(y, class_names, name):

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require, warn
-from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.contents import NAMED
 from hpgcn.graphs.edge_weights import attribute_names, listed, weights_of
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import GraphSource, check_source
+from hpgcn.graphs.labels import classes_of
 from hpgcn.graphs.validation import SPLIT
 
 if TYPE_CHECKING:
@@ -233,12 +233,8 @@ def _labels(G, key, name, numbers_are_classes):
 
     # text names classes
     if all(isinstance(value, str) for value in known):
-        classes = parse_classes([value or "" for value in values], f"{name}: attribute {key}",
-                                lambda row: f"node {nodes[row]!r}", classes=numbers_are_classes)
-        for note in classes.notes:
-            if not note.endswith("have vertices"):  # which all labels are looked at for
-                warn(f"{name}: attribute {key}: {note}")
-        return classes.numbers, classes.names
+        return classes_of([value or "" for value in values], f"{name}: attribute {key}",
+                          lambda row: f"node {nodes[row]!r}", classes=numbers_are_classes)
 
     # numbers are classes; lists of numbers are multi-label
     class_names = G.graph.get("class_names") if key == LABEL else None

@@ -15,7 +15,6 @@ from hpgcn.errors import DataError, MissingError, UsageError  # noqa: E402
 from hpgcn.interop.torch import (  # noqa: E402  # noqa: E402
     Adjacency,
     attend,
-    extremes,
     ops,
     spmm,
     torch_adjacency,
@@ -144,8 +143,8 @@ def test_derivatives_of_extremes(reduce):
     A = learning()
     x = normal(5, 3)
     assert torch.autograd.gradcheck(
-        lambda values, x: extremes.extreme(A.with_values(values), x, reduce), (A.values, x))
-    gradient, = torch.autograd.grad((extremes.extreme(A, x, reduce)**2).sum(), x,
+        lambda values, x: ops.extreme(A.with_values(values), x, reduce), (A.values, x))
+    gradient, = torch.autograd.grad((ops.extreme(A, x, reduce)**2).sum(), x,
                                     create_graph=True)
     with pytest.raises(UsageError, match="max and min have no second derivative"):
         gradient.sum().backward()
@@ -161,8 +160,8 @@ def calls():
         "mean": (ops._spmm, *A.averaging(DOUBLE).arrays(True), y, True),
         "ones": (ops._spmm, *A.with_values(None).arrays(False), x.detach(), False),
         "dot": (ops._edge_dot, indptr, indices, None, indptr_t, indices_t, order, y, x),
-        "max": (extremes._extreme, *first(A), x, "max"),
-        "min of ones": (extremes._extreme, *first(A.with_values(None)), x, "min"),
+        "max": (ops._extreme, *first(A), x, "max"),
+        "min of ones": (ops._extreme, *first(A.with_values(None)), x, "min"),
         "attend": (torch_attention._attend, indptr, indices, indptr_t, indices_t, *given, 0.2, 0.0,
                    0, True),
         "attend, forward": (torch_attention._attend, indptr, indices, None, None,
@@ -267,7 +266,7 @@ def test_the_same_bits_with_one_thread_and_with_several():
 
     def run():
         held, _ = torch_adjacency.adjacency_of(A)
-        results = spmm(A, x), spmm(learns, x), extremes.extreme(held, x, "max"), attend(
+        results = spmm(A, x), spmm(learns, x), ops.extreme(held, x, "max"), attend(
             A, x, *scores, p=0.25, seed=5)
         wanted = x, scores[0], learns
         gradients = torch.autograd.grad([each.square().sum() for each in results], wanted)

@@ -8,8 +8,7 @@ from collections import Counter
 import torch
 from torch.overrides import TorchFunctionMode
 
-from hpgcn.interop.torch.extremes import extreme
-from hpgcn.interop.torch.ops import product
+from hpgcn.interop.torch.ops import extreme, product
 from hpgcn.interop.torch.torch_adjacency import LAYOUTS, adjacency_of
 from hpgcn.interop.torch.views import WIDE
 from hpgcn.runtime.launcher import launched_rank
