@@ -52,12 +52,10 @@ def read(source, memory, options):
     # a link without direction is read both ways
     default = form.directed or False
     directed = np.array([default if link[3] is None else link[3] for link in form.links], bool)
-    if not directed.any():
-        said = ("" if form.directed is not None else ", because the file gives no direction (with "
-                "\"directed\": true in it they have one)")
-        notes.append(f"edges read in both directions{said}")
-    network = Network(names, form.nodes, links, ends, directed, both_listed=form.both_listed,
-                      notes=notes)
+    unsaid = "" if form.directed is not None else (
+        ", because the file gives no direction (with \"directed\": true in it they have one)")
+    network = Network(names, form.nodes, links, directed, ends, both_listed=form.both_listed,
+                      notes=notes, unsaid=unsaid)
     raw = network.raw(source, options.asked_weights)
     if form.pairs:
         raw.rows, raw.columns, raw.reads = raw.columns, raw.rows, ROW_FIRST

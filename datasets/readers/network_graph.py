@@ -1,4 +1,5 @@
 """Nodes and links with attributes, as GraphML, GEXF, GML, JSON and Pajek have them."""
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,7 @@ class OverTime(list):
 
 @dataclass
 class Network:
-    """The content of a network file.
+    """The content of a network file, whole or as it is read.
 
     Attributes
     ----------
@@ -30,30 +31,47 @@ class Network:
         The attributes of each node, without its name.
     links : list of (start, end, dict)
         Names of the ends, for errors, and attributes.
-    ends : (2, e) int64
-        Starts and ends of the links, as places in `names`.
-    directed : (e,) bool
+    directed : sequence of bool, (e,)
         Whether a link has a direction; others are read in both.
+    ends : (2, e) int64, or None
+        Starts and ends of the links, as places in `names`; None: links have names.
     """
 
-    names: list[str]
-    nodes: list[dict]
-    links: list[tuple]
-    ends: np.ndarray
-    directed: np.ndarray
+    names: list[str] = field(default_factory=list)
+    nodes: list[dict] = field(default_factory=list)
+    links: list[tuple] = field(default_factory=list)
+    directed: Sequence = field(default_factory=list)
+    ends: np.ndarray | None = None
     base: int = 0  # the first id, if all ids are whole numbers
     both_listed: bool = False  # a link without direction is there twice
+    unsaid: str = ""  # the end of the note on links without direction
     notes: list[str] = field(default_factory=list)
+
+    def add_node(self, name, attributes):
+        self.names.append(name)
+        self.nodes.append(attributes)
+
+    def add_link(self, start, end, attributes, directed):
+        self.links.append((start, end, attributes))
+        self.directed.append(directed)
 
     def raw(self, source, weights):
         """Return the Raw; vertices with whole numbers as ids are sorted, others keep the
         file's order.
         """
         # number the vertices
+        if not self.names:
+            raise DataError(f"{source}: no vertices")
+        ends = self.ends
+        if ends is None:
+            ends = find_ends(self.links, {name: k for k, name in enumerate(self.names)}, source)
+        directed = np.array(self.directed, bool)
+        if not directed.any():
+            self.notes.append(f"edges read in both directions{self.unsaid}")
         vertices = Nodes(self.names, source, self.base)
         place = np.empty(len(self.names), np.int64)
         place[vertices.order] = np.arange(len(self.names))
-        u, v = place[self.ends]
+        u, v = place[ends]
 
         # weights
         names = attribute_names((None, attributes) for *_, attributes in self.links)
@@ -69,13 +87,13 @@ class Network:
             notes.append(f"weights read from {listed([name])} (--unweighted sets them to 1)")
 
         # a link without direction is read both ways
-        both = ~self.directed & (u != v)
+        both = ~directed & (u != v)
         if not self.both_listed and both.any():
             u, v = np.concatenate([u, v[both]]), np.concatenate([v, u[both]])
             w = np.concatenate([w, w[both]])
-        count = int(np.count_nonzero(self.directed))
-        if 0 < count < self.directed.size:
-            notes.append(f"{count} edges have a direction, and {self.directed.size - count} are "
+        count = int(np.count_nonzero(directed))
+        if 0 < count < directed.size:
+            notes.append(f"{count} edges have a direction, and {directed.size - count} are "
                          "read in both directions")
         if all(node.get("label", name) == name for node, name in zip(self.nodes, self.names)):
             for node in self.nodes:

@@ -44,9 +44,8 @@ def read_gml(source, memory, options):
             attributes.pop("label", None)
     links = list(G.edges(data=True))
     ends = find_ends(links, {node: k for k, node in enumerate(ids)}, source)
-    notes = [] if G.is_directed() else ["edges read in both directions"]
-    return Network(names, nodes, links, ends, np.full(len(links), G.is_directed()),
-                   notes=notes).raw(source, options.asked_weights)
+    directed = [G.is_directed()] * len(links)
+    return Network(names, nodes, links, directed, ends).raw(source, options.asked_weights)
 
 
 def read_pajek(source, memory):
@@ -107,17 +106,15 @@ def read_pajek(source, memory):
         raise DataError(f"{source}: no *Vertices in {len(lines)} lines")
 
     # say what is left out; labels name vertices if they are distinct
-    notes = [] if arcs else ["edges read in both directions"]
-    if longest > 3:
-        notes.append("attributes of edges after their weight are not read")
+    notes = ["attributes of edges after their weight are not read"] * (longest > 3)
     nodes = [drawn.get(k, {}) for k in range(n)]
     names = [labels.get(k, str(k + 1)) for k in range(n)]
     if len(set(names)) < n:
         nodes = [{"label": name} | node for name, node in zip(names, nodes)]
         names = [str(k + 1) for k in range(n)]
     ends = np.array([link[:2] for link in arcs + edges], np.int64).reshape(-1, 2).T
-    directed = np.arange(len(arcs) + len(edges)) < len(arcs)
-    return Network(names, nodes, arcs + edges, ends, directed, base=1,
+    directed = [True] * len(arcs) + [False] * len(edges)
+    return Network(names, nodes, arcs + edges, directed, ends, base=1,
                    notes=notes).raw(source, None)
 
 

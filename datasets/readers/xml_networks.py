@@ -7,9 +7,7 @@ import re
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-import numpy as np
-
-from hpgcn.datasets.readers.network_graph import Network, OverTime, find_ends
+from hpgcn.datasets.readers.network_graph import Network, OverTime
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
@@ -57,7 +55,7 @@ def read_graphml(source, memory, options):
             for key in _children(root, "key")}
 
     # graphs in nodes belong to the same graph
-    network = _Lists()
+    network = Network()
     inner = [graph for graph in (graphs[0].iter() if graphs else ()) if _is(graph, "graph")]
     for graph in inner:
         if _children(graph, "hyperedge"):
@@ -91,7 +89,7 @@ def read_gexf(source, memory, options):
             for key in _children(table, "attribute")}
 
     # nodes and edges, also those within nodes
-    network = _Lists()
+    network = Network()
     lives = {"nodes": 0, "edges": 0}
     groups = 0  # nodes with nodes in them
     default = graphs[0].get("defaultedgetype") if graphs else None
@@ -120,32 +118,6 @@ def read_gexf(source, memory, options):
     network.notes += [f"times of {count} {what} are not read: these are in the graph at all times"
                       for what, count in lives.items() if count]
     return network.raw(source, options.asked_weights)
-
-
-class _Lists:
-    """The nodes and links of a file, as they are read."""
-
-    def __init__(self):
-        self.number, self.names, self.nodes = {}, [], []
-        self.links, self.directed, self.notes = [], [], []
-
-    def add_node(self, name, attributes):
-        self.number[name] = len(self.names)
-        self.names.append(name)
-        self.nodes.append(attributes)
-
-    def add_link(self, start, end, attributes, directed):
-        self.links.append((start, end, attributes))
-        self.directed.append(directed)
-
-    def raw(self, source, weights):
-        if not self.names:
-            raise DataError(f"{source}: no vertices")
-        if not any(self.directed):
-            self.notes.append("edges read in both directions")
-        ends = find_ends(self.links, self.number, source)
-        return Network(self.names, self.nodes, self.links, ends, np.array(self.directed, bool),
-                       notes=self.notes).raw(source, weights)
 
 
 def _root(source, memory, where):
