@@ -14,6 +14,7 @@ import torch
 
 from hpgcn.config import Config
 from hpgcn.errors import UsageError, setting
+from hpgcn.interop.torch.state_dict import TENSORS
 from hpgcn.model import ModelOptions, norm_of
 from hpgcn.model.layers.appnp import PersonalizedPropagation
 from hpgcn.model.layers.gat import GraphAttention
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = {"relu": "torch.relu", "elu": "torch.nn.functional.elu",
                "gelu": "torch.nn.functional.gelu"}
+MLP = ("torch.nn.Sequential(torch.nn.Linear({fan_in}, {inner}), torch.nn.ReLU(), "
+       "torch.nn.Linear({inner}, {fan_out}))")
+CODES = {  # layer: the code that makes PyG's
+    GraphConvolution: "GCNConv({fan_in}, {fan_out})",
+    SageMean: "SAGEConv({fan_in}, {fan_out})",
+    GraphIsomorphism: f"GINConv({MLP}, train_eps=True)",
+    EdgeIsomorphism: f"GINEConv({MLP}, train_eps=True, edge_dim={{edge_width}})",
+    GraphAttention: "GATConv({fan_in}, {width}, heads={heads}{averaged})",
+    SimplifiedConvolution: "SGConv({fan_in}, {fan_out}, K={hops})",
+    PersonalizedPropagation: "APPNP({hops}, {restart:g})"}
+WEIGHTED = (GraphConvolution, SimplifiedConvolution, PersonalizedPropagation)  # read edge weights
 
 
 def export_pyg(run: Result | str | os.PathLike[str], *,
@@ -164,13 +176,11 @@ class Export:
         return name
 
     def _make(self, kind, code, **state):
-        """Add an attribute named `kind` plus a number, with its tensors; `__` in their
-        names becomes a dot.
-        """
+        """Add an attribute named `kind` plus a number, with its tensors."""
         number = sum(name.startswith(kind) for name in self.made)
         name = f"{kind}{number}"
         self.made[name] = code
-        self.state |= {f"{name}.{key.replace('__', '.')}": array for key, array in state.items()}
+        self.state |= {f"{name}.{key}": array for key, array in state.items()}
         return name
 
     def _dropout(self, p):
@@ -217,15 +227,24 @@ class Export:
                 for name in block.shapes()}
 
     def _layer(self, block, own):
-        kind, (fan_in, fan_out) = block.kind, (block.fan_in, block.fan_out)
+        kind, spec = block.kind, self.spec
         if block.parts:
             W = np.concatenate([own[f"W_{part}"] for part in range(len(block.parts))])
             return self._linear(W, own["b"])
         if kind is Linear:
             return self._linear(own["W"], own["b"])
-        if kind not in CONVOLUTIONS:
-            raise UsageError(f"model {self.spec.architecture}: PyG has no equivalent layer")
-        return CONVOLUTIONS[kind](self, block, own, fan_in, fan_out)
+        if kind not in CODES:
+            raise UsageError(f"model {spec.architecture}: PyG has no equivalent layer")
+
+        # the arguments of PyG's layer
+        facts = {"fan_in": block.fan_in, "fan_out": block.fan_out, "hops": spec.hops,
+                 "restart": spec.restart, "edge_width": spec.edge_width}
+        if "b_a" in own:
+            facts["inner"] = own["b_a"].size
+        if kind.uses_attention:
+            facts["heads"], facts["width"] = own["a_self"].shape
+            facts["averaged"] = ", concat=False" * (block.number + 1 == spec.num_layers)
+        return self._conv(CODES[kind].format_map(facts), own, weighted=kind in WEIGHTED)
 
     def _linear(self, W, b, of="x"):
         bias = {} if b is None else {"bias": b}
@@ -243,55 +262,24 @@ class Export:
                        "num_batches_tracked": np.int64(0)}
         self.said.append(f"x = self.{self._make('norm', code, **scaled)}(x)")
 
-    def _conv(self, code, *, weighted=False, **state):
+    def _conv(self, code, own, *, weighted):
         """Append a layer that multiplies by A. UsageError if it reads edge weights and
         does not normalize by in-degree.
         """
         if weighted and norm_of(self.spec) not in ("sym", "in"):
             raise UsageError(f"{setting('norm_adj', norm_of(self.spec))}: PyG's layer normalizes "
                              "by in-degrees")
-        self._name(code.partition("(")[0])
+        layer = self._name(code.partition("(")[0])
         self.weighted |= weighted
+        state = {tensor: _like_pyg(tensor, own[name])
+                 for name, tensor in TENSORS.get(layer, {}).items()}
         inputs = "x, edge_index" + ", edge_attr" * bool(self.spec.edge_width)
         inputs += ", edge_weight" * weighted
         self.said.append(f"x = self.{self._make('conv', code, **state)}({inputs})")
 
-    def _gcn(self, block, own, fan_in, fan_out):
-        self._conv(f"GCNConv({fan_in}, {fan_out})", weighted=True, bias=own["b"],
-                   lin__weight=own["W"].T)
 
-    def _sgc(self, block, own, fan_in, fan_out):
-        self._conv(f"SGConv({fan_in}, {fan_out}, K={self.spec.hops})", weighted=True,
-                   lin__weight=own["W"].T, lin__bias=own["b"])
-
-    def _appnp(self, block, own, fan_in, fan_out):
-        self._conv(f"APPNP({self.spec.hops}, {self.spec.restart:g})", weighted=True)
-
-    def _sage(self, block, own, fan_in, fan_out):
-        self._conv(f"SAGEConv({fan_in}, {fan_out})", lin_l__weight=own["W_neighbour"].T,
-                   lin_l__bias=own["b"], lin_r__weight=own["W_self"].T)
-
-    def _gin(self, block, own, fan_in, fan_out):
-        inner = own["b_a"].size
-        mlp = (f"torch.nn.Sequential(torch.nn.Linear({fan_in}, {inner}), torch.nn.ReLU(), "
-               f"torch.nn.Linear({inner}, {fan_out}))")
-        code, maps = f"GINConv({mlp}, train_eps=True)", {}
-        if block.kind.uses_edge_features:
-            code = f"GINEConv({mlp}, train_eps=True, edge_dim={self.spec.edge_width})"
-            maps = {"lin__weight": own["W_edge"].T, "lin__bias": own["b_edge"]}
-        self._conv(code, eps=own["eps"], nn__0__weight=own["W_a"].T, nn__0__bias=own["b_a"],
-                   nn__2__weight=own["W_b"].T, nn__2__bias=own["b_b"], **maps)
-
-    def _gat(self, block, own, fan_in, fan_out):
-        heads, width = own["a_self"].shape
-        averaged = ", concat=False" * (block.number + 1 == self.spec.num_layers)
-        self._conv(f"GATConv({fan_in}, {width}, heads={heads}{averaged})",
-                   att_src=own["a_neighbour"][None], att_dst=own["a_self"][None], bias=own["b"],
-                   lin__weight=own["W"].T)
-
-
-CONVOLUTIONS = {
-    GraphConvolution: Export._gcn, SageMean: Export._sage, GraphIsomorphism: Export._gin,
-    EdgeIsomorphism: Export._gin,
-    GraphAttention: Export._gat, SimplifiedConvolution: Export._sgc,
-    PersonalizedPropagation: Export._appnp}
+def _like_pyg(tensor, array):
+    """Return an array in the form of PyG's tensor of this name."""
+    if tensor.endswith("weight"):
+        return array.T
+    return array[None] if tensor.startswith("att_") else array

@@ -16,6 +16,14 @@ WRAPPED = ("state_dict", "model_state_dict", "model")  # keys of a state_dict in
 NAME = re.compile(  # the name of a tensor within its layer, behind the name of the layer
     r"(?P<layer>.*?)\.?(?P<own>att_src|att_dst|att|lin(?:_[a-z]+)?\.(?:weight|bias)|nn\..+|eps"
     r"|weight|bias|running_mean|running_var|num_batches_tracked)")
+TENSORS = {  # layer of PyG: hpgcn's arrays, and the tensors that are these
+    "GCNConv": {"b": "bias", "W": "lin.weight"},
+    "SGConv": {"W": "lin.weight", "b": "lin.bias"},
+    "SAGEConv": {"W_neighbour": "lin_l.weight", "b": "lin_l.bias", "W_self": "lin_r.weight"},
+    "GINConv": {"eps": "eps", "W_a": "nn.0.weight", "b_a": "nn.0.bias", "W_b": "nn.2.weight",
+                "b_b": "nn.2.bias"},
+    "GATConv": {"a_neighbour": "att_src", "a_self": "att_dst", "b": "bias", "W": "lin.weight"}}
+TENSORS["GINEConv"] = TENSORS["GINConv"] | {"W_edge": "lin.weight", "b_edge": "lin.bias"}
 HOW = 'save it with torch.save(model.state_dict(), "model.pt")'
 
 

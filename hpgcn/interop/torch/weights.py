@@ -14,7 +14,7 @@ import numpy as np
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, setting
-from hpgcn.interop.torch.state_dict import Module, as_arrays, modules_of, tensors_of
+from hpgcn.interop.torch.state_dict import TENSORS, Module, as_arrays, modules_of, tensors_of
 from hpgcn.model import MODELS, ModelOptions, find_model
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution
@@ -170,7 +170,7 @@ class LayerReader:
     def read(self, module, number):
         """Return the arrays, by name, of the PyG `module` that is layer `number`."""
         last = number + 1 == self.layers
-        return READERS[module.kind](self, Taken(self, module), last)
+        return READERS.get(module.kind, LayerReader._linear)(self, Taken(self, module), last)
 
     def folded(self, arrays, norm):
         """Return the arrays of a layer, merged with the batch normalization behind it."""
@@ -197,18 +197,13 @@ class LayerReader:
         scaled[last] = (b - mean) * factor + shift
         return {key: np.ascontiguousarray(array, b.dtype) for key, array in scaled.items()}
 
-    def _one_matrix(self, taken, last):
-        W = taken.matrix("lin.weight")
-        bias = "lin.bias" if taken.module.kind == "SGConv" else "bias"
-        b = taken.vector(bias, W.shape[1], default=0)
+    def _linear(self, taken, last):
+        tensors = TENSORS[taken.module.kind]
+        arrays = {name: taken.matrix(own) for name, own in tensors.items() if name != "b"}
+        width = next(iter(arrays.values())).shape[1]
+        arrays["b"] = taken.vector(tensors["b"], width, default=0)
         taken.done()
-        return {"W": W, "b": b}
-
-    def _sage(self, taken, last):
-        W_neighbour, W_self = taken.matrix("lin_l.weight"), taken.matrix("lin_r.weight")
-        b = taken.vector("lin_l.bias", W_neighbour.shape[1], default=0)
-        taken.done()
-        return {"W_self": W_self, "W_neighbour": W_neighbour, "b": b}
+        return arrays
 
     def _gat(self, taken, last):
         W = taken.matrix("lin.weight")
@@ -279,8 +274,7 @@ class LayerReader:
         return Config(**settings)
 
 
-READERS = {"GCNConv": LayerReader._one_matrix, "SGConv": LayerReader._one_matrix,
-           "SAGEConv": LayerReader._sage, "GATConv": LayerReader._gat, "GINConv": LayerReader._gin}
+READERS = {"GATConv": LayerReader._gat, "GINConv": LayerReader._gin}
 
 
 class Taken:
