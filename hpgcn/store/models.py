@@ -80,7 +80,7 @@ def read_state(path):
     return _read(path, CHECKPOINT, OF_A_RUN)
 
 
-def write_predictions(path, arrays, *, attributes=None, **options):
+def write_predictions(path, arrays, attributes=None, **options):
     """Write predictions in ORIGINAL vertex order; DataError for arrays of another shape
     or dtype.
 

@@ -1,6 +1,7 @@
 """Write predictions as a .csv, .npz or .h5 file, depending on the suffix."""
 import csv
 import io
+from functools import partial
 
 import numpy as np
 
@@ -30,15 +31,7 @@ def prediction_writer(path):
     return WRITERS[suffix]
 
 
-def _write_csv(path, arrays, attributes, **options):
-    _write_text(path, arrays, ",", options)
-
-
-def _write_tsv(path, arrays, attributes, **options):
-    _write_text(path, arrays, "\t", options)
-
-
-def _write_text(path, arrays, delimiter, options):
+def _write_text(delimiter, path, arrays, attributes, **options):
     def write(file):
         text = io.TextIOWrapper(file, "utf-8", newline="")
         rows = csv.writer(_LineWriter(text), delimiter=delimiter)
@@ -82,12 +75,9 @@ def _write_npz(path, arrays, attributes, **options):
     atomic_write(path, lambda file: np.savez(file, **chosen), **options)
 
 
-def _write_hdf5(path, arrays, attributes, **options):
-    write_predictions(path, arrays, attributes=attributes, **options)
-
-
-WRITERS = {".csv": _write_csv, ".tsv": _write_tsv, ".parquet": _write_parquet, ".npz": _write_npz,
-           **dict.fromkeys(HDF5_SUFFIXES, _write_hdf5)}
+WRITERS = {".csv": partial(_write_text, ","), ".tsv": partial(_write_text, "\t"),
+           ".parquet": _write_parquet, ".npz": _write_npz,
+           **dict.fromkeys(HDF5_SUFFIXES, write_predictions)}
 
 
 def _blocks(path, arrays):
