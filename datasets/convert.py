@@ -13,6 +13,7 @@ from hpgcn.datasets import formats, unsupported_formats
 from hpgcn.datasets.collections import builtin
 from hpgcn.datasets.convert_options import FORMATS, ConvertOptions
 from hpgcn.datasets.edge_feature_files import read_edge_features
+from hpgcn.datasets.edges.columns import check_flag
 from hpgcn.datasets.random_contents import RandomContents
 from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
 from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
@@ -29,6 +30,7 @@ from hpgcn.errors import DataError, DataWarning, InputNotFoundError, UsageError
 from hpgcn.graphs.adjacency import (
     LOST,
     UNEQUAL,
+    check_duplicates,
     duplicates_notes,
     row_and_column_sums,
 )
@@ -119,6 +121,9 @@ def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
     cached = memory is None
     memory = memory_budget() if cached else memory
     options.check()
+    check_duplicates(options.duplicates)
+    if options.columns is not None:
+        check_flag(options.columns)
     if options.largest_component or options.edge_features is not None:
         scratch = None  # it must be in memory
 

@@ -158,13 +158,7 @@ class ConvertOptions:
 
     def check(self) -> None:
         """Raise UsageError for a value out of range, or flags that exclude each other."""
-        from hpgcn.datasets.edges.columns import check_flag  # both are slow, and not for --help
-        from hpgcn.graphs.adjacency import check_duplicates
-
         # values
-        check_duplicates(self.duplicates)
-        if self.columns is not None:
-            check_flag(self.columns)
         if self.base not in (None, 0, 1):
             raise UsageError(f"--base {self.base}: expected 0 or 1")
         n = self.num_nodes

@@ -101,6 +101,22 @@ def test_planning_counts_then_times_then_answers():
                 assert not name.startswith(tuple(higher)), f"{path}:{line}: imports {name}"
 
 
+ROOMS_OF_DATASETS = [  # from the lowest, as above
+    "packing", "source", "text raw_graph convert_options unsupported_formats split",
+    "vertex_numbers", "edges", "readers", "tables collections sorting",
+    "formats random_contents vertex_changes", "edge_feature_files", "convert", "generators"]
+
+
+def test_imports_of_datasets_go_down():
+    floor = {name: k for k, names in enumerate(ROOMS_OF_DATASETS) for name in names.split()}
+    for path in (path for path in SOURCES if room(path) == "datasets"):
+        here = path.relative_to(ROOT / "datasets").with_suffix("").parts[0]
+        for line, name in imports(path):
+            there = name.removeprefix("hpgcn.datasets.").partition(".")[0]
+            if name.startswith("hpgcn.datasets."):
+                assert floor[there] <= floor[here], f"{path}:{line} imports {there}"
+
+
 def test_the_loop_asks_no_planning():
     """The training loop imports nothing from hpgcn.planning: its RunPlan has all that it needs."""
     for folder in ("loop", "runs"):
