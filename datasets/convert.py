@@ -18,7 +18,7 @@ from hpgcn.datasets.random_contents import RandomContents
 from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
 from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
 from hpgcn.datasets.split import check_count, make_split, parse_split
-from hpgcn.datasets.tables.join import TablePaths, close_gaps, join
+from hpgcn.datasets.tables.join import close_gaps, join
 from hpgcn.datasets.tables.table_files import TableOptions
 from hpgcn.datasets.vertex_changes import (
     MADE,
@@ -129,15 +129,15 @@ def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
 
     # read the edges, then join the tables
     made = features if features in MADE else None
-    paths = TablePaths(None if drawn.labels else labels,
-                       None if made or drawn.features else features,
-                       wanted[1] if of_file else None, options.ids)
-    _refuse_missing(source, fmt, *paths.files())
+    files = {"labels": None if drawn.labels else labels,
+             "features": None if made or drawn.features else features,
+             "split": wanted[1] if of_file else None}
+    tables = TableOptions(**vars(options) | files, memory=memory, cached=cached)
+    _refuse_missing(source, fmt, *tables.files())
     raw, name, file, fmt, digest, entries = _read(source, fmt, memory, scratch, options, cached)
     where = str(file)
     notes = raw.notes
     drawn.clear(raw)
-    tables = TableOptions(**vars(options), memory=memory, cached=cached)
     of_edges = None
     if options.edge_features is not None:
         of_edges = read_edge_features(file, fmt, raw, tables)
@@ -146,7 +146,7 @@ def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
         if labels is None and raw.labels is not None and raw.class_names is None:
             raw.labels, raw.class_names = read_text_labels(raw.labels, where,
                                                            options.classes)
-        join(raw, entries, paths, tables, where)
+        join(raw, entries, tables, where)
     notes += raw.gap_notes + raw.unread_attributes()
     if labels is None:
         close_gaps(raw, where)

@@ -1,6 +1,6 @@
 """Join labels, features and splits of several files with the vertices of a graph."""
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,32 +17,14 @@ from hpgcn.graphs.labels import check_classes
 from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_masks
 
 
-@dataclass
-class TablePaths:
-    """The paths of labels, features, split and ids that the user gave; None for those
-    not given.
-    """
-
-    labels: object = None
-    features: object = None
-    split: object = None
-    ids: object = None
-
-    def files(self):
-        """Return the paths of all given files, without :COLUMN."""
-        given = (self.features, self.labels, self.split, self.ids)
-        paths = [table_files.file_and_column(path)[0] for path in given if path is not None]
-        return [path for path in paths if path != table_files.GRAPH]
-
-
-def join(raw, entries, paths, options, where):
+def join(raw, entries, options, where):
     """Set the labels, features and masks of `raw` from files; add the vertices that
     only these files have.
 
     `entries` are those of an edge list on disk, or None. Errors are those of
     `hpgcn.datasets.convert.read`.
     """
-    if not any((paths.labels, paths.features, paths.split, paths.ids)):
+    if not any((options.labels, options.features, options.split, options.ids)):
         if options.add_vertices:
             raise UsageError("--add-vertices: only with a file of --features, --labels or --split")
         return
@@ -51,8 +33,8 @@ def join(raw, entries, paths, options, where):
     vertices = VertexIds(raw, where, options.memory)
     options = replace(options, count=raw.num_nodes)
     sources, order = [], None
-    if paths.ids is not None:
-        path, column = table_files.file_and_column(paths.ids)
+    if options.ids is not None:
+        path, column = table_files.file_and_column(options.ids)
         source = Source(path, cached=options.cached)
         order = table_files.read_ids(source, column, vertices, options)
         options = replace(options, count=order.num_rows)
@@ -60,17 +42,17 @@ def join(raw, entries, paths, options, where):
 
     # read the files; each marks the columns that it uses
     files = []
-    if paths.split is not None:
-        split, column_of_split = table_files.file_and_column(paths.split)
+    if options.split is not None:
+        split, column_of_split = table_files.file_and_column(options.split)
         if column_of_split:
             options.use(split if split != table_files.GRAPH else where, column_of_split)
-    if paths.labels is not None:
-        path, column = table_files.file_and_column(paths.labels)
+    if options.labels is not None:
+        path, column = table_files.file_and_column(options.labels)
         options = replace(options, label_column=column or options.label_column)
         source = _open(path, raw, where, (column or "").split(","), options)
         sources.append(source)
         files.append(read_labels(source, vertices, options))
-    if paths.split is not None:
+    if options.split is not None:
         counts = [options.count]
         if order is None and vertices.last is not None:
             counts.append(vertices.last - raw.base + 1)
@@ -81,10 +63,10 @@ def join(raw, entries, paths, options, where):
             sources.append(_open(split, raw, where, [column_of_split or "*"], options))
             found = read_split(sources[-1], column_of_split or None, vertices, options, counts)
         files.append(found)
-    if paths.features is not None:  # last: columns of the labels and the split are no features
-        path, column = table_files.file_and_column(paths.features)
+    if options.features is not None:  # last: columns of the labels and the split are no features
+        path, column = table_files.file_and_column(options.features)
         if path != table_files.GRAPH:
-            path = paths.features
+            path = options.features
         elif column:
             options = replace(options, feature_columns=tuple(column.split(",")))
         source = _open(path, raw, where, options.feature_columns or ("*",), options)

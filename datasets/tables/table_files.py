@@ -46,6 +46,12 @@ class TableOptions(ConvertOptions):
     count: int | None = None  # rows of a table without ids
     used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
 
+    def files(self):
+        """Return the paths of all files of tables, without :COLUMN."""
+        given = (self.features, self.labels, self.split, self.ids)
+        paths = [file_and_column(path)[0] for path in given if path is not None]
+        return [path for path in paths if path != GRAPH]
+
     @property
     def asked(self):
         """The names of columns in the user's options."""
