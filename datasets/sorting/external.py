@@ -17,9 +17,8 @@ from hpgcn.datasets.sorting.sorted_runs import RANGES, Runs
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 from hpgcn.graphs.adjacency import Counts, check_duplicates
-from hpgcn.graphs.contents import check_contents
 from hpgcn.graphs.edge_weights import count_rounded, stored_as_zero
-from hpgcn.graphs.graph import Graph, Header
+from hpgcn.graphs.graph import describe_rows
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.pools import start_pool
 
@@ -116,20 +115,13 @@ class DiskAdjacency:
     def sums(self):
         return self.degree_row[:], self.degree_column
 
-    def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
-                 source_sha256="", **names):
+    def assemble(self, X=None, y=None, masks=None, **facts):
         """Return a Graph whose arrays are DiskArrays, ready to be written; like
         `hpgcn.graphs.graph.assemble`.
         """
-        n = self.indptr.size - 1
-        arrays, fields = check_contents(X, y, masks, n, name, split, **names)
-        header = Header(name=name, num_nodes=n, num_edges=self.indices.size,
-                        directed=self.directed, all_ones=self.values is None,
-                        source_sha256=source_sha256, **fields)
-        return Graph(header, 0, self.indptr, self.indices, self.values,
-                     degree_row=self.degree_row, degree_column=self.degree_column,
-                     degree_loop=self.degree_loop, vertex=None, original_ids=original_ids,
-                     **arrays)
+        return describe_rows((self.indptr, self.indices, self.values),
+                             (self.degree_row, self.degree_column, self.degree_loop), X, y, masks,
+                             directed=self.directed, **facts)
 
 
 def room(memory):

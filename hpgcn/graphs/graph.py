@@ -370,32 +370,39 @@ class Graph(GraphSource):
                                    **self._of_entries(source), **self._of_rows(perm))
 
 
-def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
-             split="file", source_sha256="", parallel_edges=False, symmetric=False,
-             edge_features=None, **names):
-    """Build a Graph from a valid CSR with edge features, and unchecked vertex data.
+def assemble(indptr, indices, data, X=None, y=None, masks=None, *, symmetric=False, **facts):
+    """Build a Graph from a valid CSR, and unchecked vertex data.
 
-    With `symmetric` the CSR is known to be so; else it is tested. `names` are keyword
-    arguments of `check_contents`. See also `Graph.from_scipy`.
+    With `symmetric` the CSR is known to be so; else it is tested. `facts` are keyword
+    arguments of `describe_rows`. See also `Graph.from_scipy`.
+    """
+    n = indptr.size - 1
+    weights = np.ones(indices.size, np.uint8) if data is None else data
+    loops = sp.csr_array((weights, indices, indptr), shape=(n, n)).diagonal().astype(np.float64)
+    symmetric = symmetric or is_symmetric(indptr, indices, data)
+    sums = row_and_column_sums(indptr, indices, data, symmetric=symmetric)
+    return describe_rows((indptr, indices, data), (*sums, loops), X, y, masks,
+                         directed=not symmetric, vertex=np.arange(n, dtype=np.int64), **facts)
+
+
+def describe_rows(csr, degrees, X, y, masks, *, name, directed, vertex=None, original_ids=None,
+                  split="file", source_sha256="", parallel_edges=False, edge_features=None,
+                  **names):
+    """Build a Graph from all arrays of its adjacency, in memory or on disk.
+
+    `degrees` are sums of rows and columns, and weights of loops. `names` are keyword
+    arguments of `check_contents`.
     """
     for field, text in (("name", name), ("split", split), ("source_sha256", source_sha256)):
         if not isinstance(text, str):
             raise UsageError(f"{field} is of type {type(text).__name__}, expected str")
-
+    indptr, indices, data = csr
     n = indptr.size - 1
-    weights = np.ones(indices.size, np.uint8) if data is None else data
-    matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
-
-    # check what belongs to the vertices, and describe the whole
     arrays, fields = check_contents(X, y, masks, n, name, split, **names)
-    fields["num_edge_features"] = 0 if edge_features is None else edge_features.shape[1]
-    symmetric = symmetric or is_symmetric(indptr, indices, data)
-    degree_row, degree_column = row_and_column_sums(indptr, indices, data, symmetric=symmetric)
-    header = Header(name=name, num_nodes=n, num_edges=indices.size,
-                    directed=not symmetric, all_ones=data is None,
-                    source_sha256=source_sha256, parallel_edges=parallel_edges, **fields)
-
-    return Graph(header, 0, indptr, indices, data, degree_row=degree_row,
-                 degree_column=degree_column, degree_loop=matrix.diagonal().astype(np.float64),
-                 vertex=np.arange(n, dtype=np.int64), original_ids=original_ids,
-                 edge_features=edge_features, **arrays)
+    width = 0 if edge_features is None else edge_features.shape[1]
+    header = Header(name=name, num_nodes=n, num_edges=indices.size, directed=directed,
+                    all_ones=data is None, source_sha256=source_sha256,
+                    parallel_edges=parallel_edges, num_edge_features=width, **fields)
+    row, column, loop = degrees
+    return Graph(header, 0, *csr, degree_row=row, degree_column=column, degree_loop=loop,
+                 vertex=vertex, original_ids=original_ids, edge_features=edge_features, **arrays)
