@@ -5,7 +5,7 @@ A cell in double quotes has no quote and no line end in it; the caller reads oth
 texts with Python's csv module.
 """
 
-from hpgcn.datasets.text.number_kernels import (
+from hpgcn.datasets.text.parse import (
     NEWLINE,
     QUOTE,
     SPACE,
