@@ -40,6 +40,12 @@ class EdgeColumns:
     notes: tuple[str, ...] = ()  # notes for the user
     guessed: bool = False  # nothing but its place says that the third column holds weights
 
+    @staticmethod
+    def of_ends(ends, weighted):
+        """Return the EdgeColumns of two ends called `ends`, one of ENDS, and maybe a weight."""
+        reads = TARGET_FIRST if ends == DIRECTED else ROW_FIRST
+        return EdgeColumns((U, V, W) if weighted else (U, V), ends, reads)
+
     @property
     def sides(self):
         """The names of the two kinds of ids in a bipartite edge list."""

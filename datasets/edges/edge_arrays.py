@@ -3,10 +3,9 @@ import numpy as np
 
 from hpgcn.datasets.edges.columns import EdgeColumns
 from hpgcn.datasets.edges.stream import Stream
-from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST, Raw
+from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need
 from hpgcn.datasets.text.column_names import DIRECTED
-from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError, UsageError
 
 
@@ -53,12 +52,11 @@ def read_edge_arrays(ends, weights, n, options, memory, where, *, names=DIRECTED
                             f"{base}..{stop - 1}{hint}")
 
     # a list of one block
-    reads = TARGET_FIRST if names == DIRECTED else ROW_FIRST
+    columns = EdgeColumns.of_ends(names, weights is not None)
     u, v = (end.astype(np.int64, copy=False) for end in ends)
     if n is not None and not u.size:
         need(64 * n, memory, f"{where}: {n} vertices")
-        return Raw(n, u, v, weights, base=base, reads=reads)
-    columns = EdgeColumns((U, V) if weights is None else (U, V, W), names, reads)
+        return Raw(n, u, v, weights, base=base, reads=columns.reads)
     stream = Stream(where, iter([(u, v, weights)]), columns, count, base=base,
                     base_known=options.base is not None, compact=options.compact)
     return stream.collect(memory)

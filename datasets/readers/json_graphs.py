@@ -12,13 +12,12 @@ from hpgcn.datasets.edges.columns import EdgeColumns
 from hpgcn.datasets.edges.edge_arrays import read_edge_arrays
 from hpgcn.datasets.edges.stream import Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
-from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
+from hpgcn.datasets.raw_graph import ROW_FIRST
 from hpgcn.datasets.readers.json_forms import find_form
 from hpgcn.datasets.readers.network_graph import Network
 from hpgcn.datasets.source import first_repeated, truncate
 from hpgcn.datasets.text.column_names import DIRECTED
 from hpgcn.datasets.text.json_text import parse_json
-from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import weights_of
 from hpgcn.graphs.validation import check_finite
@@ -81,8 +80,7 @@ def _edge_list(form, source, memory, options):
         pairs = [[known.number(str(end), f"{source}: {word}") for word, end in zip(names, link)]
                  for link in links]
         ends = np.array(pairs, np.int64).T
-        reads = TARGET_FIRST if names == DIRECTED else ROW_FIRST
-        columns = EdgeColumns((U, V) if w is None else (U, V, W), names, reads)
+        columns = EdgeColumns.of_ends(names, w is not None)
         raw = Stream(str(source), iter([(*ends, w)]), columns, base_known=True, names=known,
                      compact=options.compact).collect(memory)
     raw.notes = notes + raw.notes

@@ -30,8 +30,7 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, names=Non
     `replacing`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
-    of_run = {"config_toml": config_toml, "epoch": int(epoch)}
-    _write(path, MODEL, arrays, _free(attributes) | of_run, names=names, **options)
+    _write(path, MODEL, arrays, _of_run(attributes, config_toml, epoch), names=names, **options)
 
 
 def read_model(path):
@@ -68,9 +67,8 @@ def write_state(path, arrays, *, config_toml, epoch, attributes, cached=True):
     """Write the state from which a run can resume, like `write_model`; arrays
     by name.
     """
-    of_run = {"config_toml": config_toml, "epoch": int(epoch)}
-    _write(path, CHECKPOINT, arrays, _free(attributes) | of_run, point="checkpoint.write",
-           cached=cached)
+    _write(path, CHECKPOINT, arrays, _of_run(attributes, config_toml, epoch),
+           point="checkpoint.write", cached=cached)
 
 
 def read_state(path):
@@ -132,6 +130,10 @@ def _check_predictions(path, arrays, class_names):
                         f"{logits.shape}, or class ids ({n})")
     if class_names is not None:
         check_names(CLASS_NAMES, class_names, logits.shape[1], logits.shape[1], path)
+
+
+def _of_run(attributes, config_toml, epoch):
+    return _free(attributes) | {"config_toml": config_toml, "epoch": int(epoch)}
 
 
 def _free(attributes):
