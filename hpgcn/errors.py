@@ -21,6 +21,34 @@ def setting(name, value=None):
     return f"{name}=" + ("" if value is None else repr(value))
 
 
+def assigned(name, value=None):
+    """Return the begin of a refusal: a setting and its value, as the user writes them.
+
+    That is `--dropout 2.0` on the command line, and `dropout = 2.0` in Python.
+    """
+    if COMMAND_LINE.get():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            return f"--{flag}" if value else f"--no-{flag}"
+        return f"--{flag}" if value is None else f"--{flag} {_shown(value, str)}"
+    return name if value is None else f"{name} = {_shown(value, repr)}"
+
+
+def only_for(kind, names):
+    """Return the reason of a refusal: the names, strategies or models, that read a setting."""
+    if len(names) == 1:
+        return f"only for {kind} {names[0]}"
+    plural = {"strategy": "strategies", "model": "models"}[kind]
+    return f"only for {plural} {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _shown(value, kind):
+    try:
+        return printable(kind(value))[:80]
+    except ValueError:  # integers in it have more digits than Python writes
+        return type(value).__name__
+
+
 def printable(value):
     """Return text on one line, with escapes for characters that a terminal would
     interpret or cannot show.

@@ -12,7 +12,7 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.graphs.graph import Header
-from hpgcn.model import ModelOptions, make_spec
+from hpgcn.model import make_spec
 from hpgcn.planning.answers.scratch_plan import TURNS, process_bytes
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.footprint import VERTEX
@@ -49,7 +49,7 @@ def plan(ranks, ghosts, spec):
 def main(ghosts=1.0):
     header = Header(name="papers100M", num_nodes=VERTICES, num_edges=ENTRIES,
                     num_features=WIDTHS[0], num_classes=WIDTHS[-1])
-    spec = make_spec(header, Config(layers=3, hidden=256).select(ModelOptions))
+    spec = make_spec(header, Config(layers=3, hidden=256))
     whole = plan(1, ghosts, spec)[0]
     print(f"in memory {whole / 1e9:.0f} GB; SAR {SAR:.0f} socket-seconds")
     for memory in MEMORIES:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.graphs.header import Header
-from hpgcn.model import ModelOptions, make_spec, products_of
+from hpgcn.model import make_spec, products_of
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.answers.options import read_machine
 from hpgcn.planning.counts.footprint import RankFootprint
@@ -113,7 +113,7 @@ def footprint(strategy, ranks, n, edges, widths):
     n, nnz = int(n), int(edges + n)  # with loops
     config = Config(prune=False)
     header = Header("numbers", n, nnz, widths[0], widths[-1], all_ones=True)
-    spec = make_spec(header, config.select(ModelOptions), widths)
+    spec = make_spec(header, config, widths)
     kind = STRATEGIES[strategy]
     shape = kind.default_shape(ranks)
     layout = BlockLayout(split(n, ranks), 1, 0)

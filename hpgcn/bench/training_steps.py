@@ -11,7 +11,6 @@ import numpy as np
 from hpgcn.config import Config
 from hpgcn.datasets.generators.generate import generate
 from hpgcn.kernels.threads import num_threads
-from hpgcn.model import ModelOptions
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.candidates import candidates, count_candidate
@@ -85,7 +84,7 @@ def count_strategies(source, config, machine, ranks):
         for candidate in candidates(inputs, (ranks,)):
             strategy = strategy_by_name(candidate.strategy)
             aware = exchange_setting(strategy, nodes, node_aware, own.batch,
-                                     own.select(ModelOptions)).aware
+                                     own).aware
             if aware == (node_aware == "always"):
                 yield (own.replace(strategy=strategy.name), factor_name(strategy.name, aware),
                        candidate, count_candidate(inputs, candidate, nodes=nodes))

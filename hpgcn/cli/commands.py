@@ -13,7 +13,7 @@ from pathlib import Path
 from hpgcn.cli import local_ranks, planning, run_grid
 from hpgcn.cli.data_arguments import parse_degrees, refuse_flags
 from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
-from hpgcn.config import PLAN_FIELDS, Config, settings_of_run
+from hpgcn.config import PLAN_FIELDS, SETTINGS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
 from hpgcn.runtime import files, launcher, machine
 from hpgcn.runtime.text_table import label_list
@@ -136,7 +136,7 @@ def train(args):
     """Train a model on one rank or on several."""
     # settings: those of the run that goes on, then the file, then flags
     settings = {**(Config.from_toml(args.config) if args.config else {}),
-                **given(args, [entry.name for entry in dataclasses.fields(Config)]),
+                **given(args, SETTINGS),
                 "graph": os.path.abspath(args.graph)}
     grid = run_grid.parse_runs(args)
     if args.resume:
@@ -149,12 +149,12 @@ def train(args):
     threads = config.threads or machine.default_threads()
     machine.limit_threads(threads)
     from hpgcn import comm
-    from hpgcn.model import ModelOptions, find_model
-    from hpgcn.strategies import StrategyOptions, find_strategy
+    from hpgcn.model import find_model
+    from hpgcn.strategies import find_strategy, read_options
 
     # refuse unknown names before MPI starts
-    find_strategy(config.select(StrategyOptions))
-    find_model(config.select(ModelOptions))
+    find_strategy(read_options(config))
+    find_model(config)
 
     # train on the ranks of a launcher, or of this process
     ranks = comm.world(config.comm_timeout, device=config.updates_on)

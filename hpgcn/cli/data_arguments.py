@@ -97,7 +97,8 @@ def partition(command):
     add = command.add_argument
     add("graph", help="graph file (.h5)")
     add = command.heading("parts and output").add_argument
-    add("-k", type=int, required=True, metavar="K", help="number of parts, one for each rank")
+    add("-k", "--ranks", dest="k", type=int, required=True, metavar="K",
+        help="number of parts, one for each rank")
     add("-o", "--out", metavar="FILE",
         help="file to write (default: GRAPH.pK.h5). .npy, .txt or .part.K: only the part of each "
              "vertex")
@@ -144,11 +145,10 @@ def partition(command):
     add("--epsilon", type=float, metavar="SHARE",
         help="allowed imbalance (default: 0.01 for rows, 0.05 for nonzeros)")
     weight = balance.add_mutually_exclusive_group()
-    weight.add_argument("--w0", type=int, default=0, metavar="N",
-                        help="weight of a row in addition to its nonzeros (default: 0)")
+    weight.add_argument("--w0", type=int, default=0, metavar="N", help=argparse.SUPPRESS)
     weight.add_argument("--widths", metavar="N,N",
-                        help="compute --w0 from the dense work of a row for these widths: "
-                             "features, hidden layers, classes")
+                        help="balance the dense work of a row as well, for these widths: features, "
+                             "hidden layers, classes (default: nonzeros only)")
     add("--balance-train", action="store_true",
         help="balance the number of training vertices as well, to within 10%%")
     integers(balance, ("split-index", 0, "number of the split whose training vertices are balanced "

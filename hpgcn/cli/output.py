@@ -2,6 +2,7 @@
 on all ranks.
 """
 from hpgcn import __version__
+from hpgcn.config import FORMER
 from hpgcn.errors import printable
 
 
@@ -19,8 +20,10 @@ def print_text(*texts):
 
 
 def given(args, names):
-    """Return the settings among `names` that the command line sets, a dict."""
-    values = {name: getattr(args, name) for name in names}
+    """Return the settings among `names` that the command line sets, a dict, and those of
+    earlier versions.
+    """
+    values = {name: getattr(args, name, None) for name in (*names, *FORMER)}
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -1,14 +1,21 @@
 """Define the flags and arguments of all commands, in one function per command."""
 
 import argparse
-import dataclasses
 
 from hpgcn import __version__
 from hpgcn.cli import commands
 from hpgcn.cli.data_arguments import convert, generate, partition
-from hpgcn.cli.headings import BATCHES, COMMON, FILES, MODEL, OPTIMIZER, PARALLEL, RUN
-from hpgcn.cli.settings import Parser, add_settings, alone, integers, size, verbosity
-from hpgcn.config import PLAN_FIELDS, Config
+from hpgcn.cli.settings import (
+    Parser,
+    add_settings,
+    alone,
+    integers,
+    local_ranks,
+    size,
+    verbosity,
+)
+from hpgcn.config import PLAN_FIELDS, SETTINGS
+from hpgcn.setting_field import FILES, HEADINGS, PARALLEL, RUN
 
 # a copy of hpgcn.planning.seconds.machine_files.SHIPPED, whose import is slow
 MACHINES = ("mg-gcn-dgx-a100", "mg-gcn-dgx-v100", "mixgcn-cpu", "mixgcn-sparse-unit")
@@ -103,8 +110,9 @@ def plan(command):
     add("--plot", metavar="FILE", help="draw the forecast as a picture: .png, .svg or .pdf")
 
     # settings of the run, with --help-all
-    add_settings(command, PLAN_FIELDS)
-    command.hide((RUN, MODEL, OPTIMIZER, PARALLEL, BATCHES, FILES))
+    add_settings(command, PLAN_FIELDS, strategy="words of strategies, such as 2d:4x2, cover:0.1 or "
+                 "mop:8, joined by +; all strategies are compared")
+    command.hide(HEADINGS)
 
 
 def inspect(command):
@@ -116,8 +124,7 @@ def inspect(command):
 
 def train(command):
     command.add_argument("graph", help="graph file (.h5), partitioned or not")
-    names = [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"]
-    add_settings(command, names, COMMON)
+    add_settings(command, [name for name in SETTINGS if name != "graph"], common=True)
 
     # several runs, or several ranks in this process
     add = command.heading(RUN).add_argument
@@ -130,9 +137,8 @@ def train(command):
              "OUT/split-I/seed-N")
     add("--dry-run", action="store_true",
         help="do not train: print what each rank would send and store")
-    integers(command.heading(PARALLEL), (
-        "ranks", 1, "number of ranks in this process, instead of mpiexec -n. Ranks run in turns: "
-        "to learn, debug and count messages, not to save time"))
+    local_ranks(command.heading(PARALLEL),
+                ". Ranks run in turns: to learn, debug and count messages, not to save time")
     command.heading(PARALLEL).add_argument(
         "--nodes", metavar="N",
         help="with --ranks: number of nodes that these ranks are taken to run on, or the node of "
@@ -153,7 +159,7 @@ def train(command):
     files.add_argument("--no-verify", action="store_true",
                        help="skip the checksums of the graph file")
     files.add_argument("--json", action="store_true", help="print the summary as JSON")
-    command.hide((RUN, MODEL, OPTIMIZER, PARALLEL, BATCHES, FILES))
+    command.hide(HEADINGS)
 
 
 def predict(command):
@@ -181,8 +187,8 @@ def predict(command):
     parallel.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto",
                           help="device to compute on; it may differ from that of the training run "
                                "(default: auto)")
-    integers(parallel, ("threads", 0, "threads per rank. 0: number of cores / ranks on the node"),
-             ("ranks", 1, "number of ranks in this process, instead of mpiexec -n"))
+    integers(parallel, ("threads", 0, "threads per rank. 0: number of cores / ranks on the node"))
+    local_ranks(parallel)
     add_settings(command, ("memory", "scratch"))
     alone(parallel)
 

@@ -4,6 +4,7 @@ import json
 
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
+from hpgcn.setting_words import OF_STRATEGY
 
 
 def answer(args, settings):
@@ -32,6 +33,7 @@ def answer(args, settings):
         known = calibration.settings_of(run)
         graph = graph or known["graph"]
         settings = {**known, **settings}
+    settings = {**settings, "strategy": _words(settings)}
     sizes = _sizes(args, graph, settings)
     if graph is None and sizes is None:
         raise UsageError("plan: give GRAPH.h5, --from RUN, or --vertices N --edges N")
@@ -57,6 +59,18 @@ def answer(args, settings):
     if args.plot:
         comparison.plot(forecast, args.plot, make_figure)
     return json.dumps(forecast) if args.json else table(forecast)
+
+
+def _words(settings):
+    """Return the setting `strategy` with the words of strategies only, since all are compared."""
+    from hpgcn.strategies import AUTO, CHOOSING, read_options, strategy_by_name, strategy_setting
+
+    named = {name: settings.pop(name) for name in ("strategy", *OF_STRATEGY) if name in settings}
+    options = read_options(Config(**named))
+    for name in options.strategy.split("+"):
+        if name not in CHOOSING:
+            strategy_by_name(name)
+    return strategy_setting(AUTO, options)
 
 
 def answer_scratch(args, config, ranks=None, widths=None, machine=None):

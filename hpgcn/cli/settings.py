@@ -2,20 +2,17 @@
 integers.
 """
 import argparse
-import dataclasses
 import re
 import sys
 
-from hpgcn.cli.headings import COMMON_HEADING, HEADINGS, heading_of
-from hpgcn.config import Config
+from hpgcn.config import FORMER, SETTINGS
 from hpgcn.errors import UsageError, suggestion
 from hpgcn.runtime import machine
 from hpgcn.runtime.launcher import launched_rank
+from hpgcn.setting_field import HEADINGS, KINDS
 
-# placeholder of a setting's value in `--help`: by field of Config, or by type
-METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "scratch": "DIR",
-            "class_weight": "balanced|FILE", "delay": "R", "batch": "BATCH", "int": "N",
-            "float": "X"}
+METAVARS = {"int": "N", "float": "X"}  # by type
+COMMON = "common options"  # a heading
 IN_REGISTRIES = ("strategy", "model")
 
 
@@ -159,61 +156,75 @@ def integers(command, *flags):
                              help=f"{text} (default: {default})")
 
 
-def add_settings(command, names, common=()):
-    """Add a flag for each named field of Config under its heading; the fields in
-    `common` come first.
+def local_ranks(command, text=""):
+    """Add the flag --ranks, the number of ranks in this process."""
+    command.add_argument(
+        "-k", "--ranks", type=int, default=1, metavar="N",
+        help=f"number of ranks in this process, instead of mpiexec -n{text} (default: 1)")
 
-    A flag that is not given has the value None.
+
+def add_settings(command, names, *, common=False, **texts):
+    """Add a flag for each named field of Config under its heading, and hidden flags of
+    earlier versions.
+
+    The fields that are `common` come first if that is requested. `texts` are other help
+    texts, by name. A flag that is not given has the value None.
     """
-    entries = {entry.name: entry for entry in dataclasses.fields(Config)}
-    for title in (COMMON_HEADING, *HEADINGS):
+    entries = {name: SETTINGS[name] for name in names}
+    for title in (COMMON, *HEADINGS):
         command.heading(title)
-    for name in common:
-        _add_setting(command.heading(COMMON_HEADING), entries[name])
-    for name, entry in entries.items():
-        if name in names and name not in common:
-            _add_setting(command.heading(heading_of(name)), entry)
+    first = [name for name, entry in entries.items() if common and entry.metadata["common"]]
+    for name in first:
+        _add_setting(command.heading(COMMON), entries.pop(name), texts)
+    for entry in entries.values():
+        _add_setting(command.heading(entry.metadata["heading"]), entry, texts)
+    for entry in FORMER.values():
+        if entry.metadata["help"] in names:
+            _add_setting(command, entry, {entry.name: argparse.SUPPRESS})
 
 
-def _add_setting(group, entry):
-    flag = "--" + entry.name.replace("_", "-")
-    text = entry.metadata["help"]
+def _add_setting(group, entry, texts):
+    flag, about = "--" + entry.name.replace("_", "-"), entry.metadata
+    text = texts.get(entry.name, argparse.SUPPRESS if about["hidden"] else about["help"])
 
     # a flag and its opposite
     if entry.type == "bool":
-        text += f" (default: {'on' if entry.default else 'off'})"
+        if text is not argparse.SUPPRESS:
+            text += f" (default: {'on' if entry.default else 'off'})"
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         return
 
     # words or numbers
-    if entry.default != "":
-        text += f" (default: {entry.default})"
-    choices = entry.metadata["choices"]
-    metavar = METAVARS.get(entry.name, METAVARS.get(entry.type))
-    if entry.name in IN_REGISTRIES:
-        metavar = "NAME"
-        text += "; one of %(names)s"
-    kind = {"int": int, "float": float, "str": str}[entry.type]
-    added = group.add_argument(flag, type=kind, choices=choices, help=text,
-                               metavar=None if choices else metavar)
-    added.names = RegistryNames(entry.name)
+    if text is not argparse.SUPPRESS:
+        text = f"%(readers)s{text}" if about["only"] else text
+        text += "; one of %(names)s" * (entry.name in IN_REGISTRIES)
+        text += f" (default: {entry.default})" * (entry.default != "")
+    metavar = about["metavar"] or METAVARS.get(entry.type)
+    added = group.add_argument(flag, type=KINDS[entry.type], choices=about["choices"], help=text,
+                               metavar=None if about["choices"] else metavar)
+    added.names = added.readers = RegistryNames(entry)
 
 
 class RegistryNames:
-    """The valid names of a setting, as text. They are imported only to print a help
-    text, since that is slow.
+    """The valid names of a setting as text, or the strategies or models that alone read it.
+
+    They are imported only to print a help text, since that is slow.
     """
 
-    def __init__(self, setting):
-        self.setting = setting
+    def __init__(self, entry):
+        self.entry = entry
 
     def __str__(self):
-        from hpgcn.model.registry import model_kinds
-        from hpgcn.strategies import AUTO, AUTO_PER_LAYER, STRATEGIES
+        from hpgcn.model import registry
+        from hpgcn.strategies import AUTO, AUTO_PER_LAYER, STRATEGIES, strategies_that_read
 
-        if self.setting == "strategy":
+        name, only = self.entry.name, self.entry.metadata["only"]
+        if name == "strategy":
             return ", ".join((AUTO, *STRATEGIES, AUTO_PER_LAYER))
-        return ", ".join(model_kinds())
+        if name == "model":
+            return ", ".join(registry.model_kinds())
+        readers = strategies_that_read if only == "strategy" else registry.models_that_read
+        return f"{' and '.join(readers(name))} only. "
 
 
 def size(text):

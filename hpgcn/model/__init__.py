@@ -21,7 +21,7 @@ from hpgcn.model.registry import (
     reads_X,
     supports_pruning,
 )
-from hpgcn.model.spec import ModelOptions, ModelSpec
+from hpgcn.model.spec import ModelSpec
 from hpgcn.model.targets import Targets, find_targets
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "Loss",
     "MaskedRows",
     "Model",
-    "ModelOptions",
     "ModelSpec",
     "MultiLabelLoss",
     "Parameters",

@@ -6,7 +6,7 @@ not influence metrics, except through rounding of the logits.
 """
 import numpy as np
 
-from hpgcn.errors import UsageError
+from hpgcn.errors import UsageError, assigned
 from hpgcn.graphs.validation import SPLIT
 
 
@@ -83,9 +83,9 @@ def metric_of(spec, name):
     if name == "auto":
         return "micro-f1" if spec.multilabel else "accuracy"
     if name == "accuracy" and spec.multilabel:
-        raise UsageError("metric = accuracy: vertices have several labels, expected micro-f1, "
-                         "macro-f1 or roc-auc")
+        raise UsageError(f"{assigned('metric', name)}: vertices have several labels, expected "
+                         "micro-f1, macro-f1 or roc-auc")
     if name == "roc-auc" and not spec.multilabel and spec.widths[-1] != 2:
-        raise UsageError(f"metric = roc-auc: {spec.widths[-1]} classes, expected 2, or several "
-                         "labels a vertex")
+        raise UsageError(f"{assigned('metric', name)}: {spec.widths[-1]} classes, expected 2, or "
+                         "several labels a vertex")
     return name

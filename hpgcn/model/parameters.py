@@ -67,7 +67,7 @@ class Parameters:
         """Build Parameters from the arrays in a file, by name; return them and the
         ModelSpec.
 
-        `options` are ModelOptions of the run that trained them, `name` is that of the
+        `options` are the Config of the run that trained them, `name` is that of the
         file. A UsageError as `find_model`; a DataError if an array is missing, is one
         too many, or has another shape than its neighbours imply.
         """

@@ -2,7 +2,7 @@
 from dataclasses import replace
 
 from hpgcn.config import Config
-from hpgcn.errors import UsageError, agreed, setting, suggestion
+from hpgcn.errors import UsageError, agreed, assigned, only_for, setting, suggestion
 from hpgcn.model.layers.appnp import PersonalizedPropagation
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution, MeanConvolution
@@ -23,7 +23,7 @@ STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around lay
 
 
 def find_model(options):
-    """Return the key of MODELS for some ModelOptions: MODEL-AGGREGATOR, or MODEL if it
+    """Return the key of MODELS for a Config: MODEL-AGGREGATOR, or MODEL if it
     has no aggregators.
 
     Raise UsageError if the name is unknown, or if the model does not support the
@@ -32,9 +32,9 @@ def find_model(options):
     name = _model_name(options.model, options.aggregator)
     layer = MODELS[name]
     if options.norm_adj not in ("own", layer.norm) and not layer.any_norm:
-        raise UsageError(f"norm_adj = {options.norm_adj}: model {name} always uses norm_adj "
-                         f"{layer.norm}")
-    _check_stack(options, name)
+        raise UsageError(f"{assigned('norm_adj', options.norm_adj)}: model {name} always uses "
+                         f"norm_adj {layer.norm}")
+    _check_stack(options, layer)
     if options.dtype != options.number_dtype:
         _check_halves(options, name)
     return name
@@ -44,44 +44,54 @@ def _check_halves(options, name):
     """Refuse options that do not support rows in bf16; only some kernels compute with
     16 bits.
     """
-    serving = ", ".join(each for each, layer in MODELS.items() if layer.supports_bf16)
+    where = assigned("dtype", options.dtype)
     if not MODELS[name].supports_bf16:
-        raise UsageError(f"dtype = {options.dtype}: model {name} does not support bf16; expected "
-                         f"one of {serving}")
+        serving = ", ".join(each for each, layer in MODELS.items() if layer.supports_bf16)
+        raise UsageError(f"{where}: model {name} does not support bf16; expected one of {serving}")
     if options.activation not in ("own", "relu"):
-        raise UsageError(f"dtype = {options.dtype}: activation {options.activation} does not "
-                         "support bf16; expected relu")
+        raise UsageError(f"{where}: activation {options.activation} does not support bf16; "
+                         "expected relu")
     for field in ("norm", "residual", "ffn", "jump"):
         value = getattr(options, field)
         if value != getattr(Config, field):
-            raise UsageError(f"dtype = {options.dtype}: {field} = {value} does not support bf16; "
-                             f"expected {getattr(Config, field)}")
+            raise UsageError(f"{where}: {assigned(field, value)} does not support bf16; expected "
+                             f"{getattr(Config, field)}")
 
 
-def _check_stack(options, name):
+def unread_settings(layer):
+    """Return the settings that a model of these layers does not read."""
+    return (*(() if layer.uses_attention else HEADS), *(() if layer.default_hops else ("hops",)),
+            *(STACK if layer.after_mlp else ("restart",)))
+
+
+def models_that_read(field):
+    """Return the values of --model that read a setting, all others do not."""
+    if field == "aggregator":
+        return [kind for kind in model_kinds() if kind not in MODELS]
+    return list(dict.fromkeys(name.partition("-")[0] for name, layer in MODELS.items()
+                              if field not in unread_settings(layer)))
+
+
+def _check_stack(options, layer):
     """Refuse settings of layers that the model does not use, or that exclude each
     other.
     """
-    layer = MODELS[name]
-
     # settings that this model does not read
-    refused = {} if layer.uses_attention else dict.fromkeys(HEADS, "has no heads")
-    refused |= dict.fromkeys(() if layer.default_hops else ("hops",), "takes none")
-    refused |= dict.fromkeys(STACK if layer.after_mlp else ("restart",), "takes none")
-    for field, reason in refused.items():
+    for field in unread_settings(layer):
         value = getattr(options, field)
         if value != getattr(Config, field):
-            raise UsageError(f"{field} = {value}: model {name} {reason}")
+            raise UsageError(f"{assigned(field, value)}: "
+                             f"{only_for('model', models_that_read(field))}")
 
     # settings that need others
     for field, others in (("ffn", ("input_layer", "output_layer")), ("jump", ("output_layer",))):
         value = getattr(options, field)
         for other in others:
             if value != getattr(Config, field) and not getattr(options, other):
-                raise UsageError(f"{field} = {value}: needs {setting(other, True)}")
+                raise UsageError(f"{assigned(field, value)}: needs {setting(other, True)}")
     if options.ffn and options.jump != "none":
-        raise UsageError(f"jump = {options.jump}: excludes ffn, whose blocks add to one another "
-                         "already")
+        raise UsageError(f"{assigned('jump', options.jump)}: excludes ffn, whose blocks add to one "
+                         "another already")
 
 
 def _model_name(model, aggregator):
@@ -90,13 +100,14 @@ def _model_name(model, aggregator):
         return name
     if model in MODELS:
         if aggregator != DEFAULT_AGGREGATOR:
-            raise UsageError(f"aggregator = {aggregator}: does not apply to model {model}")
+            readers = models_that_read("aggregator")
+            raise UsageError(f"{assigned('aggregator', aggregator)}: {only_for('model', readers)}")
         return model
     aggregators = [each.partition("-")[2] for each in MODELS if each.startswith(f"{model}-")]
     if aggregators:
-        raise UsageError(f"aggregator = {aggregator!r}: "
-                         f"expected one of {', '.join(aggregators)}")
-    raise UsageError(f"model = {model!r}: expected one of {', '.join(model_kinds())}"
+        raise UsageError(f"{assigned('aggregator', aggregator)}: expected one of "
+                         f"{', '.join(aggregators)}")
+    raise UsageError(f"{assigned('model', model)}: expected one of {', '.join(model_kinds())}"
                      f"{suggestion(model, model_kinds())}")
 
 
@@ -154,7 +165,7 @@ def find_widths(options, architecture, features, classes):
 
 
 def spec_of(options, architecture, widths, **others):
-    """Return the ModelSpec for ModelOptions and widths; `others` are fields that depend
+    """Return the ModelSpec for a Config and widths; `others` are fields that depend
     on the graph.
     """
     layer = MODELS[architecture]
@@ -174,7 +185,7 @@ def spec_of(options, architecture, widths, **others):
 
     between = set(spec.widths[first + 1:-1])
     if spec.jump == "max" and len(between) > 1:
-        raise UsageError("jump = max: expected layers of equal width, not "
+        raise UsageError(f"{assigned('jump', 'max')}: expected layers of equal width, not "
                          f"{', '.join(map(str, sorted(between)))}")
 
     return spec
@@ -257,13 +268,12 @@ def check_strategy(strategy, spec, ranks):
     if spec.halved and not strategy.supports_bf16:
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_bf16)
         delayed = " with a delay" * bool(strategy.num_monitored_steps)
-        raise agreed(UsageError(
-            f"strategy = {strategy.name}{delayed}: it does not support dtype bf16; expected "
-            f"{serving}"))
+        raise agreed(UsageError(f"{assigned('strategy', strategy.name)}{delayed}: it does not "
+                                f"support dtype bf16; expected {serving}"))
     edges = spec.edge_width > 0
     reason = strategy.unsupported_reason(heads, ranks, edges)
     if reason:
         serving = [each.name for each in STRATEGIES.values()
                    if not each.unsupported_reason(heads, ranks, edges)]
-        raise agreed(UsageError(f"strategy = {strategy.name}: {reason}; model {spec.architecture} "
-                                f"supports {', '.join(serving)}"))
+        raise agreed(UsageError(f"{assigned('strategy', strategy.name)}: {reason}; model "
+                                f"{spec.architecture} supports {', '.join(serving)}"))

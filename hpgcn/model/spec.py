@@ -1,6 +1,4 @@
-"""The specification of a model, independent of ranks, and the settings from which it is
-made.
-"""
+"""The specification of a model, independent of ranks."""
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -8,38 +6,6 @@ import numpy as np
 
 from hpgcn.errors import UsageError
 from hpgcn.kernels.bits16 import BF16
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """The settings of hpgcn.Config that define a model, under the same names; made by
-    `Config.select`.
-    """
-
-    model: str
-    aggregator: str
-    norm_adj: str
-    heads: int
-    output_heads: int
-    attention_dropout: float
-    hops: int
-    restart: float
-    activation: str
-    norm: str
-    residual: bool
-    ffn: bool
-    input_layer: bool
-    output_layer: bool
-    jump: str
-    layers: int
-    hidden: int
-    first_dropout: float
-    dropout: float
-    precompute: bool
-    dtype: str
-    number_dtype: str
-    batch: str
-    seed: int
 
 
 @dataclass(frozen=True)

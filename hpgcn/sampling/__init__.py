@@ -3,7 +3,7 @@
 SAMPLERS holds the samplers by the name that --batch begins with. The rest of the
 package uses nothing else.
 """
-from hpgcn.errors import UsageError
+from hpgcn.errors import UsageError, assigned
 from hpgcn.sampling.batch_request import FULL, BatchRequest
 from hpgcn.sampling.induced_builder import InducedBatchBuilder
 from hpgcn.sampling.keyed_draws import key_of
@@ -33,7 +33,8 @@ def parse(text):
 
     forms = [FULL, *(f"{name}:{form}" for name, kind in SAMPLERS.items() for form in kind.forms)]
     examples = [f"{name}:{kind.example}" for name, kind in SAMPLERS.items()]
-    raise UsageError(f"batch = {text!r:.80}: expected {_either(forms)}, e.g. {_either(examples)}")
+    raise UsageError(f"{assigned('batch', text)}: expected {_either(forms)}, e.g. "
+                     f"{_either(examples)}")
 
 
 def smallest(text):

@@ -5,8 +5,11 @@ A strategy derives from Strategy, or from RowStrategy, and has a Plan class. STR
 maps the names that --strategy accepts to these classes; the rest of the package uses
 nothing else.
 """
+from dataclasses import replace
+
 from hpgcn.config import Config
-from hpgcn.errors import UsageError, suggestion
+from hpgcn.errors import UsageError, assigned, only_for, setting, suggestion
+from hpgcn.setting_words import OF_STRATEGY, word_value
 from hpgcn.strategies.cover import Cover
 from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.delayed_paper import PaperVertexCut
@@ -17,15 +20,61 @@ from hpgcn.strategies.p2p import PointToPoint
 from hpgcn.strategies.per_layer import BETWEEN, keeps_rows, per_layer
 from hpgcn.strategies.plan import Operand, Plan, Product, RankGrid, Traffic
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
-from hpgcn.strategies.strategy import Strategy, StrategyOptions, check_options
+from hpgcn.strategies.strategy import Strategy, StrategyOptions
 from hpgcn.strategies.vertex_cut import VertexCut
 
 STRATEGIES = {each.name: each for each in (
     PointToPoint, Cover, VertexCut, OneD, OneAndAHalfD, TwoD, ThreeD, MixtureOfParallelism)}
-DELAYED = {"own": DelayedVertexCut, "paper": PaperVertexCut}  # by `delay_variant`
+DELAYED = {"": DelayedVertexCut, "paper": PaperVertexCut}  # by the word before the steps of `delay`
 AUTO = Config.strategy  # the default: chosen once ranks and parts are known
 AUTO_PER_LAYER = "auto-per-layer"  # chosen for each layer
 CHOOSING = (AUTO, AUTO_PER_LAYER)
+# fields of StrategyOptions that only some strategies read
+DEFAULTS = {**{name: getattr(Config, name) for name in ("delay", "aggregate_on", "update_on")},
+            **{name: getattr(StrategyOptions, name) for name in OF_STRATEGY}}
+
+
+def read_options(config):
+    """Return the StrategyOptions of a Config; UsageError for a word of no strategy."""
+    names, words = [], {}
+    for part in config.strategy.split(BETWEEN):
+        name, *given = part.split(":")
+        names.append(name)
+        for text in given:
+            key, _, word = text.rpartition("=")
+            key = key or _word(name)
+            if key not in OF_STRATEGY:
+                if name not in CHOOSING:
+                    strategy_by_name(name)
+                takers = [each for each, strategy in STRATEGIES.items() if strategy.word]
+                raise UsageError(f"{assigned('strategy', config.strategy)}: a word is "
+                                 f"{only_for('strategy', takers)}, not {name}")
+            words[key] = word_value(key, word, config.strategy)
+    return StrategyOptions(BETWEEN.join(names), config.delay, config.aggregate_on,
+                           config.update_on, config.updates_on, config.aggregates_on_host, **words)
+
+
+def strategy_setting(name, options):
+    """Return the text of the setting `strategy`: names, with the words of StrategyOptions.
+
+    For a name in CHOOSING it has all words, each with its own name.
+    """
+    changed = {word: value for word in OF_STRATEGY
+               if (value := getattr(options, word)) != DEFAULTS[word]}
+    if name in CHOOSING:
+        return ":".join([name, *(f"{word}={value}" for word, value in changed.items())])
+    return BETWEEN.join(f"{part}:{changed[_word(part)]}" if _word(part) in changed else part
+                        for part in name.split(BETWEEN))
+
+
+def _word(name):
+    return STRATEGIES[name].word if name in STRATEGIES else ""
+
+
+def without_grid(config):
+    """Return the setting `strategy` of a Config for any number of ranks."""
+    options = replace(read_options(config), grid="", replication=0)
+    return strategy_setting(options.strategy, options)
 
 
 def find_strategy(options):
@@ -36,8 +85,19 @@ def find_strategy(options):
     """
     name = next(iter(STRATEGIES)) if options.strategy in CHOOSING else options.strategy
     strategy = strategy_by_name(name)
-    check_options(strategy, options)
+    for field, default in DEFAULTS.items():
+        value = getattr(options, field)
+        ignored = field == "pipeline_batches"  # earlier versions took it with every strategy
+        if value != default and field not in strategy.options and not ignored:
+            takers = strategies_that_read(field)
+            raise UsageError(f"{assigned(field, value)}: {only_for('strategy', takers)}; add "
+                             f"{setting('strategy', takers[0])}")
     return variant(strategy, options)
+
+
+def strategies_that_read(field):
+    """Return the names of the strategies that read a setting, all others do not."""
+    return [name for name, strategy in STRATEGIES.items() if field in strategy.options]
 
 
 def strategy_by_name(name):
@@ -53,28 +113,28 @@ def strategy_by_name(name):
     able = [part for part, strategy in STRATEGIES.items() if keeps_rows(strategy)]
     if len(names) == 1:
         words = ", ".join((AUTO, *STRATEGIES, AUTO_PER_LAYER))
-        raise UsageError(f"strategy = {name!r}: expected one of {words}, or one for each product "
-                         f"with A, such as {BETWEEN.join((able[-1], able[0]))}"
+        raise UsageError(f"{assigned('strategy', name)}: expected one of {words}, or one for each "
+                         f"product with A, such as {BETWEEN.join((able[-1], able[0]))}"
                          f"{suggestion(name, STRATEGIES)}")
     for part in names:
         if part not in STRATEGIES:
             empty = "a name is missing before or after +" if not part else f"{part!r} is unknown"
-            raise UsageError(f"strategy = {name!r}: {empty}{suggestion(part, able)}; expected some "
-                             f"of {', '.join(able)}, joined by +")
+            raise UsageError(f"{assigned('strategy', name)}: {empty}{suggestion(part, able)}; "
+                             f"expected some of {', '.join(able)}, joined by +")
         if part not in able:
-            raise UsageError(f"strategy = {name!r}: {part!r} divides rows, expected strategies "
-                             f"that keep rows whole: {', '.join(able)}")
+            raise UsageError(f"{assigned('strategy', name)}: {part!r} divides rows, expected "
+                             f"strategies that keep rows whole: {', '.join(able)}")
     return per_layer(*(STRATEGIES[part] for part in names))
 
 
 def variant(strategy, options):
-    """Return the class of a strategy under the settings `delay` and `delay_variant`.
+    """Return the class of a strategy under the setting `delay`.
 
     A vertex cut with a delay has a class of its own. `options`: StrategyOptions, or a
     Config.
     """
     delayed = strategy is VertexCut and options.delay != Config.delay
-    return DELAYED[options.delay_variant] if delayed else strategy
+    return DELAYED[options.delay.rpartition(":")[0]] if delayed else strategy
 
 
 __all__ = [
@@ -96,6 +156,10 @@ __all__ = [
     "find_strategy",
     "keeps_rows",
     "per_layer",
+    "read_options",
+    "strategies_that_read",
     "strategy_by_name",
+    "strategy_setting",
     "variant",
+    "without_grid",
 ]

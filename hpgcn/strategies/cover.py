@@ -193,6 +193,7 @@ class Cover(NonzeroStrategy):
     name = "cover"
     Plan = CoverPlan
     options = ("balance",)
+    word = "balance"
     supports_nodes = ("products",)
 
     @classmethod

@@ -207,11 +207,12 @@ class DelayedVertexCut(RowStrategy):
 
     @classmethod
     def title(cls, options):
-        return f"{cls.name} 0c" if options.delay == "none" else f"{cls.name} cd-{options.delay}"
+        delay = _steps(options)
+        return f"{cls.name} 0c" if delay is None else f"{cls.name} cd-{delay}"
 
     @classmethod
     def own_options(cls, options, device):
-        return {"delay": None if options.delay == "none" else int(options.delay)}
+        return {"delay": _steps(options)}
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
@@ -300,3 +301,9 @@ class DelayedVertexCut(RowStrategy):
     def close(self):
         for each in self.sums:
             each.close()
+
+
+def _steps(options):
+    """Return the number of steps of the setting `delay`, or None if nothing is sent."""
+    steps = options.delay.rpartition(":")[2]
+    return None if steps == "none" else int(steps)

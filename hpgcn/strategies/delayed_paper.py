@@ -1,4 +1,4 @@
-"""DistGNN's own delayed sums: `vertex-cut --delay R --delay-variant paper`. Approximate.
+"""DistGNN's own delayed sums: `vertex-cut --delay paper:R`. Approximate.
 
 Like `hpgcn.strategies.delayed`, with three differences:
 

@@ -43,7 +43,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hpgcn.comm.pending import PIECE_BYTES, UNDER_WAY
-from hpgcn.errors import ConfigError, agreed
+from hpgcn.errors import ConfigError, agreed, assigned
 from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers
 from hpgcn.parallel.csr import Csr
@@ -284,6 +284,7 @@ class OneAndAHalfD(StagedStrategy):
     axes = "(P/c)xc"
     supports_bf16 = True
     options = ("replication",)
+    word = "replication"
 
     @property
     def replication(self):
@@ -301,5 +302,6 @@ class OneAndAHalfD(StagedStrategy):
             return shape
         if ranks % options.replication:
             raise agreed(ConfigError(
-                f"replication = {options.replication}: expected a divisor of the {ranks} ranks"))
+                f"{assigned('strategy', f'{cls.name}:{options.replication}')}: expected a divisor "
+                f"of the {ranks} ranks"))
         return ranks // options.replication, options.replication

@@ -6,29 +6,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.config import Config
-from hpgcn.errors import ConfigError, UsageError, agreed, setting
+from hpgcn.errors import ConfigError, UsageError, agreed, assigned
 from hpgcn.parallel.layout import balanced, divisors
+from hpgcn.setting_words import FormerSettings
 from hpgcn.strategies.plan import Plan
 
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """Settings that strategies read, named like the fields and properties of
-    hpgcn.Config. `Config.select` makes one.
+    """Settings that strategies read, and the words of the setting `strategy`.
+
+    `hpgcn.strategies.read_options` makes them from a hpgcn.Config.
     """
 
-    strategy: str
-    grid: str
-    replication: int
-    balance: float
+    strategy: str  # without its words
     delay: str
-    delay_variant: str
-    pipeline_batches: int
     aggregate_on: str
     update_on: str
     updates_on: str
     aggregates_on_host: bool
+    grid: str = FormerSettings.grid
+    replication: int = FormerSettings.replication
+    balance: float = FormerSettings.balance
+    pipeline_batches: int = FormerSettings.pipeline_batches
 
 
 class Strategy:
@@ -44,7 +44,9 @@ class Strategy:
     axes : str
         Names of the axes of its grid of ranks, joined by x.
     options : tuple of str
-        Settings of hpgcn.Config that only this strategy reads.
+        Fields of StrategyOptions that only this strategy reads.
+    word : str
+        The one of them that may follow the name and a colon; "" for none.
     accepts_partition, requires_partition : bool
         Ranks own the parts of a partitioned file; a file without parts is partitioned first.
     accepts_nonzero_owners : bool
@@ -92,6 +94,7 @@ class Strategy:
     Plan = Plan
     axes = "P"
     options: tuple[str, ...] = ()
+    word = ""
     accepts_partition = requires_partition = accepts_nonzero_owners = False
     method = "best"  # by which a graph without parts is partitioned
     supports_pruning = True
@@ -145,18 +148,14 @@ class Strategy:
         Raises
         ------
         ConfigError, collective
-            It does not fit the number of ranks, or a setting is another strategy's.
+            It does not fit the number of ranks.
         """
-        for option in ("grid", "replication"):
-            given = getattr(options, option)
-            if given and option not in cls.options:
-                raise agreed(ConfigError(
-                    f"{option} = {given}: does not apply to strategy {options.strategy}"))
         if options.grid:
             try:
-                return cls.check_shape(ranks, grid_axes(options.grid, f"grid {options.grid}"))
+                return cls.check_shape(ranks, grid_axes(options.grid))
             except UsageError as error:
-                raise agreed(ConfigError(str(error))) from None
+                given = assigned("strategy", f"{cls.name}:{options.grid}")
+                raise agreed(ConfigError(f"{given}: {error}")) from None
         return cls.default_shape(ranks)
 
     @classmethod
@@ -344,30 +343,17 @@ class Strategy:
         """Free the MPI objects."""
 
 
-def grid_axes(grid, named):
-    """Return the axes of a grid written as RxC or RxCxL, a tuple of int. `named` begins
-    the text of the UsageError for another form.
-    """
+def grid_axes(grid):
+    """Return the axes of a grid written as RxC or RxCxL, a tuple of int."""
     try:
         return tuple(int(axis) for axis in grid.split("x"))
     except ValueError:
-        raise UsageError(f"{named}: expected RxC or RxCxL, e.g. 2x2") from None
+        raise UsageError(f"grid {grid}: expected RxC or RxCxL, e.g. 2x2") from None
 
 
 def product_name(clock):
     """Return the name that error messages use for the product being timed by a Clock."""
     return clock.detail or "a product with A"
-
-
-def check_options(strategy, options):
-    """Raise UsageError if a setting in StrategyOptions does not apply to the strategy."""
-    for option in ("balance", "delay", "delay_variant", "aggregate_on", "update_on"):
-        given = getattr(options, option)
-        if given != getattr(Config, option) and option not in strategy.options:
-            raise UsageError(f"{option} = {given}: does not apply to strategy {options.strategy}")
-    if options.delay_variant != Config.delay_variant and options.delay == Config.delay:
-        raise UsageError(f"delay_variant = {options.delay_variant}: sums are exact, expected "
-                         f"{setting('delay', 'R')}")
 
 
 def most_square(ranks):

@@ -10,9 +10,9 @@ graph=${graphs[0]}
 export HPGCN_NETWORK=${NETWORK:-}
 cases=()
 for p in ${RANKS:-4}; do
-    declare -A flags=([1.5d]="--replication 2" [3d]="--grid ${GRID:-$((p / 4))x2x2}")
+    declare -A words=([1.5d]=:2 [3d]=":${GRID:-$((p / 4))x2x2}")
     for case in 1d 1.5d 2d 3d; do
-        on "$p" train "$graph" --strategy "$case" ${flags[$case]:-} --layers 3 --hidden "${HIDDEN:-16}" --threads 1 \
+        on "$p" train "$graph" --strategy "$case${words[$case]:-}" --layers 3 --hidden "${HIDDEN:-16}" --threads 1 \
             --trace --epochs "${EPOCHS:-$(pick 2 8)}" --eval-every 0 --out "$out/$case-P$p" --overwrite -q > /dev/null
         cases+=("$case-P$p")
     done

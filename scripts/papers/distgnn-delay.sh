@@ -13,8 +13,10 @@ model=(--model sage --aggregator gcn --layers "${LAYERS:-2}" --hidden "${HIDDEN:
 declare -A rates=([0]=${LR_0:-.003} [5]=${LR_5:-.01} [none]=${LR_NONE:-.01})
 for p in $ranks; do
     hpgcn partition "$graph" -k "$p" --method distgnn -o "$out/p$p.h5" --overwrite -q --json > "$out/p$p.json"
-    for case in "0" "5" "5 --delay-variant paper" "none" "none --delay-variant paper"; do
-        delay=${case/ --delay-variant /-} flags=(--strategy vertex-cut --delay $case --lr "${rates[${case%% *}]}")
+    for case in 0 5 5-paper none none-paper; do
+        delay=$case steps=${case%-paper}
+        [[ $case == *-paper ]] && steps=paper:$steps
+        flags=(--strategy vertex-cut --delay "$steps" --lr "${rates[${case%-paper}]}")
         hpgcn train "$out/p$p.h5" --ranks "$p" "${flags[@]}" "${model[@]}" \
             --epochs "${EPOCHS:-$(pick 12 300)}" --out "$out/P$p-$delay" --overwrite -q > /dev/null
         hpgcn train "$out/p$p.h5" --ranks "$p" "${flags[@]}" "${model[@]}" --dry-run --json > "$out/P$p-$delay.json"

@@ -18,7 +18,7 @@ for graph in "${graphs[@]}"; do
     show mixgcn_ordering.py seconds "$graph" "${PARTS:-$(pick 2 32)}" > "$out/$name.seconds.json"
     for turn in 1 $([ $small = 1 ] || echo 2); do
         for order in stored rcm; do
-            on "$ranks" train "$out/$name.$order.h5" --strategy mop --pipeline-batches "$batches" --layers 3 \
+            on "$ranks" train "$out/$name.$order.h5" --strategy mop:"$batches" --layers 3 \
                 --hidden "${HIDDEN:-$(pick 16 128)}" --threads 1 --epochs "${EPOCHS:-$(pick 2 8)}" --eval-every 0 \
                 --out "$out/$name-$order-$turn" --overwrite -q > /dev/null
         done

@@ -1,22 +1,31 @@
 """Settings: ranges, TOML round trip, suggestions, help texts, and words for None."""
 import dataclasses
 import math
+import re
 import textwrap
 
 import numpy as np
 import pytest
 from checkout import ROOT
-from commands import refused
+from commands import hpgcn as process
+from commands import refused, run
 from graphs import make
 
 import hpgcn
-from hpgcn import store
-from hpgcn.cli.headings import HEADINGS
-from hpgcn.config import Config, values_of
+from hpgcn import setting_words, store
+from hpgcn.config import SHOWN, Config
 from hpgcn.errors import InputNotFoundError, UsageError
-from hpgcn.model import ModelOptions, find_model
-from hpgcn.model.registry import model_kinds
-from hpgcn.strategies import STRATEGIES, StrategyOptions, find_strategy, keeps_rows
+from hpgcn.model import find_model
+from hpgcn.model.registry import model_kinds, models_that_read
+from hpgcn.setting_field import HEADINGS, values_of
+from hpgcn.strategies import (
+    STRATEGIES,
+    find_strategy,
+    keeps_rows,
+    read_options,
+    strategies_that_read,
+    strategy_setting,
+)
 
 
 def test_toml_round_trip(tmp_path):
@@ -34,6 +43,47 @@ def test_files_of_earlier_versions_open(tmp_path):
     """`Config.from_toml` translates settings that earlier versions named differently."""
     (tmp_path / "run.toml").write_text("stages = 3\n")
     assert Config.from_toml(tmp_path / "run.toml") == {"pipeline_batches": 3}
+
+
+@pytest.mark.parametrize("former, present", [
+    ({"strategy": "2d", "grid": "4x2"}, {"strategy": "2d:4x2"}),
+    ({"strategy": "1.5d", "replication": 2}, {"strategy": "1.5d:2"}),
+    ({"strategy": "p2p+cover", "balance": 0.1}, {"strategy": "p2p+cover:0.1"}),
+    ({"strategy": "mop", "pipeline_batches": 8}, {"strategy": "mop:8"}),
+    ({"delay": "3", "delay_variant": "paper"}, {"delay": "paper:3"}),
+    ({"schedule": "step", "step_every": 5}, {"schedule": "step:5:0.1"}),
+    ({"schedule": "step", "step_factor": 0.5}, {"schedule": "step:100:0.5"}),
+    ({"schedule": "cosine", "step_every": 7}, {"schedule": "cosine"}),
+    ({"layer_norm": True}, {"norm": "layer"})], ids=str)
+def test_settings_of_earlier_versions_are_words(caplog, former, present):
+    """Keywords of earlier versions have the same effect as words, and a line says these."""
+    setting_words._log_once.cache_clear()
+    ours, theirs = Config(**former), Config(**present)
+    if "strategy" in former:
+        options = read_options(ours)
+        assert options == read_options(theirs)
+        assert strategy_setting(options.strategy, options) == theirs.strategy
+    else:
+        assert ours == theirs
+    (name, value), = present.items()
+    lines = [record.getMessage() for record in caplog.records]
+    written = [] if value == "cosine" else [f": now written {name} = {value!r}"]
+    assert [line[line.index(":"):] for line in lines] == written
+
+
+@pytest.mark.long
+def test_flags_of_earlier_versions_are_understood(tmp_path):
+    store.write_graph(tmp_path / "g.h5", make(n=40))
+    ran = process("train", tmp_path / "g.h5", "--strategy", "2d", "--grid", "2x1", "--ranks", 2,
+              "--epochs", 1, "--no-prune", "--out", tmp_path / "run")
+    lines = ran.stderr.splitlines()
+    assert not ran.returncode
+    assert "hpgcn: --grid 2x1: now written --strategy 2d:2x1" in lines
+    assert sum("--no-prune: --no-shortcuts turns off all" in line for line in lines) == 1
+    text = (tmp_path / "run" / "config.toml").read_text()
+    assert 'strategy = "2d:2x1"' in text and "grid =" not in text
+    shown = run("train", "--help-all").stdout
+    assert "--grid" not in shown and "--prune" not in shown and "--no-shortcuts" in shown
 
 
 NUMBERS = [entry for entry in dataclasses.fields(Config) if entry.type in ("int", "float")]
@@ -64,7 +114,7 @@ def test_every_number_has_bounds_and_a_type(entry):
     ({"dropout": 0.999999}, "drops everyth"),
     *(({"memory": text}, "is not a size") for text in ("much", "-1", "0", "1e300")),
     ({"lr": "fast"}, "expected float"), ({"optimizer": "adamm"}, "did you mean adam"),
-    ({"aggregate_on": "cuda", "update_on": "cpu"}, "needs update_on = cuda")])
+    ({"aggregate_on": "cuda", "update_on": "cpu"}, "needs update_on = 'cuda'")])
 def test_bad_values(change, message):
     with pytest.raises(UsageError, match=message):
         Config(**change)
@@ -93,14 +143,18 @@ def settings_list():
 
     A heading for each group, an item for each field.
     """
-    entries = {entry.name: entry for entry in dataclasses.fields(Config)}
+    readers = {"strategy": strategies_that_read, "model": models_that_read}
     lines = []
-    for heading, names in HEADINGS.items():
+    for heading in HEADINGS:
         lines += [f"### {heading.capitalize()}", ""]
-        for entry in map(entries.get, names):
-            item = f"- `{entry.name}` ({values_of(entry)}): {entry.metadata['help']}."
-            lines += textwrap.wrap(item.replace("''", "empty"), 118, subsequent_indent="  ",
-                                   break_long_words=False, break_on_hyphens=False)
+        for entry in SHOWN:
+            about = entry.metadata
+            if about["heading"] == heading:
+                names = about["only"] and readers[about["only"]](entry.name)
+                only = f"{' and '.join(names)} only. " if names else ""
+                item = f"- `{entry.name}` ({values_of(entry)}): {only}{about['help']}."
+                lines += textwrap.wrap(item.replace("''", "empty"), 118, subsequent_indent="  ",
+                                       break_long_words=False, break_on_hyphens=False)
         lines.append("")
     return "\n".join(lines)
 
@@ -110,7 +164,7 @@ def test_every_field_is_documented():
     text = (ROOT / "docs" / "config.md").read_text()
     expected = settings_list()
     assert text.partition("### ")[1:] == ("### ", expected.removeprefix("### ").rstrip() + "\n")
-    for entry in dataclasses.fields(Config):
+    for entry in SHOWN:
         assert entry.metadata["help"]
         text = f"\n{entry.name} : {values_of(entry)}\n    {entry.metadata['help']}"
         assert text in Config.__doc__
@@ -121,23 +175,26 @@ WORDS = [
     ({"strategy": "9d"},
      f"strategy = '9d': expected one of auto, {', '.join(STRATEGIES)}, auto-per-layer, or one "
      f"for each product with A, such as {WHOLE[-1]}+{WHOLE[0]}"),
-    ({"delay": "5"}, "delay = 5: does not apply to strategy auto"),
-    ({"strategy": "vertex-cut", "delay_variant": "paper"},
-     "delay_variant = paper: sums are exact, expected delay='R'"),
-    ({"aggregate_on": "cpu"}, "aggregate_on = cpu: does not apply to strategy auto"),
-    ({"strategy": "1d", "update_on": "cpu"}, "update_on = cpu: does not apply to strategy 1d"),
+    ({"delay": "5"}, "delay = '5': only for strategy vertex-cut; add strategy='vertex-cut'"),
+    ({"aggregate_on": "cpu"}, "aggregate_on = 'cpu': only for strategy mop; add strategy='mop'"),
+    ({"strategy": "1d", "update_on": "cpu"},
+     "update_on = 'cpu': only for strategy mop; add strategy='mop'"),
+    ({"strategy": "p2p:3"},
+     "strategy = 'p2p:3': a word is only for strategies cover, 1.5d, 2d, 3d and mop, not p2p"),
+    ({"strategy": "1.5d:two"}, "strategy = '1.5d:two': 'two' is not of type int"),
+    ({"strategy": "cover:-1"}, "strategy = 'cover:-1': '-1': expected at least 0"),
     ({"model": "mlp"}, f"model = 'mlp': expected one of {', '.join(model_kinds())}"),
     ({"model": "sage", "aggregator": "max"}, "aggregator = 'max': expected one of mean, gcn"),
-    ({"model": "gin", "aggregator": "gcn"}, "aggregator = gcn: does not apply to model gin"),
+    ({"model": "gin", "aggregator": "gcn"}, "aggregator = 'gcn': only for model sage"),
     ({"model": "sage", "norm_adj": "in"},
-     "norm_adj = in: model sage-mean always uses norm_adj row")]
+     "norm_adj = 'in': model sage-mean always uses norm_adj row")]
 
 
 @pytest.mark.parametrize("settings, message", WORDS, ids=str)
 def test_words_that_name_nothing(settings, message):
     config = Config(**settings)  # any word is accepted here: strategies and models refuse it
-    for use in (lambda: (find_strategy(config.select(StrategyOptions)),
-                         find_model(config.select(ModelOptions))),
+    for use in (lambda: (find_strategy(read_options(config)),
+                         find_model(config)),
                 lambda: hpgcn.train(make(n=40), config)):
         with pytest.raises(UsageError) as error:
             use()
@@ -152,6 +209,8 @@ def test_words_that_name_nothing_on_the_command_line(tmp_path, settings, message
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     for given in (flags, ["--config", tmp_path / "run.toml", "--dry-run"]):
         line = refused(2, "train", tmp_path / "g.h5", *given, cwd=tmp_path)
-        said = message.replace("delay='R'", "--delay R")  # settings are flags on the command line
+        said = re.sub(r"(\w+) = '([^']*)':",  # settings are flags on the command line
+                      lambda match: f"--{match[1].replace('_', '-')} {match[2]}:", message)
+        said = re.sub(r"strategy='(.*)'", r"--strategy \1", said)
         assert line == f"hpgcn: {said}"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["g.h5", "run.toml"]

@@ -1,6 +1,5 @@
 """Every argument of every command has a help text that names its default."""
 import argparse
-import dataclasses
 import re
 import shlex
 
@@ -8,9 +7,13 @@ import pytest
 from checkout import ROOT
 
 from benchmarks import run as benchmarks
-from hpgcn.cli.headings import COMMON, HEADINGS
 from hpgcn.cli.parser import parser
-from hpgcn.config import Config
+from hpgcn.config import SETTINGS
+from hpgcn.errors import UsageError
+from hpgcn.model.registry import models_that_read
+from hpgcn.setting_field import HEADINGS
+from hpgcn.setting_words import OF_STRATEGY
+from hpgcn.strategies import STRATEGIES, strategies_that_read
 
 
 def commands_of(command, before=""):
@@ -25,7 +28,7 @@ SCRIPT = "scripts/benchmarks/run.py "
 PARSERS = {"": parser, SCRIPT: benchmarks.parser}
 COMMANDS = {name: one for before, make in PARSERS.items()
             for name, one in commands_of(make(), before).items()}
-SETTINGS = {entry.name: entry.default for entry in dataclasses.fields(Config)}
+COMMON = [name for name, entry in SETTINGS.items() if entry.metadata["common"]]
 
 
 def test_all_is_explained():
@@ -38,6 +41,8 @@ def test_all_is_explained():
 def is_explained(command, action):
     if not (action.help and action.help.strip()):
         return False
+    if action.help == argparse.SUPPRESS:
+        return True
     if action.dest == "file" and not action.metavar:  # its metavar must describe the file
         return False
     if not action.option_strings or action.required or action.default is argparse.SUPPRESS:
@@ -45,7 +50,7 @@ def is_explained(command, action):
     flag = action.nargs == 0 and not isinstance(action, argparse.BooleanOptionalAction)
     default = None if flag else action.default
     if action.default is None and command in ("train", "plan", f"{SCRIPT}accuracy"):
-        default = SETTINGS.get(action.dest)
+        default = SETTINGS[action.dest].default if action.dest in SETTINGS else None
         default = {True: "on", False: "off"}[default] if isinstance(default, bool) else default
     return flag or default is None or f"(default: {default}" in action.help
 
@@ -60,9 +65,18 @@ def test_help_is_printed(command, capsys):
     assert COMMANDS[command].description.split()[0] in printed and "None" not in printed
 
 
-def test_a_setting_has_one_heading():
-    listed = [name for names in HEADINGS.values() for name in names]
-    assert sorted(listed) == sorted(SETTINGS) and {*COMMON} < {*listed}
+def test_a_setting_is_declared_once():
+    """Lists, headings and the texts "X only" follow from the declaration of each setting."""
+    assert {entry.metadata["heading"] for entry in SETTINGS.values()} == {*HEADINGS}
+    readers = {"strategy": strategies_that_read, "model": models_that_read}
+    for name, entry in SETTINGS.items():
+        if entry.metadata["only"]:
+            assert readers[entry.metadata["only"]](name)
+    own = {name for strategy in STRATEGIES.values() for name in strategy.options}
+    assert own - {*OF_STRATEGY} == {name for name, entry in SETTINGS.items()
+                                    if entry.metadata["only"] == "strategy"}
+    words = {strategy.word for strategy in STRATEGIES.values()}
+    assert words == {"", *OF_STRATEGY} and words - {""} <= own
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if not name.startswith(SCRIPT)])
@@ -78,12 +92,36 @@ def test_help_shows_common_options_and_help_all_shows_all(command):
     short = parser()._subparsers._group_actions[0].choices[command].format_help()
     whole = COMMANDS[command]
     whole.hidden = ()
-    flags = {action.option_strings[-1 if action.dest == "out" else 0]
-             for action in whole._actions if action.option_strings}
+    flags = {action.option_strings[0]
+             for action in whole._actions
+             if action.option_strings and action.help != argparse.SUPPRESS}
     assert flags == {*re.findall(r"^  (?:-\w, )?(-k|--[a-z-]+)", whole.format_help(), re.MULTILINE),
                      "-h", "-v", "-q"} - {"--help", "--verbose", "--quiet"}
     assert f"hpgcn {command} --help-all" in short and "--attention-dropout" not in short
     assert command == "plan" or all(f"\n  --{name} " in short for name in COMMON)
+
+
+RANKED = ["train", "predict", "plan", "partition"]
+
+
+@pytest.mark.parametrize("command", RANKED)
+def test_the_number_of_ranks_has_one_name(command):
+    flags = [action.option_strings for action in COMMANDS[command]._actions]
+    assert ["-k", "--ranks"] in flags
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS
+                                     if not name.startswith(SCRIPT) and name != "bench"])
+def test_flags_are_written_whole_and_mistyped_ones_are_corrected(command):
+    flags = [flag for flag in flags_of(COMMANDS[command]) if len(flag) > 7]
+    known = [*command.split(), *{"convert": "ab", "generate": ["rmat", "b"], "predict": "a",
+             "export": ["a", "b", "--to", "pyg"], "partition": ["a", "-k", "2"]}.get(command, "a")]
+    for flag in flags:
+        for wrong in (flag[:-1], f"{flag[:3]}{flag[4]}{flag[3]}{flag[5:]}"):
+            if wrong in flags_of(COMMANDS[command]) or wrong == flag:
+                continue
+            with pytest.raises(UsageError, match=rf"^{wrong}: unknown; did you mean --"):
+                parser().parse_args([*known, wrong])
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]

@@ -16,7 +16,6 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import (
     MODELS,
-    ModelOptions,
     ModelSpec,
     Parameters,
     find_model,
@@ -450,7 +449,7 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
     hpgcn.train(graph, config)
     weights, settings, _ = read_run(out)
     assert find_model(options_of(**settings)) == model
-    options = config.select(ModelOptions)
+    options = config
     spec = spec_of(options, model, find_widths(options, model, 13, 5))
     assert sorted(weights) == sorted(parameter_shapes(spec))
     found = hpgcn.predict(graph, out)
@@ -463,7 +462,7 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
 
 
 def options_of(**settings):
-    return Config(**settings).select(ModelOptions)
+    return Config(**settings)
 
 
 def test_a_model_file_that_does_not_fit_is_one_line():

@@ -11,7 +11,7 @@ from training import run, start
 import hpgcn
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
-from hpgcn.model import ModelOptions, Parameters, find_model
+from hpgcn.model import Parameters, find_model
 from hpgcn.planning.counts.plan_input import PlanInput
 
 CASES = [*(("gcn", name) for name in STACKS), ("sage-mean", "platonov"), ("sage-mean", "residual"),
@@ -39,7 +39,7 @@ def test_three_epochs_equal_pytorch(kind, stack, directed, sparse):
     config = settings(kind, stack)
     trainer = start(graph, config)
     initial = Parameters.initial(trainer.shard.spec)
-    model = find_model(config.select(ModelOptions))
+    model = find_model(config)
     expected, weights = of_torch(graph, config, model, initial)
     history, flat = run(graph, config)
     # PyTorch's bias before a batch norm has a gradient of rounding errors only, which Adam divides
@@ -133,15 +133,15 @@ def test_batch_norm_keeps_all_rows():
 
 
 @pytest.mark.parametrize("changes, words", [
-    ({"hops": 3}, "hops = 3: model gcn takes none"),
-    ({"restart": 0.2}, "restart = 0.2: model gcn takes none"),
-    ({"model": "appnp", "residual": True}, "residual = True: model appnp takes none"),
-    ({"model": "appnp", "input_layer": True}, "input_layer = True: model appnp takes none"),
-    ({"model": "sgc", "restart": 0.2}, "restart = 0.2: model sgc takes none"),
+    ({"hops": 3}, "hops = 3: only for models sgc and appnp"),
+    ({"restart": 0.2}, "restart = 0.2: only for model appnp"),
+    ({"model": "appnp", "residual": True}, "residual = True: only for models gcn"),
+    ({"model": "appnp", "input_layer": True}, "input_layer = True: only for models gcn"),
+    ({"model": "sgc", "restart": 0.2}, "restart = 0.2: only for model appnp"),
     ({"ffn": True}, "ffn = True: needs input_layer=True"),
-    ({"jump": "cat"}, "jump = cat: needs output_layer=True"),
-    ({**PLATONOV, "jump": "max"}, "jump = max: excludes ffn"),
-    ({"layer_norm": True, "norm": "batch"}, "excludes norm = batch"),
+    ({"jump": "cat"}, "jump = 'cat': needs output_layer=True"),
+    ({**PLATONOV, "jump": "max"}, "jump = 'max': excludes ffn"),
+    ({"layer_norm": True, "norm": "batch"}, "excludes norm = 'batch'"),
     ({"activation": "tanh"}, "expected one of own, relu, elu, gelu")], ids=str)
 def test_settings_that_are_refused(changes, words):
     with pytest.raises(UsageError) as caught:

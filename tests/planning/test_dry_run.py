@@ -115,8 +115,8 @@ def test_refusals(few, tmp_path):
     assert "--memory is 2,048; `hpgcn plan --memory 2048` finds how many ranks are enough" in line
     assert "needs" in line
     assert "'much' is not a size" in refused(2, "train", few, "--memory", "much")
-    line = refused(78, "train", few, "--strategy", "1d", "--grid", "2x1", "--dry-run")
-    assert "does not apply to strategy 1d" in line
+    line = refused(2, "train", few, "--strategy", "1d", "--grid", "2x1", "--dry-run")
+    assert "--grid 2x1: only for strategies 2d and 3d; add --strategy 2d" in line
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("run")]
 
 

@@ -195,10 +195,10 @@ def test_settings_of_a_run(made):
     assert grids("1.5d", replication=2)[0] == {2: [1, 2], 4: [2, 2], 6: [3, 2]}
     assert grids("1.5d", replication=4)[0] == {4: [1, 4]}
     for settings, words in (
-            ({"grid": "2x4"}, "grid='2x4' has 8 ranks, expected one of 2, 4, 6"),
+            ({"grid": "2x4"}, "strategy = '2d:2x4' has 8 ranks, expected one of 2, 4, 6"),
             ({"grid": "2"}, "strategy 2d takes RxC"), ({"grid": "axb"}, "expected RxC or RxCxL"),
             ({"replication": 5}, "expected a divisor of one of 2, 4, 6"),
-            ({"aggregator": "gcn"}, "does not apply to model gcn"),
+            ({"aggregator": "gcn"}, "only for model sage"),
             ({"model": "mlp"}, "expected one of gcn, sage, gin, gine, sgc, appnp, gat")):
         with pytest.raises(UsageError) as error:
             grids("", **settings)
@@ -375,9 +375,9 @@ def test_picture_of_an_unknown_kind():
     ((1, 2, 8), {}, 2, "left out for 8 ranks: `hpgcn partition -k 8` of the graph"),
     ((2,), {}, 2, None),
     ((1, 2), {}, None, None),
-    ((2, 4), {"grid": "2x2"}, None, "2d is shown only on the grid 2x2: omit grid= for"),
+    ((2, 4), {"grid": "2x2"}, None, "2d is shown only on the grid 2x2: omit it in strategy= for"),
     ((2, 3, 5), {"replication": 2}, None,
-     "1.5d is left out for 3 and 5 ranks, which replication=2 does not divide")])
+     "1.5d is left out for 3 and 5 ranks, which 2 copies of rows do not divide")])
 def test_what_is_left_out_is_said(tmp_path, ranks, settings, parts, said):
     path = write(tmp_path / "g.h5", make(n=40, f=4), parts, method="random")
     report = forecast(path, Options(ranks, config=Config(**settings)))

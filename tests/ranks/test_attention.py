@@ -69,6 +69,6 @@ def test_messages_fit_the_buffers_that_set_up_made(comm, strategy):
 @pytest.mark.parametrize("comm", [1, 3], indirect=True)
 def test_strategies_that_compute_no_attention_name_those_that_do(comm):
     for name in sorted(STRATEGIES.keys() - SERVING):
-        with pytest.raises(UsageError, match=f"strategy = {name}: it computes no attention; "
+        with pytest.raises(UsageError, match=f"strategy = '{name}': it computes no attention; "
                                              "model gat supports p2p, cover, vertex-cut, 1d"):
             hpgcn.train(make(), Config(strategy=name, **GAT), comm.mpi)

@@ -7,7 +7,7 @@ from graphs import make
 
 from hpgcn import store, train
 from hpgcn.config import Config
-from hpgcn.errors import ConfigError, UsageError
+from hpgcn.errors import UsageError
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import forecast
@@ -61,6 +61,6 @@ def test_no_more_is_sent_than_by_rows_of_a_hypergraph(comm, kind):
 
 @pytest.mark.parametrize("comm", [2], indirect=True)
 def test_what_belongs_to_another_strategy_is_refused(comm):
-    for settings, error in (({"balance": 0.1}, UsageError), ({"replication": 1}, ConfigError)):
-        with pytest.raises(error, match="does not apply to strategy auto"):
+    for settings, taker in (({"balance": 0.1}, "cover"), ({"replication": 1}, "1.5d")):
+        with pytest.raises(UsageError, match=f"only for strategy {taker}; add strategy='{taker}'"):
             train(make(), Config(**SETTINGS, **settings), comm.mpi)

@@ -158,8 +158,8 @@ def test_a_run_is_resumed_and_predicts(comm, tmp_path):
     ("mop+p2p", {"layers": 3}, "names strategies for 2 products with A, but the model has 3"),
     ("mop+2d", {}, "'2d' divides rows, expected strategies that keep rows whole: p2p, cover"),
     ("mop+p3p", {}, "'p3p' is unknown; did you mean p2p"),
-    ("mop+p2p", {"replication": 1}, r"not apply to strategy mop\+p2p"),
-    ("mop+p2p", {"delay": "5"}, r"not apply to strategy mop\+p2p"),
+    ("mop+p2p", {"replication": 1}, "replication = 1: only for strategy 1.5d"),
+    ("mop+p2p", {"delay": "5"}, "delay = '5': only for strategy vertex-cut"),
     ("mop+p2p", {"batch": "vertices:20"}, r"mop.p2p supports only full batches")], ids=str)
 def test_what_cannot_be_is_refused(comm, name, settings, message):
     with pytest.raises(hpgcn.HpgcnError, match=message):

@@ -26,7 +26,7 @@ from hpgcn.parallel import csr
 from hpgcn.parallel.layout import BlockLayout, divisors
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.store import load, write_graph
-from hpgcn.strategies import STRATEGIES, Product, RankGrid, RowStrategy, StrategyOptions
+from hpgcn.strategies import STRATEGIES, Product, RankGrid, RowStrategy, read_options
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -104,7 +104,7 @@ def build(comm, case, source, blocks="uneven", *, width=20, **options):
     offsets = row_blocks(n, rows, blocks)
     if blocks == "balanced":
         offsets = strategy.row_offsets(shape, source.pointers(0, n))
-    chosen = Config(strategy=name, pipeline_batches=stages).select(StrategyOptions)
+    chosen = read_options(Config(strategy=name, pipeline_batches=stages))
     settings = strategy.own_options(chosen, comm.device)
     rank_grid = RankGrid(shape, BlockLayout(offsets, columns, comm.rank), settings)
     adjacency = NormalizedAdjacency(source, **{"dtype": np.float64, **options})

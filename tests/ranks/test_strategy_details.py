@@ -20,7 +20,7 @@ from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.kernels import pack_mask
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.strategies import STRATEGIES, RankGrid, StrategyOptions
+from hpgcn.strategies import STRATEGIES, RankGrid, read_options
 from hpgcn.strategies.grids.packed_blocks import Blocks
 from hpgcn.strategies.mixture.product_in_flight import column_bits
 from hpgcn.strategies.mixture.row_batches import default_num_batches
@@ -28,7 +28,7 @@ from hpgcn.strategies.nonzeros import NonzeroPlan
 
 
 def options_of(**settings):
-    return Config(**settings).select(StrategyOptions)
+    return read_options(Config(**settings))
 
 
 @pytest.mark.parametrize("comm", [1, 5], indirect=True)
@@ -98,10 +98,9 @@ def test_a_layout_of_another_grid_is_refused(comm):
 
 @pytest.mark.parametrize("name, grid, said", [
     ("2d", "9x1", "grid 9x1 has 9 ranks, but there are {P}: expected RxC with product {P}"),
-    ("3d", "1x1", "grid 1x1: strategy 3d takes RxCxL"),
+    ("3d", "1x1", "strategy = '3d:1x1': grid 1x1: strategy 3d takes RxCxL"),
     ("2d", "0x1", "grid 0x1: every axis must be a whole number of at least 1"),
     ("2d", "two", "grid two: expected RxC or RxCxL"),
-    ("1d", "1x1", "grid = 1x1: does not apply to strategy 1d"),
     ("2d", "", None)])
 def test_grids(comm, name, grid, said):
     strategy = STRATEGIES[name]
@@ -117,7 +116,7 @@ def test_grids(comm, name, grid, said):
 def test_replicas():
     strategy = STRATEGIES["1.5d"]
     assert strategy.choose_shape(options_of(strategy="1.5d", replication=3), 12) == (4, 3)
-    with pytest.raises(ConfigError, match="replication = 5: expected a divisor of the 12 ranks"):
+    with pytest.raises(ConfigError, match="5d:5': expected a divisor of the 12 ranks"):
         strategy.choose_shape(options_of(strategy="1.5d", replication=5), 12)
     with pytest.raises(UsageError, match="there are 12"):
         strategy.check_shape(12, (12, 2))

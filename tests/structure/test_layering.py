@@ -18,7 +18,7 @@ from hpgcn.strategies import STRATEGIES
 
 FLOORS = [  # from the lowest: each imports from those below, or from the same
     "kernels",
-    "errors config graphs runtime",
+    "errors config setting_field setting_words graphs runtime",
     "comm store",
     "parallel",
     "partition strategies",

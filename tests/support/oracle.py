@@ -9,7 +9,8 @@ import numpy as np
 from once import once
 
 from hpgcn.kernels import reference, unpack_mask
-from hpgcn.model import ModelOptions, find_model
+from hpgcn.model import find_model
+from hpgcn.setting_words import parse_schedule
 
 
 class ByModel(dict):
@@ -28,7 +29,7 @@ MATRIX = ByModel({
     "gin": ("none", False), "sgc": ("sym", True), "appnp": ("sym", True), "gat": ("none", True)})
 READ = ("attention_dropout", "class_weight", "clip_norm", "decay_layers", "dropout", "epochs",
         "first_dropout", "label_smoothing", "layers", "lr", "norm_adj", "optimizer", "schedule",
-        "seed", "step_every", "step_factor", "warmup", "weight_decay")  # settings that are used
+        "seed", "warmup", "weight_decay")  # settings that are used
 
 
 def normalised(graph, norm="sym", self_loops=True):
@@ -266,9 +267,9 @@ def learning_rate(epoch, config):
         return config.lr * epoch / config.warmup
     after = epoch - config.warmup - 1
     share = after / max(1, config.epochs - config.warmup)
+    kind, every, factor = parse_schedule(config.schedule)
     return config.lr * {"constant": 1, "cosine": np.cos(np.pi * share / 2) ** 2,
-                        "step": np.prod([config.step_factor] * (after // config.step_every))
-                        }[config.schedule]
+                        "step": np.prod([factor] * (after // every))}[kind]
 
 
 def losses(graph, config, initial, epochs, *, model=None, A=None):
@@ -280,7 +281,7 @@ def losses(graph, config, initial, epochs, *, model=None, A=None):
     if read["class_weight"] not in ("", "balanced"):  # the file may change
         read["class_weight"] = np.loadtxt(config.class_weight)
     w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}
-    model = model or find_model(config.select(ModelOptions))
+    model = model or find_model(config)
     return known_losses(graph, read, w, epochs, model, A)
 
 

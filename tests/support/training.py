@@ -5,8 +5,8 @@ from once import once
 
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.model import MODELS, ModelOptions, heads_of, make_spec
-from hpgcn.strategies import STRATEGIES, StrategyOptions, find_strategy
+from hpgcn.model import MODELS, heads_of, make_spec
+from hpgcn.strategies import STRATEGIES, find_strategy, read_options
 from hpgcn.training.loop.trainer import make_trainer
 
 SPECIAL = {"gat": {"output_heads": 2, "attention_dropout": 0.3}}  # besides a model's name
@@ -58,8 +58,8 @@ def start(source, config, comm=None):
 
 def skip_refused(source, config, comm):
     """Skip a test if the strategy does not support the model; another test checks the refusal."""
-    spec = make_spec(source.header, config.select(ModelOptions))
-    strategy = find_strategy(config.select(StrategyOptions))
+    spec = make_spec(source.header, config)
+    strategy = find_strategy(read_options(config))
     reason = strategy.unsupported_reason(heads_of(spec), comm.size, spec.edge_width > 0)
     if reason:
         pytest.skip(f"{config.strategy}: {reason}")

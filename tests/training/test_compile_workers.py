@@ -18,7 +18,7 @@ from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import set_num_threads
-from hpgcn.model import ModelOptions, make_spec
+from hpgcn.model import make_spec
 from hpgcn.runtime.device import Host
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.setup import compile_workers as module
@@ -39,7 +39,7 @@ def nothing():
 def kernels_of_run(ranks=1, **settings):
     header = make(n=400).header
     config = Config(**settings)
-    spec = make_spec(header, config.select(ModelOptions))
+    spec = make_spec(header, config)
     return KernelsOfRun(header, config, spec, ranks, 1, os.sched_getaffinity(0))
 
 

@@ -6,7 +6,6 @@ import pytest
 from graphs import make
 
 from hpgcn import Config, store
-from hpgcn.model import ModelOptions
 from hpgcn.partition import make_partition
 from hpgcn.partition.effort import DEFAULT, FAST, SHARE, column_sizes
 from hpgcn.planning.answers.preparation import Preparation, choose_preparation, epoch_seconds
@@ -25,7 +24,7 @@ class Large:
 
 def choose(source, method, epochs, effort=Config.effort):
     return choose_preparation(source.header, column_sizes(source), method, 4, epochs=epochs,
-                              effort=effort, model=Config().select(ModelOptions))
+                              effort=effort, model=Config())
 
 
 @pytest.mark.parametrize("method", ["hypergraph", "cover"])

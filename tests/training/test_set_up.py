@@ -21,7 +21,7 @@ from hpgcn.config import Config
 from hpgcn.kernels import ahead
 from hpgcn.kernels.__main__ import main as compile_kernels
 from hpgcn.kernels.cpu import column_blocks, tuning
-from hpgcn.model import ModelOptions, make_spec
+from hpgcn.model import make_spec
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
 from hpgcn.runtime.device import Host
 from hpgcn.runtime.progress_log import progress_log, set_activity
@@ -191,7 +191,7 @@ def print_kernels():
     print(len(compiled))
     for f, hidden, c in SHAPES:
         header, config = make(n=400, f=f, c=c).header, Config(hidden=hidden)
-        spec = make_spec(header, config.select(ModelOptions))
+        spec = make_spec(header, config)
         found = needed(partial(warmup.call_kernels, make_trainer, header, config, spec, Host(), 1))
         print(len(found), *(found - compiled), sep="\n")
 

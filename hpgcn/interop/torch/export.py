@@ -15,7 +15,7 @@ import torch
 from hpgcn.config import Config
 from hpgcn.errors import UsageError, setting
 from hpgcn.interop.torch.state_dict import TENSORS
-from hpgcn.model import ModelOptions, norm_of
+from hpgcn.model import norm_of
 from hpgcn.model.layers.appnp import PersonalizedPropagation
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution
@@ -84,7 +84,7 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     # read the trained weights
     weights, settings, _ = read_run(run)
     config = Config(**settings)
-    parameters, spec = Parameters.stored(weights, config.select(ModelOptions), run)
+    parameters, spec = Parameters.stored(weights, config, run)
 
     # walk through the layers, then write tensors and code
     export = Export(spec, parameters.arrays)

@@ -15,7 +15,7 @@ from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.interop.torch.state_dict import TENSORS, Module, as_arrays, modules_of, tensors_of
-from hpgcn.model import MODELS, ModelOptions, find_model
+from hpgcn.model import MODELS, find_model
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution
 from hpgcn.model.layers.gin import GraphIsomorphism
@@ -93,7 +93,7 @@ def predict_pyg(graph: GraphSource | str | os.PathLike[str],
 
 def _check_weights(header, trained):
     """Raise DataError if the layers would treat the graph's edges differently from PyG."""
-    layer = MODELS[find_model(trained.config.select(ModelOptions))]
+    layer = MODELS[find_model(trained.config)]
     if header.parallel_edges and layer.uses_attention:
         raise DataError(f"{header.name}: has repeated edges, which the attention of {trained.name} "
                         "counts, but hpgcn reads once: make the graph with "

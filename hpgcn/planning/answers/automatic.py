@@ -2,7 +2,6 @@
 it chooses a strategy.
 """
 from hpgcn.errors import setting
-from hpgcn.model import ModelOptions
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.effort import expected_seconds
 from hpgcn.partition.rows.row_methods import QUICK
@@ -89,7 +88,7 @@ def prepare(inputs, ranks):
     left = PATIENCE
     for k in sorted(set(ranks) - {1}):
         made = choose_preparation(inputs.header, inputs.sizes, METHOD, k, epochs=config.epochs,
-                                  effort=config.effort, model=config.select(ModelOptions))
+                                  effort=config.effort, model=config)
         if made.method not in QUICK:
             left -= expected_seconds(made.effort, inputs.sizes, k,
                                      holders=made.method in NONZERO_METHODS)
@@ -105,7 +104,7 @@ def taken_by_runs(inputs, rows, choose):
     Left out are numbers of ranks whose partition is not among the cases, or some of whose
     cases are not counted. `choose` is `report.choose`.
     """
-    if inputs.config.strategy not in CHOOSING:
+    if inputs.strategy_options.strategy not in CHOOSING:
         return {}
     found = {}
     for k in dict.fromkeys(entry["ranks"] for entry in rows):

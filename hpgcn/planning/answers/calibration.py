@@ -3,13 +3,13 @@ import dataclasses
 
 import numpy as np
 
-from hpgcn.config import COST_FIELDS, Config
+from hpgcn.config import COST_FIELDS, FORMER, Config
 from hpgcn.errors import DataError, printable
 from hpgcn.planning.answers.candidates import Candidate, count_candidate
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import step_seconds
 from hpgcn.sampling import parse
-from hpgcn.strategies import strategy_by_name
+from hpgcn.strategies import read_options, strategy_by_name
 
 FIELDS = (*COST_FIELDS, "hidden", "layers")  # fields of a run that a plan uses
 
@@ -22,14 +22,19 @@ def settings_of(run):
     not forecast.
     """
     path = run.path
-    missing = [name for name in ("graph", "strategy", *FIELDS) if name not in run.settings]
+    missing = {"graph", *FIELDS} - {"shortcuts"} - run.settings.keys()  # older runs have none
     if missing or not run.summary or not run.epochs:
         raise DataError(f"{printable(path)}: not a finished run, expected summary.json, "
                         "config.toml and a line of metrics.jsonl")
     if parse(run.settings["batch"]):
         raise DataError(f"{printable(path)}: was trained on mini-batches "
                         f"({run.settings['batch']}), whose seconds are not forecast")
-    return {name: run.settings[name] for name in ("graph", *FIELDS)}
+    return _given(run)
+
+
+def _given(run):
+    return {name: run.settings[name] for name in ("graph", *FIELDS, *FORMER)
+            if name in run.settings}
 
 
 def calibrate(run, options):
@@ -42,10 +47,9 @@ def calibrate(run, options):
     as `PlanInput`; DataError if the graph has other parts now.
     """
     # read the graph of the run again
-    settings = run.settings
-    config = Config(**{name: settings[name] for name in (*FIELDS, "graph", "strategy")})
+    config = Config(**_given(run))
     ranks = run.summary["ranks"]
-    strategy = strategy_by_name(config.strategy)
+    strategy = strategy_by_name(read_options(config).strategy)
     inputs = PlanInput(config.graph, config)
 
     # find the case of the run

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.errors import DataError, UsageError, assigned
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.model import ModelOptions, heads_of, masked_layers, products_of
+from hpgcn.model import heads_of, masked_layers, products_of
 from hpgcn.parallel.layout import ONE_NODE, BlockLayout
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.rows.row_methods import QUICK
@@ -112,27 +112,29 @@ def grid_shapes(options, ranks):
 
     # a grid is of one strategy and one number of ranks
     if options.grid:
-        axes = grid_axes(options.grid, setting("grid", options.grid))
+        axes = grid_axes(options.grid)
         product = int(np.prod(axes, dtype=object))
         name = grid_owner(axes)
         shapes.update(((name, k), None) for k in ranks)
         STRATEGIES[name].check_shape(product, axes)
         if product not in ranks:
-            raise UsageError(f"{setting('grid', options.grid)} has {product} ranks, expected one "
-                             f"of {', '.join(map(str, ranks))}")
+            raise UsageError(f"{assigned('strategy', f'{name}:{options.grid}')} has {product} "
+                             f"ranks, expected one of {', '.join(map(str, ranks))}")
         shapes[name, product] = axes
 
     # a replication fits its multiples
     if options.replication:
         fits = [k for k in ranks if k % options.replication == 0]
-        if not fits:
-            raise UsageError(f"{setting('replication', options.replication)}: expected a divisor "
-                             f"of one of {', '.join(map(str, ranks))}")
         alone = replace(options, grid="")
         for name, strategy in STRATEGIES.items():
-            if "replication" in strategy.options:
-                shapes.update(((name, k), strategy.choose_shape(alone, k) if k in fits else None)
-                              for k in ranks)
+            if "replication" not in strategy.options:
+                continue
+            if not fits:
+                given = assigned("strategy", f"{name}:{options.replication}")
+                raise UsageError(f"{given}: expected a divisor of one of "
+                                 f"{', '.join(map(str, ranks))}")
+            shapes.update(((name, k), strategy.choose_shape(alone, k) if k in fits else None)
+                          for k in ranks)
 
     return shapes
 
@@ -156,7 +158,7 @@ def count_candidate(inputs, candidate, *, floor=False, nodes=None, node_aware=No
     strategy = variant(strategy_by_name(candidate.strategy), config)
     ordered, offsets = arranged(inputs, candidate, strategy)
     layout = exchange_setting(strategy, nodes, node_aware or config.node_aware, config.batch,
-                              config.select(ModelOptions))
+                              config)
     return count(ordered, inputs, strategy, candidate.shape, offsets, nodes=layout, floor=floor)
 
 

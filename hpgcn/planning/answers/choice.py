@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from hpgcn.model import ModelOptions
 from hpgcn.planning.answers.automatic import BY_HOLDERS, BY_ROWS, fitting, passed_over, sparing
 from hpgcn.planning.answers.candidates import Candidate, candidates, count_fastest
 from hpgcn.planning.answers.dry_run import COUNTING
@@ -60,7 +59,7 @@ def choose_exchange(source, config, strategy, shape, comm):
     shared = comm.nodes.max() and np.bincount(comm.nodes).max() > 1
     if config.node_aware != "auto" or not config.machine or not shared:
         return config.node_aware
-    if unsupported_exchange(strategy, config.batch, config.select(ModelOptions)):
+    if unsupported_exchange(strategy, config.batch, config):
         return config.node_aware
 
     def choose_first():
@@ -165,6 +164,5 @@ def _supporting(inputs, ranks, nodes):
     listed = candidates(inputs, (ranks,))
     if config.node_aware != "always" or nodes is None or not nodes.max():
         return listed
-    model = config.select(ModelOptions)
     return [each for each in listed if not unsupported_exchange(
-        variant(strategy_by_name(each.strategy), config), config.batch, model)] or listed
+        variant(strategy_by_name(each.strategy), config), config.batch, config)] or listed

@@ -11,7 +11,7 @@ def exchange_setting(strategy, nodes, node_aware, batch, model):
     """Return the NodeLayout of a run.
 
     `nodes`: (P,) integers, or None if unknown. `node_aware` and `batch`: the settings.
-    `model`: ModelOptions.
+    `model`: a Config.
     """
     if nodes is None or not nodes.max():
         return ONE_NODE
@@ -23,7 +23,7 @@ def unsupported_exchange(strategy, batch, model):
     """Return the reason why products of a run cannot send a row to each node once; "" if
     they can.
 
-    `batch`: the setting; `model`: ModelOptions.
+    `batch`: the setting; `model`: a Config.
     """
     if not strategy.supports_nodes:
         able = [name for name, each in STRATEGIES.items() if each.supports_nodes]

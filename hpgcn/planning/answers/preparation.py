@@ -50,7 +50,7 @@ def choose_preparation(header, sizes, method, ranks, *, epochs, effort, model):
     ranks, epochs : int
     effort : str
         The setting. Unless it is the default, it is kept in any case.
-    model : ModelOptions
+    model : hpgcn.Config
     """
     if not METHODS[method].effort:
         return Preparation(method, DEFAULT, "")

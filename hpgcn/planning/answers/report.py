@@ -37,7 +37,7 @@ from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse
-from hpgcn.strategies import STRATEGIES, StrategyOptions, strategy_by_name, variant
+from hpgcn.strategies import STRATEGIES, read_options, strategy_by_name, variant
 
 SHOWN = 2.0  # seconds after which progress is shown
 
@@ -186,7 +186,7 @@ def row(candidate, footprint, options):
     tiers, volumes = tiers_of(candidate.ranks, footprint, options.machine)
 
     return {
-        "strategy": strategy.title(options.config.select(StrategyOptions)),
+        "strategy": strategy.title(read_options(options.config)),
         "parts": candidate.parts, "ranks": candidate.ranks,
         "grid": list(candidate.shape),
         "counted": not footprint.plan.is_floor,
@@ -261,17 +261,18 @@ def left_out(inputs, rows, options):
             found.append(f"{_listed(names)} keep to the {parts} part{'s' * (parts > 1)} of this "
                          f"file and are left out for {_listed(others)} ranks: `hpgcn partition -k "
                          f"{others[0]}` of the graph it was made from makes a file for them")
-    if config.grid:
-        name = grid_owner(config.grid.split("x"))
-        found.append(f"{name} is shown only on the grid {config.grid}: omit {setting('grid')} for "
-                     "other grids")
-    if config.replication:
-        others = [k for k in asked if k % config.replication]
+    words = read_options(config)
+    if words.grid:
+        name = grid_owner(words.grid.split("x"))
+        found.append(f"{name} is shown only on the grid {words.grid}: omit it in "
+                     f"{setting('strategy')} for other grids")
+    if words.replication:
+        others = [k for k in asked if k % words.replication]
         if others:
             names = [name for name, strategy in STRATEGIES.items()
                      if "replication" in strategy.options]
             found.append(f"{_listed(names)} is left out for {_listed(others)} ranks, which "
-                         f"{setting('replication', config.replication)} does not divide")
+                         f"{words.replication} copies of rows do not divide")
     return found
 
 

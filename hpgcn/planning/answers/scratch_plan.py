@@ -157,7 +157,7 @@ def _candidates(inputs, ranks):
     If no nonzeros have owners yet, they are counted at the owners of their rows.
     """
     by_rows = next(each.name for each in STRATEGIES.values() if each.requires_partition)
-    name = inputs.config.strategy
+    name = inputs.strategy_options.strategy
     name = by_rows if name in CHOOSING else name
     counted = name
     if STRATEGIES[name].accepts_nonzero_owners and not inputs.edge_parts:

@@ -15,8 +15,8 @@ from hpgcn.planning.seconds.step_seconds import other_seconds, product_seconds
 from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
 
 ALIKE = 1.02  # factor between seconds of a step that are not worth the count of a cover
-# settings that want one strategy, by its name
-NAMING = ("grid", "replication", "delay", "delay_variant", "batch")
+# settings that want one strategy
+NAMING = ("delay", "batch")
 
 
 def of_layers(inputs, known, machine, limits=(), *, floor=False):
@@ -50,7 +50,9 @@ def of_layers(inputs, known, machine, limits=(), *, floor=False):
     candidate = next(iter(known))
     if len(groups) - spec.precomputed < 2 or candidate.ranks == 1:
         return None
-    if any(getattr(inputs.config, name) != getattr(Config, name) for name in NAMING):
+    options = inputs.strategy_options
+    naming = any(getattr(inputs.config, name) != getattr(Config, name) for name in NAMING)
+    if naming or options.grid or options.replication:
         return None
 
     # count each strategy once

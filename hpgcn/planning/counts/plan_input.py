@@ -16,7 +16,6 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import rcm_within_parts
 from hpgcn.model import (
     MODELS,
-    ModelOptions,
     make_spec,
     norm_of,
     products_of,
@@ -32,7 +31,7 @@ from hpgcn.partition.rows.row_methods import QUICK, quick_parts
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.store.csr_arrays import reorder_entries
-from hpgcn.strategies import StrategyOptions
+from hpgcn.strategies import read_options
 
 ASSUMED = {"features": 128, "classes": 40}  # widths for a graph without features or labels
 LARGE = 1 << 22  # entries from which rows are ordered, and covers counted, only if it matters
@@ -114,14 +113,14 @@ class ModelInput:
     def __init__(self, name, header, config, widths):
         self.name, self.header, self.config = name, header, config
         header, self.notes = (header, []) if widths else assume_widths(header)
-        self.spec = make_spec(header, config.select(ModelOptions), widths)
+        self.spec = make_spec(header, config, widths)
         self.steps = Steps()
         self.prepared = {}
 
     @property
     def strategy_options(self):
         """Settings that strategies read."""
-        return self.config.select(StrategyOptions)
+        return read_options(self.config)
 
     @property
     def is_large(self):

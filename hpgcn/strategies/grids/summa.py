@@ -57,6 +57,7 @@ class Summa(Strategy):
 
     Plan = SummaPlan
     options = ("grid",)
+    word = "grid"
 
     def __init__(self, rank_grid, comm, A, A_transposed, *, symmetric, parent=None):
         self.rank_grid = rank_grid

@@ -141,6 +141,7 @@ class MixtureOfParallelism(Strategy):
     Plan = MopPlan
     supports_attention = True
     options = ("pipeline_batches", "aggregate_on", "update_on")
+    word = "pipeline_batches"
 
     def __init__(self, layout, layout_in, comm, operands, buffers, *, symmetric, asked,
                  parent=None):

@@ -13,13 +13,13 @@ import numpy as np
 
 from hpgcn.comm import MpiComm, SerialComm
 from hpgcn.comm.collective_errors import CollectiveClose
-from hpgcn.model import ModelOptions, Parameters, check_strategy, make_spec
+from hpgcn.model import Parameters, check_strategy, make_spec
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime import faults, signals
 from hpgcn.runtime.machine import map_large_arrays, return_freed_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.progress_log import set_activity
-from hpgcn.strategies import StrategyOptions, find_strategy
+from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.loop.divergence import check_evaluation
 from hpgcn.training.loop.exact_loss import log_drift, measure_exact_loss, progress_postfix
 from hpgcn.training.loop.loop_state import LoopState
@@ -51,8 +51,8 @@ def make_trainer(source, config, comm, *, warm=True):
     comm.counters.phase = "setup"
 
     # the kernels, unless the run would be refused
-    spec = make_spec(source.header, config.select(ModelOptions))
-    check_strategy(find_strategy(config.select(StrategyOptions)), spec, comm.size)
+    spec = make_spec(source.header, config)
+    check_strategy(find_strategy(read_options(config)), spec, comm.size)
     comm.clock.setup.begin("kernels")
     if warm:
         warm_up(make_trainer, comm, source.header, config, spec)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpgcn import store
-from hpgcn.config import RESUMABLE_FIELDS, Config, settings_of_run
+from hpgcn.config import SETTINGS, Config, settings_of_run
 from hpgcn.errors import COMMAND_LINE, ConfigError, DataError, HpgcnError, StorageError, setting
 from hpgcn.graphs.graph_source import DIGESTS
 from hpgcn.runtime import faults
@@ -192,7 +192,7 @@ class Checkpoints:
         for name in state.config:
             was = getattr(before, name)
             now = getattr(config, name)
-            if name not in RESUMABLE_FIELDS and was != now:
+            if was != now and not SETTINGS[name].metadata["resumable"]:
                 way = f"continue without {setting(name)}"
                 if not COMMAND_LINE.get():  # a Config has a value for each
                     way = f"continue with {setting(name, was)}"

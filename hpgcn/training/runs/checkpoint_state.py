@@ -10,8 +10,9 @@ import numpy as np
 from hpgcn.config import Config
 from hpgcn.errors import DataError, InternalError, agreed
 from hpgcn.graphs.validation import check_finite
-from hpgcn.model import ModelOptions, Parameters, find_model, find_widths
+from hpgcn.model import Parameters, find_model, find_widths
 from hpgcn.store import Field, check_fields, parse_json
+from hpgcn.strategies import read_options
 from hpgcn.training.loop.loop_state import LATER_SUMS, SUMMED_PARTS, SUMS
 from hpgcn.training.loop.optimizers import OPTIMIZERS
 from hpgcn.training.runs.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
@@ -81,7 +82,7 @@ class CheckpointState:
         """Return the arrays of one of `kinds` as Parameters, and the widths; DataError
         as Parameters.stored.
         """
-        options = Config(**self.config).select(ModelOptions)
+        options = Config(**self.config)
         name = f"checkpoint of epoch {self.epoch}: {kind}"
         parameters, spec = Parameters.stored(self.of(kind), options, name)
         return parameters, list(spec.widths)
@@ -164,7 +165,7 @@ def parse(path, arrays, attributes):
 def _check_arrays(path, state):
     """Raise DataError for arrays that do not fit the model; return its widths."""
     # refuse arrays of unknown names
-    options = Config(**state.config).select(ModelOptions)
+    options = Config(**state.config)
     known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)} | {"lasting"}
     unknown = state.arrays.keys() - known
     if unknown:
@@ -231,7 +232,8 @@ def bitwise_fields(trainer):
     info, config = trainer.run_info, trainer.config
     owned = trainer.comm.allgather(zlib.crc32(trainer.shard.vertex))
     shape = trainer.plan.grid_shape
-    layout = [config.strategy, shape, config.pipeline_batches, owned]
+    options = read_options(config)
+    layout = [options.strategy, shape, options.pipeline_batches, owned]
     return {"ranks": info.ranks, "strategy": info.strategy, "grid": info.grid,
             "threads": info.threads, "device": info.device,
             "memory": "" if config.scratch else config.memory,  # files change no result

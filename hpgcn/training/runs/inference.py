@@ -14,12 +14,12 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.contents import match_names
 from hpgcn.kernels.bits16 import numbers
-from hpgcn.model import Model, ModelOptions, Parameters, check_strategy
+from hpgcn.model import Model, Parameters, check_strategy
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import set_activity
-from hpgcn.strategies import StrategyOptions, find_strategy
+from hpgcn.strategies import find_strategy, read_options, without_grid
 from hpgcn.training.runs.run_directory import read_run
 from hpgcn.training.setup.placement import (
     assign_rows,
@@ -114,16 +114,16 @@ def _predict_graph(comm, source, run, device):
 
         # settings of the run, except those that depend on ranks and files
         replaced = {name: getattr(Config, name)
-                    for name in ("aggregate_on", "update_on", "delay", "delay_variant",
-                                 "split_index", "grid", "replication")}
+                    for name in ("aggregate_on", "update_on", "delay", "split_index")}
         named = isinstance(run, str | os.PathLike) and os.path.isdir(run)
         replaced["out"] = os.fspath(run) if named else ""
         config = Config(**{**settings, **replaced, "device": device, "prune": False})
+        config = config.replace(strategy=without_grid(config))
 
         # check that the model suits the graph and the ranks
-        strategy = find_strategy(config.select(StrategyOptions))
+        strategy = find_strategy(read_options(config))
         name = getattr(run, "name", "the model") if hasattr(run, "weights") else run
-        parameters, spec = Parameters.stored(weights, config.select(ModelOptions), name)
+        parameters, spec = Parameters.stored(weights, config, name)
         order, note = match_names(attributes.get("feature_names"), source.feature_names,
                                   source.where, name)
         if note and not comm.rank:

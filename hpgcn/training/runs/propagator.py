@@ -11,10 +11,10 @@ import numpy as np
 from hpgcn.comm import as_comm
 from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.config import Config
-from hpgcn.errors import UsageError
+from hpgcn.errors import UsageError, assigned
 from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency
 from hpgcn.runtime.device import choose
-from hpgcn.strategies import StrategyOptions, find_strategy
+from hpgcn.strategies import find_strategy, read_options, strategy_setting
 from hpgcn.training.setup.placement import assign_rows, opened, read_slab, same_everywhere
 
 if TYPE_CHECKING:
@@ -191,19 +191,22 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     """
     # check the settings
     if norm not in NORMS:
-        raise UsageError(f"norm = {norm!r}: expected one of {', '.join(NORMS)}")
+        raise UsageError(f"{assigned('norm', norm)}: expected one of {', '.join(NORMS)}")
     config = Config(strategy=strategy, device=device, dtype=dtype, **settings)
     if config.dtype != config.number_dtype:
-        raise UsageError(f"dtype = {config.dtype}: only for training; expected float32 or float64")
-    kind = find_strategy(config.select(StrategyOptions))
+        raise UsageError(f"{assigned('dtype', config.dtype)}: only for training; expected float32 "
+                         "or float64")
+    options = read_options(config)
+    kind = find_strategy(options)
     if kind.num_monitored_steps:
-        raise UsageError(f"delay = {config.delay}: only for training; these products are exact")
-    config = config.replace(strategy=kind.name)
+        raise UsageError(f"{assigned('delay', config.delay)}: only for training; these products "
+                         "are exact")
+    config = config.replace(strategy=strategy_setting(kind.name, options))
 
     # choose the ranks and the device, and open the graph
     comm = as_comm(comm, config.comm_timeout)
     if reason := kind.unsupported_reason([0], comm.size):
-        raise UsageError(f"strategy = {kind.name}: {reason}")
+        raise UsageError(f"{assigned('strategy', kind.name)}: {reason}")
     with opened(graph, comm) as source:
         same_everywhere(source, config, comm)
         comm.use(choose(config.updates_on, comm))

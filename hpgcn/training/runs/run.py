@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config, settings_of_run
-from hpgcn.errors import UsageError, setting
-from hpgcn.model import ModelOptions, find_model
+from hpgcn.errors import UsageError, assigned, setting
+from hpgcn.model import find_model
 from hpgcn.runtime import signals
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import progress_log
-from hpgcn.strategies import StrategyOptions, find_strategy
+from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.loop.stopping import check_callbacks, raise_if_stop_requested
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.runs.checkpoint import Checkpoints
@@ -122,10 +122,10 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
 
 def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
     # settings that are invalid for every graph
-    options = config.select(StrategyOptions)
+    options = read_options(config)
     strategy = find_strategy(options)
     check_batch(config, strategy, strategy.title(options))
-    find_model(config.select(ModelOptions))
+    find_model(config)
 
     # the ranks, and what they train on
     comm = as_comm(comm, config.comm_timeout)
@@ -138,8 +138,8 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
         with comm.collective_errors():
             check_trainable(graph.header, config.split_index, graph.where)
             if config.checkpoint_every and not config.out:
-                raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run "
-                                 f"directory, set {setting('out')}")
+                raise UsageError(f"{assigned('checkpoint_every', config.checkpoint_every)}: needs "
+                                 f"a run directory, set {setting('out')}")
             check_callbacks(callbacks)
             if config.out and comm.rank == 0:
                 refuse_existing_run(config.out, overwrite or bool(resume))

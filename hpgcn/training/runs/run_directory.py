@@ -28,7 +28,7 @@ from hpgcn.graphs.contents import NAMED
 from hpgcn.runtime import faults
 from hpgcn.runtime.files import open_each, replaced
 from hpgcn.runtime.temporary import remove
-from hpgcn.strategies import StrategyOptions, find_strategy
+from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.runs.records import read_history
 
 log = logging.getLogger("hpgcn")
@@ -212,7 +212,7 @@ class RunDirectory:
         """Write model.h5: the best weights so far, their epoch, and the `names` of classes
         and features.
         """
-        options = self.config.select(StrategyOptions)
+        options = read_options(self.config)
         title = find_strategy(options).title(options)
         attributes = {"strategy": title, "multilabel": multilabel}
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),

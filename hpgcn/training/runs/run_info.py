@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.comm import slow_network
 from hpgcn.sampling import FULL
-from hpgcn.strategies import StrategyOptions
+from hpgcn.strategies import read_options
 from hpgcn.training.runs.run_directory import versions
 
 log = logging.getLogger("hpgcn")
@@ -102,7 +102,7 @@ def make_run_info(plan, comm, threads, started, begin):
         started_utc=started.isoformat(timespec="seconds"),
         hosts=tuple(dict.fromkeys(comm.allgather(platform.node()))),
         graph=plan.header.name,
-        strategy=strategy.title(plan.config.select(StrategyOptions)),
+        strategy=strategy.title(read_options(plan.config)),
         strategy_choice=plan.strategy_choice,
         grid="x".join(map(str, plan.grid_shape)),
         replication=strategy.replication,

@@ -9,12 +9,11 @@ from hpgcn.comm import MOST_RANKS, SerialComm
 from hpgcn.errors import ConfigError, DataError, agreed, setting
 from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.graphs.graph_source import GraphSource, check_source
-from hpgcn.model import ModelOptions
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.choice import check_machine, choose_exchange, choose_strategy
 from hpgcn.planning.answers.exchange_rule import exchange_setting, unsupported_exchange
-from hpgcn.strategies import CHOOSING, RankGrid, Strategy, StrategyOptions, find_strategy
+from hpgcn.strategies import CHOOSING, RankGrid, Strategy, find_strategy, read_options
 from hpgcn.training.setup.run_partition import partitioned
 
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
@@ -127,10 +126,10 @@ def assign_rows(source, comm, config, *, keep=True):
     was changed in between, or its partition contradicts itself.
     """
     # the strategy in the settings
-    options = config.select(StrategyOptions)
+    options = read_options(config)
     strategy = find_strategy(options)
     shape = strategy.choose_shape(options, comm.size)
-    open_choice = config.strategy in CHOOSING and comm.size > 1
+    open_choice = options.strategy in CHOOSING and comm.size > 1
     choice = ""
     check_machine(config, comm)
 
@@ -158,7 +157,7 @@ def assign_rows(source, comm, config, *, keep=True):
         layout = BlockLayout(offsets, strategy.block_grid(shape)[1], comm.rank)
         rank_grid = RankGrid(shape, layout, strategy.own_options(options, comm.device),
                              checked_exchange(strategy, comm.nodes, node_aware, config.batch,
-                                              config.select(ModelOptions)))
+                                              config))
         return Placement(source, strategy, rank_grid, choice, files.pop_all())
 
 

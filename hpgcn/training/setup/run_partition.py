@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from hpgcn.errors import HpgcnError
-from hpgcn.model import ModelOptions
 from hpgcn.partition.effort import DEFAULT, EFFORTS, FAST, column_sizes
 from hpgcn.partition.method_table import METHODS
 from hpgcn.partition.partition_memory import check_memory, needed_memory, window_bytes
@@ -45,7 +44,7 @@ def partitioned(source, comm, method, out="", config=None, held=None):
         if comm.rank == 0:
             chosen = config and choose_preparation(
                 source.header, column_sizes(source), method, comm.size, epochs=config.epochs,
-                effort=config.effort, model=config.select(ModelOptions))
+                effort=config.effort, model=config)
             memory = size(config.memory) if config and config.scratch else None
             kept = kept_partition(source, comm.size, method, out, also=METHOD, chosen=chosen,
                                   memory=memory, held=held)

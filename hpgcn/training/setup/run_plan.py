@@ -19,6 +19,8 @@ from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.runtime.gpu_limits import check_memory
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
+from hpgcn.setting_words import parse_schedule
+from hpgcn.strategies import read_options, strategy_setting
 from hpgcn.training.loop.schedules import LearningRate
 from hpgcn.training.setup.placement import assign_rows
 from hpgcn.training.setup.shard import GraphShard
@@ -112,14 +114,16 @@ def make_run_plan(source, config, spec, comm):
     # the vertices, the traffic and the memory of a step
     set_activity("preparing the first step")
     steps = plan_steps(config.batch, source, shard, predict_traffic(shard), config.out)
-    learning_rate = LearningRate(config.lr, config.schedule, config.warmup, config.epochs,
-                                 config.step_every, config.step_factor, steps.per_epoch)
+    schedule, every, factor = parse_schedule(config.schedule)
+    learning_rate = LearningRate(config.lr, schedule, config.warmup, config.epochs, every, factor,
+                                 steps.per_epoch)
+    chosen = strategy_setting(placement.strategy.name, read_options(config))
     device = comm.device.name
     if config.aggregates_on_host and device != "cpu":
         device += ", aggregation on cpu"
 
     return RunPlan(
-        config=config.replace(strategy=placement.strategy.name), header=source.header,
+        config=config.replace(strategy=chosen), header=source.header,
         grid_shape=placement.rank_grid.shape, strategy_choice=placement.choice, spec=spec,
         metric=metric, targets=targets, learning_rate=learning_rate, shard=shard, steps=steps,
         work_arrays=work_arrays(shard) if full_batch else {}, device=device,

@@ -5,6 +5,7 @@ from hpgcn.comm import run_on_disk
 from hpgcn.errors import UsageError, setting
 from hpgcn.planning.answers.scratch_plan import plan_scratch, table
 from hpgcn.sampling import FULL
+from hpgcn.strategies import read_options, strategy_setting
 
 log = logging.getLogger("hpgcn")
 
@@ -23,7 +24,7 @@ def run_with_scratch(function, source, config, ranks, *arguments, **options):
     if plan.ranks == 1:
         config = config.replace(scratch="", memory=config.memory if config.batch == FULL else "")
         return function(None, source, config, *arguments, **options)
-    config = config.replace(strategy=plan.strategy)
+    config = config.replace(strategy=strategy_setting(plan.strategy, read_options(config)))
     return run_on_disk(function, plan.ranks, config.scratch, source, config, *arguments,
                        kept=plan.kept, room=plan.room, **options)[0]
 

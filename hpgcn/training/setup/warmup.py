@@ -26,6 +26,7 @@ from hpgcn.runtime.machine import default_threads, is_allowed
 from hpgcn.runtime.progress_bar import log_line, terminal_bar
 from hpgcn.runtime.progress_log import mute_progress_log
 from hpgcn.sampling import smallest
+from hpgcn.strategies import without_grid
 from hpgcn.training.loop.training_step import evaluate
 from hpgcn.training.setup.compile_workers import VARIABLE, KernelsOfRun, compile_workers
 
@@ -185,10 +186,9 @@ def _small_epoch(make_trainer, header, config, device, ranks):
         tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up", edge_features=edges)
 
     # settings that do not change which kernels are used
-    few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",
-                         scratch="",
-                         lr=Config.lr, weight_decay=0.0, class_weight="", metric="auto",
-                         split_index=0, batch=smallest(config.batch))
+    few = config.replace(strategy=without_grid(config), out="", checkpoint_every=0, epochs=1,
+                         memory="", scratch="", lr=Config.lr, weight_decay=0.0, class_weight="",
+                         metric="auto", split_index=0, batch=smallest(config.batch))
     metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels
 
     # the epoch, and kernels of messages

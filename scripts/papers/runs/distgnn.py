@@ -86,8 +86,7 @@ RUNS = {
                "--epochs 1 --eval-every 0 --batch neighbours:15,10,5:2000 --out $OUT/batch "
                "--overwrite", batches),
     "N11": Run("hpgcn report RUN OTHER-RUN --breakdown times.png"),
-    "N12": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy vertex-cut --delay 5 "
-               "--delay-variant paper"),
+    "N12": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy vertex-cut --delay paper:5"),
     "N13": Run("hpgcn partition amazon_computers.h5 -k 4 --method distgnn"),
     "N14": Run("hpgcn convert EDGES.csv am.h5 --features identity"),
 }

@@ -74,5 +74,5 @@ RUNS = {
               pyg_layers),
     "G9": Run("python scripts/paper_machines.py --json", dgx_a100,
               "python scripts/paper_machines.py --json"),
-    "G10": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy 2d --grid 1x4"),
+    "G10": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy 2d:1x4"),
 }

@@ -79,7 +79,7 @@ def machines(outcome):
 RUNS = {
     "X1": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy mop"),
     "X2": Run("hpgcn partition usroads.h5 -k 4 --method block --pipeline-batches 16 -o X2.h5 "
-              "--overwrite -q\nmpiexec -n 4 hpgcn train X2.h5 --strategy mop --pipeline-batches 16 "
+              "--overwrite -q\nmpiexec -n 4 hpgcn train X2.h5 --strategy mop:16 "
               "--layers 3 --hidden 128 --threads 1 --epochs 4 --eval-every 0 --trace "
               "--out $OUT/run --overwrite", early_layers),
     "X3": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy mop --aggregate-on cpu "

@@ -1,0 +1,134 @@
+"""Words of settings, and settings of earlier versions that are such words now."""
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import re
+from dataclasses import dataclass
+
+from hpgcn.errors import UsageError, assigned, suggestion
+from hpgcn.setting_field import KINDS, checked, setting
+
+SCHEDULES = ("constant", "cosine", "step")
+STEPS = ("step_every", "step_factor")  # words of the schedule step
+MAX_DELAY = 100  # steps
+# what `shortcuts` = False sets
+NO_SHORTCUTS = {"precompute": False, "masked_products": "never", "prune": False}
+
+log = logging.getLogger("hpgcn")
+
+
+@dataclass(frozen=True)
+class FormerSettings:
+    """Settings of earlier versions: `help` names the setting of which each is now a word.
+
+    Flags, keys of TOML files and keywords still have these names.
+    """
+
+    grid: str = setting("", "strategy")
+    replication: int = setting(0, "strategy", low=0)
+    balance: float = setting(0.05, "strategy", low=0)
+    pipeline_batches: int = setting(0, "strategy", low=0)
+    delay_variant: str = setting("own", "delay", choices=("own", "paper"))
+    step_every: int = setting(100, "schedule", low=1)
+    step_factor: float = setting(0.1, "schedule", low=0, high=1)
+    layer_norm: bool = setting(False, "norm")
+
+
+FORMER = {entry.name: entry for entry in dataclasses.fields(FormerSettings)}
+OF_STRATEGY = [name for name, entry in FORMER.items() if entry.metadata["help"] == "strategy"]
+
+
+def translated(settings, present):
+    """Return settings with those of earlier versions as words of the `present` ones.
+
+    One line in the log names the present setting. `strategy` keeps the names of its words,
+    as in 2d:grid=4x2, because only strategies know them.
+    """
+    found = {name: value for name, value in settings.items() if name not in FORMER}
+    notes = {}
+    for name, entry in FORMER.items():
+        value = checked(entry, settings.get(name, entry.default))
+        if value != entry.default:
+            target = entry.metadata["help"]
+            text = checked(present[target], found.get(target, present[target].default))
+            found[target] = _with_word(text, name, value)
+            if found[target] != text:
+                notes.setdefault(target, []).append(assigned(name, value))
+    for target, given in notes.items():
+        words = found[target]
+        for name in FORMER:
+            words = words.replace(f"{name}=", "")
+        _log_once(f"{', '.join(given)}: now written {assigned(target, words)}")
+
+    # single shortcuts, unless the settings are those of a whole Config
+    off = [assigned(name, value) for name, value in NO_SHORTCUTS.items()
+           if settings.get(name) == value and "shortcuts" not in settings]
+    if off:
+        _log_once(f"{', '.join(off)}: {assigned('shortcuts', False)} turns off all that do not "
+                  "change results")
+    return found
+
+
+@functools.cache
+def _log_once(text):
+    log.warning("%s", text)
+
+
+def _with_word(text, name, value):
+    """Return the text of a setting with the value of one of FORMER as a word."""
+    if name == "layer_norm":
+        if text == "batch":
+            raise UsageError(f"{assigned(name, value)}: excludes {assigned('norm', text)}")
+        return "layer"
+    if name == "delay_variant":
+        return f"{value}:{text.removeprefix('paper:')}"
+    if FORMER[name].metadata["help"] == "strategy":
+        return f"{text}:{name}={value}"
+    words = [*parse_schedule(text)]
+    words[1 + STEPS.index(name)] = value
+    return _schedule(*words)
+
+
+def parse_schedule(text):
+    """Return the kind of a schedule, the epochs between two of its steps, and their factor."""
+    kind, *words = text.split(":")
+    if kind not in SCHEDULES or len(words) > len(STEPS) * (kind == "step"):
+        raise UsageError(f"{assigned('schedule', text)}: expected one of "
+                         f"{', '.join(SCHEDULES)}{suggestion(kind, SCHEDULES)}")
+    given = dict(zip(STEPS, words))
+    return kind, *(word_value(name, given[name], text) if name in given else FORMER[name].default
+                   for name in STEPS)
+
+
+def word_value(name, word, text):
+    """Return the value of a word, one of FORMER, in the text of its setting."""
+    entry = FORMER[name]
+    where = assigned(entry.metadata["help"], text)
+    try:
+        return checked(entry, KINDS[entry.type](word))
+    except ValueError as error:
+        raise UsageError(f"{where}: {word!r:.80} is not of type {entry.type}") from error
+    except UsageError as error:
+        expected = str(error).rpartition(": ")[2]
+        raise UsageError(f"{where}: {word!r:.80}: {expected}") from error
+
+
+def checked_schedule(text):
+    """Return the setting `schedule` with all of its words."""
+    return _schedule(*parse_schedule(text))
+
+
+def _schedule(kind, every, factor):
+    return f"{kind}:{every}:{factor}" if kind == "step" else kind
+
+
+def checked_delay(text):
+    """Return the setting `delay` without leading zeros."""
+    match = re.fullmatch("(paper:)?(none|[0-9]{1,4})", text)
+    variant, steps = match.groups() if match else ("", "")
+    if not match or (steps != "none" and not bool(variant) <= int(steps) <= MAX_DELAY):
+        raise UsageError(f"{assigned('delay', text)}: expected none, a whole number of steps from "
+                         f"0 to {MAX_DELAY}, or paper:R with R from 1")
+    return f"{variant or ''}{steps if steps == 'none' else int(steps)}"
