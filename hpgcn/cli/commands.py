@@ -10,8 +10,9 @@ import json
 import os
 from pathlib import Path
 
-from hpgcn.cli import local_ranks, planning, run_grid
+from hpgcn.cli import planning, run_grid
 from hpgcn.cli.data_arguments import parse_degrees, refuse_flags
+from hpgcn.cli.local_ranks import ranks_for
 from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
 from hpgcn.config import PLAN_FIELDS, SETTINGS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
@@ -146,91 +147,63 @@ def train(args):
 
     # libraries read the number of threads when they are imported
     config = Config(**settings)
-    threads = config.threads or machine.default_threads()
-    machine.limit_threads(threads)
-    from hpgcn import comm
-    from hpgcn.model import find_model
-    from hpgcn.strategies import find_strategy, read_options
-
-    # refuse unknown names before MPI starts
-    find_strategy(read_options(config))
-    find_model(config)
-
-    # train on the ranks of a launcher, or of this process
-    ranks = comm.world(config.comm_timeout, device=config.updates_on)
-    # MPI counts the ranks on this node
-    threads = config.threads or machine.default_threads()
-    local_ranks.call(train_on, ranks, args, config, grid, threads)
-
-
-def train_on(comm, args, config, grid, threads):
-    """Run `hpgcn train` on this rank of a communicator; all of its ranks call this together."""
-    from hpgcn import store
-    from hpgcn.comm import as_comm
-    from hpgcn.planning.answers import dry_run
+    machine.limit_threads(config.threads or machine.default_threads())
+    from hpgcn import comm, store
     from hpgcn.runtime import faults
     from hpgcn.training.runs import run, run_directory
-    from hpgcn.training.setup.placement import assign_rows, same_everywhere
-    from hpgcn.training.setup.run_plan import check_trainable
+
+    # refuse unknown names before MPI starts
+    run.check_settings(config)
+    world = comm.world(config.comm_timeout, device=config.updates_on)
+    threads = config.threads or machine.default_threads()  # MPI counts the ranks on this node
 
     # validate on all ranks together
-    ranks = as_comm(comm, config.comm_timeout)
-    ranks.assert_same(launch_signature(args, dataclasses.asdict(config)), "command line")
-    with ranks.collective_errors():
+    world.assert_same(launch_signature(args, dataclasses.asdict(config)), "command line")
+    with world.collective_errors():
         faults.requested_fault()  # refused now, if it makes no sense
+        started = ranks_for(world, args, config.scratch)
         if args.resume and not config.out:
             raise UsageError("--resume needs --out RUN, the run directory to continue")
-        if args.dry_run and config.batch != Config.batch:
-            raise UsageError("--dry-run without --scratch forecasts full batches only: `hpgcn "
-                             f"plan --batch {config.batch}` forecasts mini-batches")
         source = store.load(args.graph, verify=not args.no_verify, cached=not config.memory)
     with source:
-        with ranks.collective_errors():
+        with world.collective_errors():
             grid = grid.of(source.header)
-            split = grid.last_split(config.split_index)
-            if args.dry_run:  # a dry run needs no features and no labels
-                source.header.check_split(split, source.path)
-            else:
-                check_trainable(source.header, split, source.path)
-
-        # a dry run trains nothing
-        if args.dry_run:
-            same_everywhere(source, config, ranks)
-            with assign_rows(source, ranks, config, keep=False) as placed:
-                report = dry_run.forecast_process(placed, config, ranks)
-            if ranks.rank == 0:
-                print_text(json.dumps(report) if args.json else dry_run.table(report))
+            source.header.check_split(grid.last_split(config.split_index), source.path)
+        if args.dry_run:  # it needs no features and no labels, and trains nothing
+            text = planning.dry_run(args, source, config, started)
+            if world.rank == 0:
+                print_text(text)
             return
 
         # choose the run directories
         if not config.out:
             name = source.header.name + launcher.task_suffix()
-            config = config.replace(out=ranks.bcast(run_directory.free_name(name)))
+            config = config.replace(out=world.bcast(run_directory.free_name(name)))
         configs = grid.configs(config.replace(threads=threads))
-        with ranks.collective_errors():
+        with world.collective_errors():
             # check all runs before the first takes its time
-            if ranks.rank == 0 and not args.resume:
+            if world.rank == 0 and not args.resume:
                 for run_config in configs:
                     run_directory.refuse_existing_run(run_config.out, args.overwrite)
                     run_directory.refuse_inputs(run_config.out, args.config, config.class_weight)
 
         # train
         summaries = [
-            run.train(source, run_config, ranks, progress=not args.quiet, overwrite=args.overwrite,
-                      resume=run_config.out if args.resume else None)
+            run.train(source, run_config, progress=not args.quiet, overwrite=args.overwrite,
+                      resume=run_config.out if args.resume else None, **started)
             for run_config in configs]
 
     # print on rank 0
-    if ranks.rank == 0 and grid:
+    if world.rank == 0 and grid:
         print_text(json.dumps(run_grid.summarize_runs(configs, summaries)) if args.json else
                    grid.words(configs, summaries))
-    elif ranks.rank == 0:
+    elif world.rank == 0:
         print_text(json.dumps(summaries[0]) if args.json else table(summaries[0], config.batch))
 
     # end together
-    faults.begin(ranks.rank, 0)
+    faults.begin(world.rank, 0)
     faults.point("end")
-    ranks.barrier()  # MPI_Finalize has no deadline
+    world.barrier()  # MPI_Finalize has no deadline
 
 
 def table(summary, batch=Config.batch):
@@ -261,7 +234,7 @@ def predict(args):
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
     from hpgcn.runtime.progress_log import progress_log
-    from hpgcn.training.runs import run_directory
+    from hpgcn.training.runs import inference, run_directory
     from hpgcn.training.setup.warmup import compiling, set_threads
 
     # validate on all ranks together
@@ -277,14 +250,15 @@ def predict(args):
         if args.library:
             from hpgcn.interop.torch import predict_pyg
 
-            apply = functools.partial(predict_pyg, activation=args.activation)
+            apply = functools.partial(predict_pyg, comm=ranks, activation=args.activation)
             trained_on, why = "", ""
         else:
             if args.activation != "own":
                 raise UsageError(f"--activation {args.activation}: only for a model of --from; a "
                                  "run has its own activation")
-            apply = local_ranks.predictor(ranks, ranks=args.ranks, memory=config.memory,
-                                          scratch=config.scratch)
+            started = ranks_for(ranks, args, config.scratch)
+            apply = functools.partial(inference.predict, memory=config.memory,
+                                      scratch=config.scratch, **started)
             trained_on = run_directory.read_run(run)[1]["graph"]
             why = "trained on a graph in memory; "
         store.refuse_existing(out, args.overwrite, follow)
@@ -296,7 +270,7 @@ def predict(args):
     # predict, then write on rank 0
     shown = not args.quiet
     with source, compiling(shown, ranks.rank), progress_log(shown and ranks.rank == 0):
-        found = apply(source, run, ranks, device=args.device)
+        found = apply(source, run, device=args.device)
     with ranks.collective_errors():
         if ranks.rank == 0:
             origin = {"graph": source.header.name, "model": str(run)}

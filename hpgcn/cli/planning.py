@@ -3,7 +3,7 @@ import functools
 import json
 
 from hpgcn.config import Config
-from hpgcn.errors import UsageError
+from hpgcn.errors import UsageError, agreed
 from hpgcn.setting_words import OF_STRATEGY
 
 
@@ -71,6 +71,36 @@ def _words(settings):
         if name not in CHOOSING:
             strategy_by_name(name)
     return strategy_setting(AUTO, options)
+
+
+def dry_run(args, source, config, started):
+    """Return the text of `hpgcn train --dry-run` on an open graph; all ranks call this together.
+
+    `started`: how ranks start, as from `ranks_for`.
+    """
+    from hpgcn.comm import in_process
+    from hpgcn.planning.answers import dry_run
+    from hpgcn.training.setup.placement import check_local_ranks
+
+    if config.scratch:
+        return answer_scratch(args, config, None if args.ranks == 1 else str(args.ranks))
+    if config.batch != Config.batch:
+        raise agreed(UsageError("--dry-run without --scratch forecasts full batches only: `hpgcn "
+                                f"plan --batch {config.batch}` forecasts mini-batches"))
+    check_local_ranks(source, args.ranks)
+    report = in_process(_forecast_ranks, source=source, config=config, **started)
+    return json.dumps(report) if args.json else dry_run.table(report)
+
+
+def _forecast_ranks(comm, source, config):
+    from hpgcn.comm import as_comm
+    from hpgcn.planning.answers import dry_run
+    from hpgcn.training.setup.placement import assign_rows, same_everywhere
+
+    ranks = as_comm(comm, config.comm_timeout)
+    same_everywhere(source, config, ranks)
+    with assign_rows(source, ranks, config, keep=False) as placed:
+        return dry_run.forecast_process(placed, config, ranks)
 
 
 def answer_scratch(args, config, ranks=None, widths=None, machine=None):

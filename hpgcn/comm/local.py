@@ -197,9 +197,9 @@ def _communicators(turns, post, nodes=None):
     return communicators
 
 
-def in_process(function, comm, ranks, *arguments, **options):
+def in_process(function, comm=None, ranks=1, *arguments, nodes=None, **options):
     """Call `function(comm, ...)` directly if `ranks` is 1, else on `ranks` ranks in
-    this process.
+    this process; `nodes` as in `run_on_ranks`.
 
     Returns what it returns on rank 0. UsageError if both `comm` and `ranks` are given.
     """
@@ -208,4 +208,4 @@ def in_process(function, comm, ranks, *arguments, **options):
     if comm is not None:
         raise UsageError(f"{setting('ranks', ranks)}: runs ranks in this process, so comm must not "
                          "be given")
-    return run_on_ranks(function, ranks, *arguments, **options)[0]
+    return run_on_ranks(function, ranks, *arguments, nodes=nodes, **options)[0]

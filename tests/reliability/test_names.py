@@ -73,7 +73,7 @@ def test_a_name_without_an_end_or_with_nul_in_python(folder):
     with pytest.raises(OutputError, match="cannot be created: File name too long"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="x" * 300))
     (folder / "run.toml").write_text('out = "a\\u0000b"\n')
-    refused(2, "out = .*: expected text without NUL", "train", "g.h5", "--config", "run.toml")
+    refused(2, "--out .*: expected text without NUL", "train", "g.h5", "--config", "run.toml")
 
 
 def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(folder, monkeypatch):
@@ -94,7 +94,7 @@ def test_memory_that_there_is_not_is_one_line(folder):
     ("predict", "run", "--threads", -1), ("bench", "tune", "--threads", -1),
     ("train", "g.h5", "--threads", 2**62)], ids=str)
 def test_threads_have_bounds_everywhere(folder, words):
-    refused(2, "threads = .*: expected 0 to 4096", *words)
+    refused(2, "--threads .*: expected 0 to 4096", *words)
 
 
 def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_arguments(folder):

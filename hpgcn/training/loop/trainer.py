@@ -190,12 +190,10 @@ class Trainer(CollectiveClose):
         if config.out and state.epoch >= first:
             write_traffic(config.out, comm, state.epoch - first + 1)
         weights = self.arrays_by_name(state.best.weights)
-        names = self.shard.names
         with comm.collective_errors():  # no rank returns before the run directory is complete
             if record:
-                record.finish(summary, weights, state.best.epoch,
-                              multilabel=self.plan.header.multilabel, names=names)
-        return Result(summary, config, weights, state.history, **names)
+                record.finish(summary, weights, state.best.epoch, **self.model_attributes())
+        return Result(summary, config, weights, state.history, **self.shard.names)
 
     def train_epoch(self, epoch, after_step=None):
         """Take the remaining steps of an epoch; return its metrics, equal on all ranks.
@@ -238,6 +236,11 @@ class Trainer(CollectiveClose):
         """Return whether the last complete epoch ends the run, by its number or by patience."""
         return is_finished(self.state.epoch, self.state.best.epoch, epochs=self.config.epochs,
                            patience=self.config.patience)
+
+    def model_attributes(self):
+        """Return what model.h5 has beside the weights: names, strategy, kind of labels."""
+        return {"names": self.shard.names, "strategy": self.run_info.strategy,
+                "multilabel": self.plan.header.multilabel}
 
     def arrays_by_name(self, flat):
         """Split a flat array with the layout of the parameters into copies by name, a

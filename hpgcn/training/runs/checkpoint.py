@@ -145,8 +145,7 @@ class Checkpoints:
                             if state.best.epoch:
                                 flat = state.best.weights
                             record.keep_model(trainer.arrays_by_name(flat), best_epoch,
-                                              multilabel=trainer.plan.header.multilabel,
-                                              names=trainer.shard.names)
+                                              **trainer.model_attributes())
 
         # end the run, if a signal requested it
         if stop:

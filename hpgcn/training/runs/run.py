@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 def train(source: GraphSource | str | os.PathLike[str], config: Config | None = None,
-          comm: Comm | None = None, *, ranks: int = 1, progress: bool = False,
+          comm: Comm | None = None, *, ranks: int = 1,
+          nodes: int | Sequence[int] | None = None, progress: bool = False,
           overwrite: bool = False, resume: str | os.PathLike[str] | None = None,
           callbacks: Sequence[Callable[[dict[str, Any]], object]] = ()) -> Result:
     """Train a model; all ranks of `comm` call this together.
@@ -54,6 +55,8 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
         Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`.
         Results are those of as many processes. With `scratch` in the config their
         number is chosen if it is 1.
+    nodes : int or sequence of int, optional
+        Nodes that these ranks are taken to run on; see `hpgcn.run_on_ranks`.
     progress : bool
         Show progress on rank 0: bars on a terminal or in a notebook, elsewhere (under
         mpiexec, for one) a line on standard error every ten seconds.
@@ -117,15 +120,19 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
         return run_with_scratch(_train, source, config, ranks, **options)
     check_comm(config.scratch, comm)
     check_local_ranks(source, ranks)
-    return in_process(_train, comm, ranks, source, config, **options)
+    return in_process(_train, comm, ranks, source, config, nodes=nodes, **options)
 
 
-def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
-    # settings that are invalid for every graph
+def check_settings(config):
+    """Raise UsageError for settings that are invalid for every graph."""
     options = read_options(config)
     strategy = find_strategy(options)
     check_batch(config, strategy, strategy.title(options))
     find_model(config)
+
+
+def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
+    check_settings(config)
 
     # the ranks, and what they train on
     comm = as_comm(comm, config.comm_timeout)

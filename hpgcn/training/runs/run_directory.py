@@ -28,7 +28,6 @@ from hpgcn.graphs.contents import NAMED
 from hpgcn.runtime import faults
 from hpgcn.runtime.files import open_each, replaced
 from hpgcn.runtime.temporary import remove
-from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.runs.records import read_history
 
 log = logging.getLogger("hpgcn")
@@ -208,13 +207,10 @@ class RunDirectory:
         except OSError as error:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
-    def keep_model(self, weights, epoch, *, multilabel, names):
-        """Write model.h5: the best weights so far, their epoch, and the `names` of classes
-        and features.
+    def keep_model(self, weights, epoch, *, names, **attributes):
+        """Write model.h5: the best weights so far, their epoch, the `names` of classes and
+        features, and attributes.
         """
-        options = read_options(self.config)
-        title = find_strategy(options).title(options)
-        attributes = {"strategy": title, "multilabel": multilabel}
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
                           epoch=epoch, attributes=attributes, names=names,
                           cached=not self.config.memory, **OURS)
