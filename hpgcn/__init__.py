@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from hpgcn.interop.pyg import from_pyg, to_pyg
     from hpgcn.report.recorded_runs import read_run
     from hpgcn.store import load, save
-    from hpgcn.training.runs.inference import predict
-    from hpgcn.training.runs.propagator import propagation
-    from hpgcn.training.runs.result import Result
-    from hpgcn.training.runs.run import train
+    from hpgcn.training.files.result import Result
+    from hpgcn.training.inference import predict
+    from hpgcn.training.propagator import propagation
+    from hpgcn.training.run import train
 
 __version__ = "0.1.0"
 __all__ = ["Config", "Graph", "HpgcnError", "Result", "from_dgl", "from_networkx", "from_pyg",
@@ -32,20 +32,20 @@ _HOMES = {
     "Config": "hpgcn.config",
     "Graph": "hpgcn.graphs.graph",
     "HpgcnError": "hpgcn.errors",
-    "Result": "hpgcn.training.runs.result",
+    "Result": "hpgcn.training.files.result",
     "from_dgl": "hpgcn.interop.dgl",
     "from_networkx": "hpgcn.interop.networkx",
     "from_pyg": "hpgcn.interop.pyg",
     "load": "hpgcn.store",
-    "predict": "hpgcn.training.runs.inference",
-    "propagation": "hpgcn.training.runs.propagator",
+    "predict": "hpgcn.training.inference",
+    "propagation": "hpgcn.training.propagator",
     "read_run": "hpgcn.report.recorded_runs",
     "run_on_ranks": "hpgcn.comm",
     "save": "hpgcn.store",
     "to_dgl": "hpgcn.interop.dgl",
     "to_networkx": "hpgcn.interop.networkx",
     "to_pyg": "hpgcn.interop.pyg",
-    "train": "hpgcn.training.runs.run",
+    "train": "hpgcn.training.run",
 }
 
 

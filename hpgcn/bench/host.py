@@ -17,7 +17,7 @@ from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emit.emitter import cpu_name, vector_bytes
 from hpgcn.kernels.threads import Threaded, chunks, num_threads
 from hpgcn.runtime.machine import available_memory, memory_budget
-from hpgcn.training.runs.run_directory import versions
+from hpgcn.training.files.run_directory import versions
 
 CPUS = Path("/sys/devices/system/cpu")
 ASSUMED_CACHE = 32 << 20  # bytes, if the system lists no cache

@@ -24,7 +24,7 @@ from hpgcn.planning.seconds.kernel_rates import (
 )
 from hpgcn.runtime.machine import memory_budget
 from hpgcn.runtime.progress_bar import bar
-from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.trainer import make_trainer
 
 SHORT, LONG = 4, 36  # nonzeros of a row; the difference of their times gives that of a nonzero
 ROWS = 1 << 15  # rows of the matrix

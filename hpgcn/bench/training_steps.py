@@ -20,7 +20,7 @@ from hpgcn.planning.seconds.step_seconds import factor_name, step_seconds
 from hpgcn.runtime.clock import DENSE
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.strategies import strategy_by_name
-from hpgcn.training.runs.run import train
+from hpgcn.training.run import train
 
 SCALE = 15  # an R-MAT graph with 2^SCALE vertices
 WIDTH = 128  # features and hidden columns

@@ -24,7 +24,7 @@ def compiles(command):
     """Make a command log the compilation of kernels, because that delays its first run."""
     @functools.wraps(command)
     def run(args):
-        from hpgcn.training.setup.warmup import compiling
+        from hpgcn.training.compile.warmup import compiling
 
         with compiling(not args.quiet):
             return command(args)
@@ -150,7 +150,8 @@ def train(args):
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
     from hpgcn.runtime import faults
-    from hpgcn.training.runs import run, run_directory
+    from hpgcn.training import run
+    from hpgcn.training.files import run_directory
 
     # refuse unknown names before MPI starts
     run.check_settings(config)
@@ -234,8 +235,9 @@ def predict(args):
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
     from hpgcn.runtime.progress_log import progress_log
-    from hpgcn.training.runs import inference, run_directory
-    from hpgcn.training.setup.warmup import compiling, set_threads
+    from hpgcn.training import inference
+    from hpgcn.training.compile.warmup import compiling, set_threads
+    from hpgcn.training.files import run_directory
 
     # validate on all ranks together
     run = Path(args.model)
@@ -284,7 +286,7 @@ def export(args):
     """Write a trained model as a state_dict for PyG."""
     from hpgcn.interop.torch import export_pyg, save_state_dict
     from hpgcn.runtime.atomic import refuse_existing
-    from hpgcn.training.runs import run_directory
+    from hpgcn.training.files import run_directory
 
     refuse_existing(args.out, args.overwrite)
     run_directory.check_files(args.model)  # --overwrite replaces none of them

@@ -20,8 +20,8 @@ from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, UsageError
 from hpgcn.report import read_runs
 from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.text_table import label_list
-from hpgcn.training.runs.checkpoint import NAME, Checkpoints, read_checkpoint
-from hpgcn.training.runs.run_directory import FILES
+from hpgcn.training.files.run_directory import FILES
+from hpgcn.training.saved.checkpoint import NAME, Checkpoints, read_checkpoint
 
 
 def describe(path, *, verify=False):

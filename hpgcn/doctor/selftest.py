@@ -14,7 +14,7 @@ from hpgcn.datasets import convert
 from hpgcn.doctor import SELFTEST_SECONDS
 from hpgcn.errors import HpgcnError, InternalError
 from hpgcn.runtime.machine import die_with_parent
-from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.trainer import make_trainer
 
 SECONDS = 2.0 * SELFTEST_SECONDS  # the parent has the only deadline, which is shorter
 PIECE = 64  # bytes

@@ -23,8 +23,8 @@ from hpgcn.model.metrics import METRICS as SCORES
 from hpgcn.runtime.files import check_path, read_bytes
 from hpgcn.runtime.text_table import html_list
 from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
-from hpgcn.training.runs.records import METRICS, PART_SECONDS, read_summary
-from hpgcn.training.runs.result import summary_pairs
+from hpgcn.training.files.records import METRICS, PART_SECONDS, read_summary
+from hpgcn.training.files.result import summary_pairs
 
 if TYPE_CHECKING:
     import pandas

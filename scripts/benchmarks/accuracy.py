@@ -170,7 +170,7 @@ def train_on(path, config, seconds):
 
     First, one epoch that is not counted compiles and loads everything that is needed.
     """
-    from hpgcn.training.runs.run import train
+    from hpgcn.training.run import train
 
     train(path, config.replace(epochs=1, eval_every=0))
     spent = [0.0]

@@ -17,7 +17,7 @@ from hpgcn.errors import InternalError
 from hpgcn.graphs.graph import Graph
 from hpgcn.runtime.clock import Clock
 from hpgcn.runtime.device import HOST, Cuda
-from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.trainer import make_trainer
 
 VERTICES = 232_965  # as Reddit, of the 2^SCALE of an R-MAT graph of 115 M entries
 SCALE = 18

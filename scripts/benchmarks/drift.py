@@ -67,7 +67,7 @@ def measure(path, config, seeds=(0,)):
 
 def train_once(path, config):
     """Train; return accuracies and losses of a row, and all losses."""
-    from hpgcn.training.runs.run import train
+    from hpgcn.training.run import train
 
     result = train(path, config)
     losses = [line["loss"] for line in result.history]

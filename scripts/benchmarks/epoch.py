@@ -29,7 +29,7 @@ def measure(settings, host, limits):
 
 
 def train_on(name, settings):
-    from hpgcn.training.runs.run import train
+    from hpgcn.training.run import train
 
     features, *hidden, classes = settings.widths
     graph = make(name, settings.scale_down, settings.seed, features=features, classes=classes)

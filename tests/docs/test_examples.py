@@ -17,7 +17,7 @@ NAMES = [
     "hpgcn:Graph.from_scipy", "hpgcn:Graph.from_edge_index",
     "hpgcn.partition:make_partition",
     "hpgcn.store:StoredGraph",
-    "hpgcn.training.runs.propagator:Propagator",
+    "hpgcn.training.propagator:Propagator",
     *(f"hpgcn.interop.torch:{name}" for name in hpgcn.interop.torch.__all__),
     *(f"hpgcn.kernels:{name}" for name in hpgcn.kernels.__all__),
     *(f"hpgcn.kernels.reference:{name}" for name in SPECS)]

@@ -9,7 +9,7 @@ from hpgcn import Config
 from hpgcn.errors import UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.model.metrics import _area
-from hpgcn.training.loop.training_step import evaluate
+from hpgcn.training.steps.training_step import evaluate
 
 SPLIT = ("train", "val", "test")
 

@@ -27,8 +27,8 @@ from hpgcn.model.layers.layer import Layer, spmm_first
 from hpgcn.model.parameters import parameter_shapes
 from hpgcn.model.registry import find_widths, spec_of
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
-from hpgcn.training.loop.training_step import evaluate
-from hpgcn.training.runs.run_directory import read_run
+from hpgcn.training.files.run_directory import read_run
+from hpgcn.training.steps.training_step import evaluate
 
 NEW = ["sage-mean", "sage-gcn", "gin"]
 KNOWN = [name for name in SETTINGS if name in oracle.MATRIX]  # others: finite differences alone

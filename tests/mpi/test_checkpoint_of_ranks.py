@@ -13,7 +13,7 @@ from graphs import make, scattered
 
 import hpgcn
 from hpgcn.errors import ConfigError, StorageError
-from hpgcn.training.runs.run_directory import RunDirectory, read_run
+from hpgcn.training.files.run_directory import RunDirectory, read_run
 
 pytestmark = pytest.mark.mpi
 

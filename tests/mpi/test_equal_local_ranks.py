@@ -14,7 +14,7 @@ from hpgcn.comm import as_comm, run_on_disk, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.loop.loop_state import CLOCKED
+from hpgcn.training.steps.loop_state import CLOCKED
 
 pytestmark = pytest.mark.mpi
 MORE = [{"strategy": "p2p", **SETTINGS["gat"]}, {"strategy": "p2p", **SETTINGS["appnp"]},

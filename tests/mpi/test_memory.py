@@ -16,9 +16,9 @@ from hpgcn.partition import Partition
 from hpgcn.planning.answers.dry_run import forecast
 from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.loop.trainer import make_trainer
-from hpgcn.training.loop.training_step import evaluate
 from hpgcn.training.setup.placement import assign_rows
+from hpgcn.training.steps.training_step import evaluate
+from hpgcn.training.trainer import make_trainer
 
 pytestmark = pytest.mark.mpi
 F = 48

@@ -17,7 +17,7 @@ from hpgcn.planning.answers.report import forecast
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, corrected
 from hpgcn.runtime.clock import PARTS
-from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.trainer import make_trainer
 
 LIMITS = {"memory_bytes_per_s": 1e9, "gemm_float32_flops_per_s": 1e9,
           "gemm_float64_flops_per_s": 5e8}

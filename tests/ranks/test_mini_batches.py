@@ -14,8 +14,8 @@ from hpgcn.planning.counts.batch_traffic import COUNTED
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.loop.trainer import make_trainer
-from hpgcn.training.runs.run import train
+from hpgcn.training.run import train
+from hpgcn.training.trainer import make_trainer
 
 SAMPLING = [name for name, each in STRATEGIES.items() if each.supports_minibatches]
 BATCHES = ["vertices:60", "parts:3:10", "neighbours:3:25", "neighbours:-1:40"]

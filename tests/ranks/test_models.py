@@ -37,7 +37,7 @@ def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
     comm.barrier()  # other ranks may finish before rank 0 has written the model
     found = hpgcn.predict(source, out, comm)
     if comm.rank == 0:
-        weights, _, _ = hpgcn.training.runs.run_directory.read_run(out)
+        weights, _, _ = hpgcn.training.files.run_directory.read_run(out)
         A = oracle.normalised(graph, *oracle.MATRIX[model])
         expected = oracle.logits(model, A, oracle.features(graph), weights, 2)
         np.testing.assert_allclose(found["logits"], expected, atol=1e-10)

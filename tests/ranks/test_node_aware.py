@@ -20,7 +20,7 @@ from hpgcn.parallel.pattern import Pattern
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES, RankGrid
-from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.trainer import make_trainer
 
 AWARE = [name for name, each in STRATEGIES.items() if each.supports_nodes]
 # ranks, and their nodes

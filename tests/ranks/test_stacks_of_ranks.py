@@ -11,7 +11,7 @@ import hpgcn
 from hpgcn.config import Config
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.runs.checkpoint_state import agree
+from hpgcn.training.saved.checkpoint_state import agree
 
 CASES = [*(("gcn", name) for name in STACKS), ("sage-mean", "platonov"), ("sage-mean", "cat"),
          ("sgc", "batch norm"), ("appnp", "batch norm"), ("gat", "residual")]
@@ -71,7 +71,7 @@ def test_what_ranks_hold_is_known_before(comm, strategy, kind, stack, train):
     trainer = start(graph, config, comm)
     for number in (1, 2):
         trainer.train_epoch(number)
-        hpgcn.training.loop.training_step.evaluate(trainer.evaluation)
+        hpgcn.training.steps.training_step.evaluate(trainer.evaluation)
     footprint = footprint_of(graph, config, comm, PlanInput(graph, config))
     check_held(footprint, trainer, comm.rank)
     agree(comm, {"weights": trainer.parameters.flat})

@@ -7,7 +7,7 @@ from training import on_ranks, start
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.training.runs.checkpoint_state import agree
+from hpgcn.training.saved.checkpoint_state import agree
 
 TARGETS = {"label_smoothing": 0.2, "class_weight": "balanced"}
 UPDATE = {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.05, "schedule": "cosine",

@@ -3,8 +3,8 @@ import json
 import time
 
 import hpgcn
-from hpgcn.training.runs.records import PART_SECONDS
-from hpgcn.training.runs.run_directory import read_run
+from hpgcn.training.files.records import PART_SECONDS
+from hpgcn.training.files.run_directory import read_run
 
 TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss_bytes",
          *PART_SECONDS)

@@ -16,7 +16,7 @@ from hpgcn.errors import DataError, StoppedError
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers import scratch_plan
 from hpgcn.runtime import faults
-from hpgcn.training.loop.loop_state import EpochSums
+from hpgcn.training.steps.loop_state import EpochSums
 
 BATCHES = ["vertices:45", "neighbours:4,3:15"]  # five steps an epoch
 
@@ -56,7 +56,7 @@ def test_a_metrics_line_is_an_epoch_and_sums_its_steps(graph, tmp_path):
 
 def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
     """A signal during an epoch of mini-batches stops the run after the current step."""
-    from hpgcn.training.loop import training_epoch as module
+    from hpgcn.training.steps import training_epoch as module
 
     taken = module.take_step
 
@@ -64,13 +64,13 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
         taken(trainer, epoch)
         trainer.state.pending_signal = signal.SIGUSR1 if trainer.state.steps == 7 else 0
 
-    monkeypatch.setattr("hpgcn.training.loop.trainer.take_step", interrupted)
+    monkeypatch.setattr("hpgcn.training.trainer.take_step", interrupted)
     changes = {"batch": BATCHES[0], "epochs": 3, "checkpoint_every": 0}
     with pytest.raises(StoppedError, match="after step 2 of epoch 2, with a checkpoint"):
         train(graph, settings(tmp_path / "cut", **changes))
     assert steps(tmp_path / "cut") == ["step-00000007"]
     assert len(lines(tmp_path / "cut")) == 1
-    monkeypatch.setattr("hpgcn.training.loop.trainer.take_step", taken)
+    monkeypatch.setattr("hpgcn.training.trainer.take_step", taken)
     train(graph, resume=tmp_path / "cut")
     train(graph, settings(tmp_path / "whole", **changes))
     assert left_behind(tmp_path / "cut") == left_behind(tmp_path / "whole")
@@ -121,7 +121,7 @@ def test_killed_within_an_epoch(tmp_path, batch, ranks):
 
 
 def test_what_is_said_of_an_epoch_under_way_is_checked(graph, tmp_path, fault):
-    from hpgcn.training.runs.checkpoint_state import parse
+    from hpgcn.training.saved.checkpoint_state import parse
 
     fault("raise:0:2:checkpoint.end")
     with pytest.raises(RuntimeError, match="on purpose"):

@@ -16,8 +16,8 @@ from hpgcn.datasets.sorting import external
 from hpgcn.datasets.tables import join
 from hpgcn.errors import ConfigError, DataError
 from hpgcn.strategies import Strategy
-from hpgcn.training.runs import checkpoint
-from hpgcn.training.runs.run import train
+from hpgcn.training.run import train
+from hpgcn.training.saved import checkpoint
 from hpgcn.training.setup import run_partition
 
 

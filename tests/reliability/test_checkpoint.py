@@ -16,8 +16,8 @@ from hpgcn.cli.inspect_files import describe_file
 from hpgcn.comm import SerialComm
 from hpgcn.errors import ConfigError, InternalError, OutputError, StorageError, UsageError
 from hpgcn.partition import make_partition
-from hpgcn.training.runs.checkpoint_state import agree, describe_differences
-from hpgcn.training.runs.run_directory import RunDirectory, read_run
+from hpgcn.training.files.run_directory import RunDirectory, read_run
+from hpgcn.training.saved.checkpoint_state import agree, describe_differences
 
 
 @pytest.mark.parametrize("changes", [

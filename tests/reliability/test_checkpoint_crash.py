@@ -28,7 +28,7 @@ GENERATE = "generate", "sbm", "--scale", 8, "--features", 12, "--classes", 4
 # The process has one thread, which a fork needs.
 CHILDREN = """
 import json, os, sys
-import hpgcn, hpgcn.training.loop.trainer, h5py
+import hpgcn, hpgcn.training.trainer, h5py
 runs = json.load(sys.stdin)
 hpgcn.train(hpgcn.load("g.h5"), hpgcn.Config(epochs=1))
 for out, fault, settings in runs:

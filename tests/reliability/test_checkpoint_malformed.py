@@ -9,7 +9,7 @@ from resuming import left_behind, lines, settings
 import hpgcn
 from hpgcn import store
 from hpgcn.errors import DataError
-from hpgcn.training.runs.checkpoint import Checkpoints
+from hpgcn.training.saved.checkpoint import Checkpoints
 
 
 def attribute(**changes):

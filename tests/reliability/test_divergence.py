@@ -9,7 +9,7 @@ from training import SETTINGS, start
 from hpgcn.config import Config
 from hpgcn.errors import DivergedError
 from hpgcn.runtime import faults
-from hpgcn.training.runs.run import train
+from hpgcn.training.run import train
 
 # norms in float64, whose kernels other short tests need as well
 MODELS = {**SETTINGS, "norm": {"layer_norm": True, "dtype": "float64"}}

@@ -188,9 +188,9 @@ def losses(out):
 
 @pytest.mark.long
 @pytest.mark.parametrize("ranks, graph, how, point", [
-    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.loop.trainer.warm_up"),
-    (None, "karate.h5", "0:SIGUSR2:1", "hpgcn.training.runs.run_directory.RunDirectory.__init__"),
-    (2, "karate.p2.h5", "1:SIGXCPU:1", "hpgcn.training.loop.trainer.warm_up"),
+    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.trainer.warm_up"),
+    (None, "karate.h5", "0:SIGUSR2:1", "hpgcn.training.files.run_directory.RunDirectory.__init__"),
+    (2, "karate.p2.h5", "1:SIGXCPU:1", "hpgcn.training.trainer.warm_up"),
     (2, "karate.h5", "0:SIGTERM:1", "hpgcn.partition.engines.engine_process._spawn")])
 def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(run, folder, tmp_path, ranks,
                                                                  graph, how, point):
@@ -215,7 +215,7 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(run, folder, tm
 @pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (2, "karate.p2.h5", 1)])
 def test_ctrl_c_keeps_the_best_model_so_far(run, folder, tmp_path, ranks, graph, rank):
     command = ("train", graph, "--strategy", "p2p", "--epochs", 40, "--out", tmp_path / "run")
-    done = run(f"{rank}:SIGINT:12", "hpgcn.training.loop.trainer.evaluate", *command, ranks=ranks)
+    done = run(f"{rank}:SIGINT:12", "hpgcn.training.trainer.evaluate", *command, ranks=ranks)
     assert done.returncode == 130, done.stderr
     (line,) = lines(done)
     epochs = len(losses(tmp_path / "run"))
@@ -238,7 +238,7 @@ def test_ctrl_c_keeps_the_best_model_so_far(run, folder, tmp_path, ranks, graph,
 def test_a_signal_ends_a_run_after_a_checkpoint(run, folder, tmp_path, started, graph, name):
     ranks, local = (None, started or ()) if started != 2 else (2, ())
     command = ("train", graph, "--strategy", "p2p", "--epochs", 40, "--out", tmp_path / "run")
-    point = "hpgcn.training.loop.trainer.evaluate"
+    point = "hpgcn.training.trainer.evaluate"
     done = run(f"{(ranks or 1) - 1}:{name}:12", point, *command, *local, ranks=ranks)
     assert done.returncode == 75, done.stderr
     (line,) = lines(done)
@@ -294,7 +294,7 @@ def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
     (signal.SIGXCPU, "SIGXCPU")])
 def test_a_second_signal_ends_a_run_at_once(folder, tmp_path, ranks, number, name):
     terminal, theirs = os.openpty()
-    nowhere = "9:none:1", "hpgcn.training.loop.trainer.warm_up"
+    nowhere = "9:none:1", "hpgcn.training.trainer.warm_up"
     child = subprocess.Popen(
         [sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out", tmp_path / "run",
          "--ranks", str(ranks), "--strategy", "1d"],

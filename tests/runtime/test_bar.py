@@ -12,7 +12,7 @@ from graphs import make
 import hpgcn
 from hpgcn.runtime import progress_bar
 from hpgcn.runtime.progress_bar import ProgressLines, bar
-from hpgcn.training.setup.warmup import compiling
+from hpgcn.training.compile.warmup import compiling
 
 NOTEBOOK = """
 import io, sys, types, warnings

@@ -6,7 +6,7 @@ from graphs import make
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.sampling import Sampler
-from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.trainer import make_trainer
 
 STEPS = 1000
 SIGMAS = 4.5  # deviation of a mean of some hundred numbers

@@ -16,7 +16,7 @@ from hpgcn.__main__ import main
 from hpgcn.cli.inspect_files import describe_file
 from hpgcn.errors import DataError, StorageError
 from hpgcn.runtime import machine
-from hpgcn.training.runs.records import METRICS, SUMMARY
+from hpgcn.training.files.records import METRICS, SUMMARY
 
 # A path of six vertices 0 - 1 - 2 - 3 - 4 - 5, all weights 1, two features, two classes.
 ROWS = [[1], [0, 2], [1, 3], [2, 4], [3, 5], [4]]

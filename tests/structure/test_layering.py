@@ -119,10 +119,41 @@ def test_imports_of_datasets_go_down():
 
 def test_the_loop_asks_no_planning():
     """The training loop imports nothing from hpgcn.planning: its RunPlan has all that it needs."""
-    for folder in ("loop", "runs"):
-        for path in (ROOT / "hpgcn/training" / folder).glob("*.py"):
-            asked = [name for _, name in imports(path) if name.startswith("hpgcn.planning")]
-            assert not asked, f"{path} imports {asked}"
+    training = ROOT / "hpgcn/training"
+    for path in (training / "trainer.py", *(training / "steps").glob("*.py"),
+                 *(training / "saved").glob("*.py")):
+        asked = [name for _, name in imports(path) if name.startswith("hpgcn.planning")]
+        assert not asked, f"{path} imports {asked}"
+
+
+FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
+    "training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run",
+                 "compile_child run inference propagator"],
+    "model": ["spec model_features targets metrics", "loss", "layers/layer", "stages",
+              "layers", "registry", "model_parts", "layers/norms parameters masked_results",
+              "model"]}
+
+
+@pytest.mark.parametrize("room", FLOORS_INSIDE)
+def test_imports_go_down_inside_rooms(room):
+    floors = {name: floor for floor, names in enumerate(FLOORS_INSIDE[room])
+              for name in names.split()}
+
+    def floor_of(module):
+        *_, folder, file = ("", *module)
+        return floors.get(f"{folder}/{file}", floors.get(folder or file))
+
+    folder = ROOT / "hpgcn" / room
+    for path in folder.rglob("*.py"):
+        here = path.relative_to(folder).with_suffix("").parts
+        if here[-1] == "__init__":
+            continue
+        for line, name in imports(path):
+            there = name.split(".")[2:4]
+            if name.startswith(f"hpgcn.{room}.") and (folder / there[0]).with_suffix(
+                    "" if len(there) > 1 else ".py").exists():
+                said = f"{path}:{line} imports {name}, which lies higher"
+                assert floor_of(there) <= floor_of(here), said
 
 
 def test_layers_and_simple_strategies_know_no_optimization_around_them():

@@ -9,7 +9,7 @@ from checkout import ROOT
 import hpgcn
 from hpgcn.report import Run
 from hpgcn.store import StoredGraph
-from hpgcn.training.runs.propagator import Propagator
+from hpgcn.training.propagator import Propagator
 
 OTHERS = {"Run": Run, "StoredGraph": StoredGraph, "Propagator": Propagator}
 PUBLIC = {name: getattr(hpgcn, name) for name in hpgcn.__all__} | OTHERS

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import hpgcn
 from hpgcn.store import StoredGraph
-from hpgcn.training.runs.propagator import Propagator
+from hpgcn.training.propagator import Propagator
 
 
 def in_memory(A: sp.csr_array, X: np.ndarray, y: np.ndarray) -> None:

@@ -12,9 +12,9 @@ from hpgcn.planning.answers.candidates import count
 from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.grids.summa import Summa
 from hpgcn.strategies.mixture.mop import MixtureOfParallelism
-from hpgcn.training.loop.trainer import make_trainer
-from hpgcn.training.loop.training_step import evaluate
 from hpgcn.training.setup.placement import assign_rows
+from hpgcn.training.steps.training_step import evaluate
+from hpgcn.training.trainer import make_trainer
 
 
 def run_two_epochs(source, config, comm):

@@ -7,7 +7,7 @@ from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.model import MODELS, heads_of, make_spec
 from hpgcn.strategies import STRATEGIES, find_strategy, read_options
-from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.trainer import make_trainer
 
 SPECIAL = {"gat": {"output_heads": 2, "attention_dropout": 0.3}}  # besides a model's name
 

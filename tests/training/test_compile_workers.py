@@ -20,12 +20,12 @@ from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import set_num_threads
 from hpgcn.model import make_spec
 from hpgcn.runtime.device import Host
-from hpgcn.training.loop.trainer import make_trainer
-from hpgcn.training.setup import compile_workers as module
-from hpgcn.training.setup import recording, warmup
-from hpgcn.training.setup.compile_workers import CompileWorkers, KernelsOfRun, compile_workers
-from hpgcn.training.setup.recording import recorded
-from hpgcn.training.setup.warmup import call_kernels
+from hpgcn.training.compile import compile_workers as module
+from hpgcn.training.compile import recording, warmup
+from hpgcn.training.compile.compile_workers import CompileWorkers, KernelsOfRun, compile_workers
+from hpgcn.training.compile.recording import recorded
+from hpgcn.training.compile.warmup import call_kernels
+from hpgcn.training.trainer import make_trainer
 
 CASES = [{}, {"model": "sage", "norm": "layer", "residual": True}, {"model": "gat"},
          {"batch": "neighbours:2,2:4", "dtype": "bf16"}, {"norm": "batch", "activation": "elu"}]

@@ -9,7 +9,7 @@ from graphs import make
 from hpgcn import propagation, run_on_ranks, store
 from hpgcn.errors import OutputError
 from hpgcn.partition.partition_memory import stored_memory
-from hpgcn.training.runs.run_directory import refuse_existing_run
+from hpgcn.training.files.run_directory import refuse_existing_run
 from hpgcn.training.setup import run_partition
 
 

@@ -92,7 +92,7 @@ def test_several_ranks_write_the_same(folder):
 
 
 def test_refused_before_any_work(folder, monkeypatch):
-    monkeypatch.setattr("hpgcn.training.runs.inference.predict", print)
+    monkeypatch.setattr("hpgcn.training.inference.predict", print)
     before = sorted(folder.iterdir())
     (folder / "there.csv").write_text("mine")
     for name, code, message in (

@@ -8,7 +8,7 @@ from graphs import make
 
 import hpgcn
 from hpgcn.errors import DataError, OutputError, UsageError
-from hpgcn.training.runs.run_directory import read_run
+from hpgcn.training.files.run_directory import read_run
 
 
 def history_of(out):

@@ -18,7 +18,7 @@ from hpgcn.planning.counts.batch_reads import GAP, PAGE, READS, span_bytes
 from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.runtime.disk.scratch_folder import Disk
-from hpgcn.training.loop.trainer import Trainer
+from hpgcn.training.trainer import Trainer
 
 pytestmark = pytest.mark.long
 

@@ -14,7 +14,7 @@ from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.strategies import STRATEGIES
 from hpgcn.strategies.plan import Operand
-from hpgcn.training.loop.trainer import Trainer
+from hpgcn.training.trainer import Trainer
 
 pytestmark = pytest.mark.long
 

@@ -25,9 +25,9 @@ from hpgcn.model import make_spec
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
 from hpgcn.runtime.device import Host
 from hpgcn.runtime.progress_log import progress_log, set_activity
-from hpgcn.training.loop.trainer import make_trainer
-from hpgcn.training.setup import warmup
-from hpgcn.training.setup.recording import recorded
+from hpgcn.training.compile import warmup
+from hpgcn.training.compile.recording import recorded
+from hpgcn.training.trainer import make_trainer
 
 # float64 where float32 needs kernels that no other short test needs, and the shapes of other tests
 SETTINGS = [{}, {"model": "sage", "norm": "layer", "residual": True, "dtype": "float64"},

@@ -12,7 +12,7 @@ import hpgcn
 from hpgcn.comm import SerialComm
 from hpgcn.errors import OutputError
 from hpgcn.runtime.clock import KINDS, PARTS, Clock
-from hpgcn.training.runs import trace
+from hpgcn.training.files import trace
 
 
 def test_sums_without_recording():
@@ -177,7 +177,7 @@ def test_offsets_on_the_line_between_two_measurements():
 RANKS = """
     import os, sys, time
     import numpy as np
-    from hpgcn.training.runs import trace
+    from hpgcn.training.files import trace
     from hpgcn.comm import world
 
     comm = world(30)

@@ -9,9 +9,9 @@ from training import SETTINGS
 
 import hpgcn
 from hpgcn.errors import DataError, DivergedError, InputNotFoundError, OutputError, UsageError
-from hpgcn.training.loop.loop_state import BestEpoch
-from hpgcn.training.runs.records import PART_SECONDS
-from hpgcn.training.runs.run_directory import read_run
+from hpgcn.training.files.records import PART_SECONDS
+from hpgcn.training.files.run_directory import read_run
+from hpgcn.training.steps.loop_state import BestEpoch
 
 KEYS = {"epoch", "loss", "train_acc", "val_acc", "test_acc", "val_loss", "epoch_s", "eval_s",
         "spmm_s", "dense_s", "comm_s", "wait_s", "sent_bytes", "sent_messages", "peak_rss_bytes",

@@ -19,8 +19,8 @@ from hpgcn.planning.answers import dry_run
 from hpgcn.planning.counts.footprint import ON_GPU
 from hpgcn.runtime.device import choose
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.loop.training_step import evaluate
 from hpgcn.training.setup.placement import assign_rows
+from hpgcn.training.steps.training_step import evaluate
 
 __all__ = ["cuda", "gpu"]
 OPTIONS = {"optimizer": "adamw", "clip_norm": 0.1, "schedule": "cosine", "warmup": 2,

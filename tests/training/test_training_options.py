@@ -10,7 +10,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
 from hpgcn.model import Parameters, Targets
 from hpgcn.model.targets import read_weights
-from hpgcn.training.loop.schedules import SCHEDULES, LearningRate
+from hpgcn.training.steps.schedules import SCHEDULES, LearningRate
 
 EVERYTHING = {"optimizer": "adamw", "weight_decay": 0.1, "decay_layers": "all", "clip_norm": 0.05,
               "schedule": "cosine", "warmup": 5, "label_smoothing": 0.2, "class_weight": "FILE"}

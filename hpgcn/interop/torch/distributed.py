@@ -22,7 +22,7 @@ from hpgcn.errors import UsageError
 from hpgcn.interop.tensors import csr_tensor
 from hpgcn.interop.torch.views import queued, rows_of, tensor_of
 from hpgcn.parallel.row_redistribution import RowRedistribution
-from hpgcn.training.runs.propagator import Sent, propagation
+from hpgcn.training.propagator import Sent, propagation
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm

@@ -27,10 +27,10 @@ from hpgcn.model.layers.sgc import SimplifiedConvolution
 from hpgcn.model.model_parts import blocks_of
 from hpgcn.model.parameters import Parameters
 from hpgcn.runtime.atomic import atomic_write
-from hpgcn.training.runs.run_directory import read_run
+from hpgcn.training.files.run_directory import read_run
 
 if TYPE_CHECKING:
-    from hpgcn.training.runs.result import Result
+    from hpgcn.training.files.result import Result
 
 ACTIVATIONS = {"relu": "torch.relu", "elu": "torch.nn.functional.elu",
                "gelu": "torch.nn.functional.gelu"}

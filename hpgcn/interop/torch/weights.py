@@ -23,7 +23,7 @@ from hpgcn.model.layers.layer import indexed
 from hpgcn.model.layers.norms import EPSILON
 from hpgcn.model.layers.sage import SageMean
 from hpgcn.model.layers.sgc import SimplifiedConvolution
-from hpgcn.training.runs.inference import predict
+from hpgcn.training.inference import predict
 from hpgcn.training.setup.placement import opened
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from hpgcn.runtime.files import changed
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.runtime.temporary import temporary_file
-from hpgcn.training.runs.run_directory import PARTITIONS
+from hpgcn.training.files.run_directory import PARTITIONS
 
 log = logging.getLogger("hpgcn")
 SEED = 0

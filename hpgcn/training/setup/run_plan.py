@@ -21,10 +21,10 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
 from hpgcn.setting_words import parse_schedule
 from hpgcn.strategies import read_options, strategy_setting
-from hpgcn.training.loop.schedules import LearningRate
 from hpgcn.training.setup.placement import assign_rows
 from hpgcn.training.setup.shard import GraphShard
 from hpgcn.training.setup.step_plan import StepPlan, plan_steps
+from hpgcn.training.steps.schedules import LearningRate
 
 log = logging.getLogger("hpgcn")
 

@@ -9,7 +9,7 @@ import numpy as np
 from hpgcn.comm import slow_network
 from hpgcn.sampling import FULL
 from hpgcn.strategies import read_options
-from hpgcn.training.runs.run_directory import versions
+from hpgcn.training.files.run_directory import versions
 
 log = logging.getLogger("hpgcn")
 

@@ -13,10 +13,10 @@ from hpgcn.graphs.validation import check_finite
 from hpgcn.model import Parameters, find_model, find_widths
 from hpgcn.store import Field, check_fields, parse_json
 from hpgcn.strategies import read_options
-from hpgcn.training.loop.loop_state import LATER_SUMS, SUMMED_PARTS, SUMS
-from hpgcn.training.loop.optimizers import OPTIMIZERS
-from hpgcn.training.runs.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
-from hpgcn.training.runs.run_directory import stored_config, versions
+from hpgcn.training.files.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
+from hpgcn.training.files.run_directory import stored_config, versions
+from hpgcn.training.steps.loop_state import LATER_SUMS, SUMMED_PARTS, SUMS
+from hpgcn.training.steps.optimizers import OPTIMIZERS
 
 BITWISE_FIELDS = (  # decide on the bits
     "ranks", "strategy", "grid", "threads", "device", "memory", "versions", "layout_sha256")

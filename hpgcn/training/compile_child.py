@@ -14,9 +14,9 @@ from hpgcn.errors import HpgcnError
 from hpgcn.kernels.threads import set_num_threads
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import die_with_parent
-from hpgcn.training.loop.trainer import make_trainer
-from hpgcn.training.setup.recording import recorded
-from hpgcn.training.setup.warmup import call_kernels
+from hpgcn.training.compile.recording import recorded
+from hpgcn.training.compile.warmup import call_kernels
+from hpgcn.training.trainer import make_trainer
 
 
 def main(parent, number, count):

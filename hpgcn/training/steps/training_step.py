@@ -46,20 +46,25 @@ def make_views(shard, parameters, workspace, targets):
     return views
 
 
-def train_step(view, number, optimizer, columns):
+def train_step(view, number, optimizer, columns, observe=lambda phase, array=None: None):
     """Take training step `number`, from 1, which keys dropout; all ranks call this
     together.
 
     Return this rank's share of the SUM of training losses, which may lie on the
-    device, and the gradient, Parameters summed over all ranks.
+    device, and the gradient, Parameters summed over all ranks. `observe` is called as
+    each phase begins, with the array that the phase reads.
     """
     clock = columns.comm.clock
+    observe("forward")
     logits, backward = view.model.forward(view.features, number)
+    observe("loss", logits)
     clock.detail = "loss"
     with clock("dense", part="loss"):
         loss, G = view.loss.gradient(logits, view.model.workspace.buffer("ping", *logits.shape))
+    observe("backward", G)
     gradient = backward(G)
     clock.detail = "update"
+    observe("update")
     columns.reduce(gradient)
     view.model.update_running_moments(gradient)
     with clock("dense", part="update"):

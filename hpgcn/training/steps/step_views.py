@@ -13,7 +13,7 @@ from hpgcn.kernels.pools import start_pool
 from hpgcn.model import Model, products_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
-from hpgcn.training.loop.training_step import StepView
+from hpgcn.training.steps.training_step import StepView
 
 
 class FullBatch:

@@ -20,8 +20,8 @@ from hpgcn.errors import COMMAND_LINE, ConfigError, DataError, HpgcnError, Stora
 from hpgcn.graphs.graph_source import DIGESTS
 from hpgcn.runtime import faults
 from hpgcn.runtime.signals import INTERRUPTED
-from hpgcn.training.loop.stopping import make_stop_error
-from hpgcn.training.runs.checkpoint_state import OBJECTS, capture, parse
+from hpgcn.training.saved.checkpoint_state import OBJECTS, capture, parse
+from hpgcn.training.steps.stopping import make_stop_error
 
 log = logging.getLogger("hpgcn")
 KEPT = 2
@@ -122,7 +122,7 @@ class Checkpoints:
         `ended` is true if the run ends with this epoch. After the checkpoint for
         SIGUSR1, a StoppedError is raised on all ranks. After SIGINT it is a
         CancelledError, and the best model so far is written. Other errors, on all
-        ranks, are those of `write` and `hpgcn.training.runs.checkpoint_state.capture`.
+        ranks, are those of `write` and `hpgcn.training.saved.checkpoint_state.capture`.
         """
         comm, config, state = trainer.comm, trainer.config, trainer.state
 

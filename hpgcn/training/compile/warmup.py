@@ -27,8 +27,8 @@ from hpgcn.runtime.progress_bar import log_line, terminal_bar
 from hpgcn.runtime.progress_log import mute_progress_log
 from hpgcn.sampling import smallest
 from hpgcn.strategies import without_grid
-from hpgcn.training.loop.training_step import evaluate
-from hpgcn.training.setup.compile_workers import VARIABLE, KernelsOfRun, compile_workers
+from hpgcn.training.compile.compile_workers import VARIABLE, KernelsOfRun, compile_workers
+from hpgcn.training.steps.training_step import evaluate
 
 log = logging.getLogger("hpgcn")
 EVERY = 10.0  # seconds between two lines of a log
@@ -93,7 +93,7 @@ def compiling(shown=True, rank=0):
 def warm_up(make_trainer, comm, header, config, spec):
     """Compile or load the kernels of a run; all ranks call this together.
 
-    `make_trainer` is the function of hpgcn.training.loop.trainer, which imports this
+    `make_trainer` is the function of hpgcn.training.trainer, which imports this
     module. One rank of each node compiles first; the other ranks then load the kernels
     from the cache. Ranks that are threads of one process share what the first one
     loads.

@@ -1,7 +1,7 @@
 """Compare the training loss of approximate steps with the exact loss of the same weights."""
 import logging
 
-from hpgcn.training.loop.divergence import check_evaluation
+from hpgcn.training.steps.divergence import check_evaluation
 
 log = logging.getLogger("hpgcn")
 

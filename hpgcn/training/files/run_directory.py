@@ -28,7 +28,7 @@ from hpgcn.graphs.contents import NAMED
 from hpgcn.runtime import faults
 from hpgcn.runtime.files import open_each, replaced
 from hpgcn.runtime.temporary import remove
-from hpgcn.training.runs.records import read_history
+from hpgcn.training.files.records import read_history
 
 log = logging.getLogger("hpgcn")
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json",

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.runtime.text_table import html_list, percent
-from hpgcn.training.runs.records import read_history
-from hpgcn.training.runs.run_directory import read_run
+from hpgcn.training.files.records import read_history
+from hpgcn.training.files.run_directory import read_run
 
 if TYPE_CHECKING:
     import numpy as np

@@ -26,7 +26,7 @@ from hpgcn.runtime.machine import available_memory, child_environment
 VARIABLE = "HPGCN_COMPILE_WORKERS"
 MOST = 3  # a GCN needs about 20 kernels, and a worker starts as long as it compiles 2
 WORKER_BYTES = 512 << 20  # twice the memory of a process that compiles
-CHILD = "hpgcn.training.setup.compile_child"
+CHILD = "hpgcn.training.compile_child"
 
 
 class KernelsOfRun(NamedTuple):

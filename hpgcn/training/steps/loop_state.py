@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 from hpgcn.runtime.clock import PARTS
 from hpgcn.store import Field
-from hpgcn.training.runs.records import COUNT, FINITE, SECONDS
+from hpgcn.training.files.records import COUNT, FINITE, SECONDS
 
 CLOCKED = ("spmm", "dense", "comm", "wait")
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from hpgcn.runtime import faults, signals
 from hpgcn.runtime.machine import peak_rss
-from hpgcn.training.loop.divergence import diverged
-from hpgcn.training.loop.loop_state import CLOCKED
-from hpgcn.training.loop.training_step import train_step
+from hpgcn.training.steps.divergence import diverged
+from hpgcn.training.steps.loop_state import CLOCKED
+from hpgcn.training.steps.training_step import train_step
 
 # fields of EpochSums that count over all ranks
 COUNTED = ("sent_bytes", "sent_messages", "between_bytes", "between_messages", "asked_bytes",
@@ -35,8 +35,8 @@ def take_step(trainer, epoch):
     # forward, backward, update
     number = (epoch - 1) * trainer.batches.steps + sums.steps + 1
     state.steps += 1
-    view, columns = with_faults(trainer.batches.view(number), trainer.shard.columns)
-    loss, gradient = train_step(view, state.steps, trainer.optimizer, columns)
+    view = trainer.batches.view(number)
+    loss, gradient = train_step(view, state.steps, trainer.optimizer, trainer.shard.columns, fault)
     seconds = time.perf_counter() - begin
     sent = [now - was for now, was in zip(count_sent(comm), before)]
 
@@ -78,44 +78,7 @@ def count_sent(comm):
     return *counters.total("train"), *counters.between_nodes("train", comm.nodes, comm.rank)
 
 
-def with_faults(view, columns):
-    """Return the view and columns, wrapped so that a requested fault occurs; unchanged
-    without a fault.
-    """
-    if not faults.requested_fault():
-        return view, columns
-    view = view._replace(model=_FaultyModel(view.model), loss=_FaultyLoss(view.loss))
-    return view, _FaultyColumns(columns)
-
-
-class _Proxy:
-    """A wrapper that forwards attributes to another object."""
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-
-class _FaultyModel(_Proxy):
-    def forward(self, features, step):
-        faults.point("forward")
-        logits, backward = self.inner.forward(features, step)
-        if faults.point("loss"):
-            logits[...] = math.nan
-        return logits, backward
-
-
-class _FaultyLoss(_Proxy):
-    def gradient(self, logits, out):
-        loss, G = self.inner.gradient(logits, out)
-        if faults.point("backward"):
-            G[...] = math.nan
-        return loss, G
-
-
-class _FaultyColumns(_Proxy):
-    def reduce(self, gradient):
-        faults.point("update")
-        self.inner.reduce(gradient)
+def fault(phase, array=None):
+    """Let a requested fault occur in a phase of the step; it may fill `array` with NaN."""
+    if faults.point(phase):
+        array[...] = math.nan

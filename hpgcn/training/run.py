@@ -17,22 +17,22 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import progress_log
 from hpgcn.strategies import find_strategy, read_options
-from hpgcn.training.loop.stopping import check_callbacks, raise_if_stop_requested
-from hpgcn.training.loop.trainer import make_trainer
-from hpgcn.training.runs.checkpoint import Checkpoints
-from hpgcn.training.runs.resume import load_resume_state
-from hpgcn.training.runs.run_directory import RunDirectory, refuse_existing_run
+from hpgcn.training.compile.warmup import compiling
+from hpgcn.training.files.run_directory import RunDirectory, refuse_existing_run
+from hpgcn.training.saved.checkpoint import Checkpoints
+from hpgcn.training.saved.resume import load_resume_state
+from hpgcn.training.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.placement import check_local_ranks, opened, same_everywhere
 from hpgcn.training.setup.run_plan import check_trainable
-from hpgcn.training.setup.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.step_plan import check_batch
-from hpgcn.training.setup.warmup import compiling
+from hpgcn.training.steps.stopping import check_callbacks, raise_if_stop_requested
+from hpgcn.training.trainer import make_trainer
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from hpgcn.graphs.graph_source import GraphSource
-    from hpgcn.training.runs.result import Result
+    from hpgcn.training.files.result import Result
 
 
 def train(source: GraphSource | str | os.PathLike[str], config: Config | None = None,

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from hpgcn.errors import ConfigError, DataError, agreed, setting
-from hpgcn.training.loop.loop_state import LATER_SUMS, SUMS, EpochSums
-from hpgcn.training.loop.stopping import is_finished
-from hpgcn.training.runs.checkpoint_state import (
+from hpgcn.training.files.records import read_summary
+from hpgcn.training.files.result import Result
+from hpgcn.training.saved.checkpoint_state import (
     BITWISE_FIELDS,
     bitwise_fields,
     describe_differences,
 )
-from hpgcn.training.runs.records import read_summary
-from hpgcn.training.runs.result import Result
+from hpgcn.training.steps.loop_state import LATER_SUMS, SUMS, EpochSums
+from hpgcn.training.steps.stopping import is_finished
 
 log = logging.getLogger("hpgcn")
 

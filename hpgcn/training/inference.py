@@ -20,14 +20,14 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import find_strategy, read_options, without_grid
-from hpgcn.training.runs.run_directory import read_run
+from hpgcn.training.files.run_directory import read_run
+from hpgcn.training.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.placement import (
     assign_rows,
     check_local_ranks,
     opened,
     same_everywhere,
 )
-from hpgcn.training.setup.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.shard import GraphShard
 
 log = logging.getLogger("hpgcn")
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from hpgcn.graphs.graph_source import GraphSource
-    from hpgcn.training.runs.result import Result
+    from hpgcn.training.files.result import Result
 
 
 def predict(source: GraphSource | str | os.PathLike[str],

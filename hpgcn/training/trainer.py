@@ -20,20 +20,20 @@ from hpgcn.runtime.machine import map_large_arrays, return_freed_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import find_strategy, read_options
-from hpgcn.training.loop.divergence import check_evaluation
-from hpgcn.training.loop.exact_loss import log_drift, measure_exact_loss, progress_postfix
-from hpgcn.training.loop.loop_state import LoopState
-from hpgcn.training.loop.optimizers import OPTIMIZERS, SGD
-from hpgcn.training.loop.step_views import FullBatch, make_batches
-from hpgcn.training.loop.stopping import is_finished, raise_if_stop_requested, run_callbacks
-from hpgcn.training.loop.training_epoch import take_step
-from hpgcn.training.loop.training_step import StepView, evaluate, make_views
-from hpgcn.training.runs.result import Result
-from hpgcn.training.runs.resume import restore
-from hpgcn.training.runs.run_info import RunInfo, log_setup, make_run_info
-from hpgcn.training.runs.trace import Trace, write_traffic
+from hpgcn.training.compile.warmup import set_threads, warm_up
+from hpgcn.training.files.result import Result
+from hpgcn.training.files.run_info import RunInfo, log_setup, make_run_info
+from hpgcn.training.files.trace import Trace, write_traffic
+from hpgcn.training.saved.resume import restore
 from hpgcn.training.setup.run_plan import RunPlan, check_sets, make_run_plan
-from hpgcn.training.setup.warmup import set_threads, warm_up
+from hpgcn.training.steps.divergence import check_evaluation
+from hpgcn.training.steps.exact_loss import log_drift, measure_exact_loss, progress_postfix
+from hpgcn.training.steps.loop_state import LoopState
+from hpgcn.training.steps.optimizers import OPTIMIZERS, SGD
+from hpgcn.training.steps.step_views import FullBatch, make_batches
+from hpgcn.training.steps.stopping import is_finished, raise_if_stop_requested, run_callbacks
+from hpgcn.training.steps.training_epoch import take_step
+from hpgcn.training.steps.training_step import StepView, evaluate, make_views
 
 log = logging.getLogger("hpgcn")
 

@@ -1,0 +1,1 @@
+"""Compile kernels before the first epoch."""

@@ -1,0 +1,1 @@
+"""Files of a run: its directory, records, result and timeline."""

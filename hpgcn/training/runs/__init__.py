@@ -1,1 +1,0 @@
-"""Runs of training: directories, checkpoints, results and predictions."""

@@ -1,0 +1,1 @@
+"""Checkpoints, and the state from which a run resumes."""

@@ -1,0 +1,1 @@
+"""Training steps, epochs, optimizers, and the state of the loop."""
