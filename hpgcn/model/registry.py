@@ -1,5 +1,5 @@
 """The registry of models: the class of layers for each name of a model."""
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from hpgcn.config import Config
 from hpgcn.errors import UsageError, agreed, assigned, only_for, setting, suggestion
@@ -172,16 +172,15 @@ def spec_of(options, architecture, widths, **others):
     own = options.activation == "own"
     first = len(widths) - 2 if layer.after_mlp else int(options.input_layer)
 
-    spec = ModelSpec(
-        architecture, widths, options.number_dtype, halved=options.dtype != options.number_dtype,
-        linear_first=first,
-        linear_last=int(options.output_layer),
-        activation=layer.activation if own else options.activation, norm=options.norm,
-        residual=options.residual, ffn=options.ffn, jump=options.jump,
-        hops=options.hops or layer.default_hops, restart=options.restart * layer.after_mlp,
-        norm_adj=options.norm_adj, first_dropout=options.first_dropout, dropout=options.dropout,
-        heads=options.heads, output_heads=options.output_heads,
-        attention_dropout=options.attention_dropout, seed=options.seed, **others)
+    same = {entry.name: getattr(options, entry.name) for entry in fields(ModelSpec)
+            if hasattr(options, entry.name)}
+
+    spec = ModelSpec(architecture, widths, **{
+        **same, "dtype": options.number_dtype, "halved": options.dtype != options.number_dtype,
+        "linear_first": first, "linear_last": int(options.output_layer),
+        "activation": layer.activation if own else options.activation,
+        "hops": options.hops or layer.default_hops, "restart": options.restart * layer.after_mlp,
+        **others})
 
     between = set(spec.widths[first + 1:-1])
     if spec.jump == "max" and len(between) > 1:

@@ -59,22 +59,10 @@ def make_figure(rows):
     return a Figure.
     """
     scale, unit = figures.unit_of(max(sum(parts.values()) for _, parts in rows))
-    drawing = figures.figure(11, 1.6 + 0.38 * len(rows) + 0.05 * len(COLORS))
-    axis = drawing.subplots()
-    names = [f"{figures.truncate(run.name)}  ({run.summary.get('ranks', '?')} ranks)"
-             for run, _ in rows]
-    axis.set(ylim=(len(rows) - 0.4, -0.6), yticks=range(len(rows)), yticklabels=names,
-             title="Time of an epoch", xlabel=f"{unit}, mean over ranks")
-    axis.grid(visible=False, axis="y")
-
-    # a color for each part that some run has
-    left = np.zeros(len(rows))
-    for label, color in zip(rows[0][1], COLORS, strict=True):
-        lengths = scale * np.array([parts[label] for _, parts in rows])
-        if lengths.any():
-            bars = axis.barh(range(len(rows)), lengths, left=left, height=0.62, color=color,
-                             label=label)
-        left += lengths
-    axis.bar_label(bars, [f"{length:.3g}" for length in left], padding=4)
+    parts = {label: [scale * each[label] for _, each in rows] for label in rows[0][1]}
+    drawing, axis, bars, ends = figures.stacked_bars([run for run, _ in rows], parts, COLORS,
+                                                     1.6 + 0.05 * len(COLORS))
+    axis.set(title="Time of an epoch", xlabel=f"{unit}, mean over ranks")
+    axis.bar_label(bars, [f"{end:.3g}" for end in ends], padding=4)
     drawing.legend(loc="outside right center")
     return drawing

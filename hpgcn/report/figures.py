@@ -193,23 +193,31 @@ def comparison(runs):
     if len(runs) < 2:
         return None
 
-    names = [f"{truncate(run.name)}  ({run.summary.get('ranks', '?')} ranks)" for run in runs]
     whole = np.array([run.median("epoch_s") for run in runs])
     scale, unit = unit_of(whole.max())
-    drawing, axis = _rows(names, 1.3 + 0.38 * len(runs))
-
-    # stack kinds of work
-    left = np.zeros(len(runs))
-    for kind in WORK:
-        part = np.array([run.median(f"{kind}_s") or 0.0 for run in runs]) * scale
-        axis.barh(range(len(runs)), part, left=left, height=0.62, color=COLORS[kind],
-                  label=LABELS[kind])
-        left += part
-
+    parts = {LABELS[kind]: [scale * (run.median(f"{kind}_s") or 0.0) for run in runs]
+             for kind in WORK}
+    drawing, axis, *_ = stacked_bars(runs, parts, [COLORS[kind] for kind in WORK], 1.3)
     axis.plot(whole * scale, range(len(runs)), "d", color="black", markersize=6, label="whole step")
     axis.set(title="Median time of a training step", xlabel=f"{unit}, maximum over ranks")
     drawing.legend(loc="outside right center")
     return drawing
+
+
+def stacked_bars(runs, parts, colors, height):
+    """Draw a bar for each run, stacked of `parts`: numbers of all runs, by label.
+
+    Return the Figure, its axis, and the container and the ends of the last bars.
+    """
+    names = [f"{truncate(run.name)}  ({run.summary.get('ranks', '?')} ranks)" for run in runs]
+    drawing, axis = _rows(names, height + 0.38 * len(runs))
+    left, bars = np.zeros(len(runs)), None
+    for (label, lengths), color in zip(parts.items(), colors, strict=True):
+        if any(lengths):
+            bars = axis.barh(range(len(runs)), lengths, left=left, height=0.62, color=color,
+                             label=label)
+        left += lengths
+    return drawing, axis, bars, left
 
 
 def _rows(names, height):

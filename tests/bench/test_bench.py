@@ -114,7 +114,7 @@ def test_usage(options, message):
 
 
 def test_refusals_of_the_command_line_and_of_more_than_the_memory(capsys):
-    assert "threads = -1: expected 0 to 4096" in refused(2, "bench", "tune", "--threads", -1)
+    assert "--threads -1: expected 0 to 4096" in refused(2, "bench", "tune", "--threads", -1)
     for words in (("machine", "--reset"), ("tune", "--widths", 16), ("machine", "graph.h5")):
         assert re.search("unknown|unrecognized", refused(2, "bench", *words))
     assert main(["bench", "spmm"]) == 2

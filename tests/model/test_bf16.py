@@ -140,5 +140,5 @@ def test_a_loss_that_is_not_finite_names_its_layer():
 
 
 def test_products_alone_take_no_16_bits():
-    with pytest.raises(UsageError, match="dtype = bf16: only for training"):
+    with pytest.raises(UsageError, match="dtype = 'bf16': only for training"):
         hpgcn.propagation(make(), dtype="bf16")

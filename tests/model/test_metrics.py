@@ -98,7 +98,7 @@ def test_the_best_epoch_is_that_of_the_metric(tmp_path):
 
 def test_metrics_that_labels_do_not_have():
     for graph, metric, words in (
-            (make(), "roc-auc", "metric = roc-auc: 5 classes, expected 2, or several labels"),
-            (several_labels(make()), "accuracy", "metric = accuracy: vertices have several")):
+            (make(), "roc-auc", "metric = 'roc-auc': 5 classes, expected 2, or several labels"),
+            (several_labels(make()), "accuracy", "metric = 'accuracy': vertices have several")):
         with pytest.raises(UsageError, match=words):
             hpgcn.train(graph, Config(metric=metric))

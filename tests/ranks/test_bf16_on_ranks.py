@@ -207,11 +207,11 @@ def test_predictions_are_float32_and_those_of_one_rank(comm):
 @pytest.mark.parametrize("changes, message", [
     ({"model": "gat"}, "model gat does not support bf16; expected one of gcn, "),
     ({"activation": "gelu"}, "activation gelu does not support bf16; expected relu"),
-    ({"norm": "layer"}, "norm = layer does not support bf16; expected none"),
+    ({"norm": "layer"}, "norm = 'layer' does not support bf16; expected none"),
     ({"residual": True}, "residual = True does not support bf16"),
-    ({"jump": "cat", "output_layer": True}, "jump = cat does not support bf16"),
-    ({"strategy": "2d"}, "strategy = 2d: it does not support dtype bf16; expected p2p"),
-    ({"strategy": "vertex-cut", "delay": "2"}, "vertex-cut with a delay: it does not support")])
+    ({"jump": "cat", "output_layer": True}, "jump = 'cat' does not support bf16"),
+    ({"strategy": "2d"}, "strategy = '2d': it does not support dtype bf16; expected p2p"),
+    ({"strategy": "vertex-cut", "delay": "2"}, "vertex-cut' with a delay: it does not support")])
 def test_what_takes_no_such_rows_is_refused_on_all_ranks(comm, changes, message):
     with pytest.raises(UsageError) as refused:
         hpgcn.train(scattered(make(), comm), settings(**changes), comm.mpi)

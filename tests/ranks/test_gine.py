@@ -107,7 +107,7 @@ def test_predict():
 
 
 @pytest.mark.parametrize("settings, message", [
-    ({"strategy": "2d"}, "strategy = 2d: it reads no edge features; model gine supports p2p, "
+    ({"strategy": "2d"}, "strategy = '2d': it reads no edge features; model gine supports p2p, "
                          "cover, vertex-cut, 1d, 1.5d"),
     ({"strategy": "mop"}, "it reads no edge features"),
     ({"strategy": "vertex-cut", "delay": "2"}, "it reads no edge features"),

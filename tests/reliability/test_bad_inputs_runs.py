@@ -174,9 +174,9 @@ def test_25_the_same_graph_with_64_bit_numbers(monkeypatch, karate):
 
 SETTINGS = {
     "toml": (b"hidden = = 3", r"c\.toml: .*line 1"),
-    "type": (b"hidden = '3'", r"hidden = '3': expected int"),
-    "nan": (b"lr = nan", r"lr = nan: expected a finite number, at least 0"),
-    "huge": (b"hidden = 1000000000000", r"hidden = 1000000000000: expected 1 to 16777216"),
+    "type": (b"hidden = '3'", "--hidden 3: expected int"),
+    "nan": (b"lr = nan", r"--lr nan: expected a finite number, at least 0"),
+    "huge": (b"hidden = 1000000000000", r"--hidden 1000000000000: expected 1 to 16777216"),
     "digits": (b"seed = " + b"1" * 5000, r"c\.toml: .*5000 digits"),
     "float-digits": (b"lr = 1" + b"0" * 400, r"'lr' holds an integer of more than 64 bits"),
     "nested": (b"a = " + b"[" * 5000, r"c\.toml: brackets are nested too deeply"),

@@ -134,7 +134,7 @@ def test_ranks_started_with_different_settings(launcher, karate, tmp_path):
 def test_what_one_rank_finds_before_it_meets_the_others(launcher, karate, tmp_path):
     same = "train", karate / "karate.p2.h5", *settings(tmp_path)
     for ranks, said in (
-            ((same, (*same, "--hidden", 0)), "hidden = 0: expected 1 to 16777216 (on rank 1 of 2)"),
+            ((same, (*same, "--hidden", 0)), "--hidden 0: expected 1 to 16777216 (on rank 1 of 2)"),
             (((*same, "--xyzzy"), same),
              "--xyzzy: unknown; see `hpgcn train --help` (on rank 0 of 2)")):
         code, err = launcher.run(*ranks)

@@ -108,7 +108,7 @@ def test_aggregation_on_the_host(cuda):
 
 
 def test_devices_that_make_no_sense():
-    with pytest.raises(UsageError, match="aggregate_on = cuda: needs update_on = cuda"):
+    with pytest.raises(UsageError, match="aggregate_on = 'cuda': needs update_on = 'cuda'"):
         hpgcn.train(make(), Config(strategy="mop", aggregate_on="cuda", device="cpu"))
 
 

@@ -12,12 +12,14 @@ from hpgcn.strategies import read_options
 from hpgcn.training.files.run_directory import versions
 
 log = logging.getLogger("hpgcn")
+# fields that are in summary.json only in some cases, or not at all
+UNTOLD = ("in_process", "nodes", "node_aware", "predicted_between", "period")
 
 
 @dataclass(frozen=True)
 class RunInfo:
     """Properties of a run that are known after set-up and then constant; equal on all
-    ranks.
+    ranks. Most have their name in summary.json.
     """
 
     started_utc: str  # ISO 8601
@@ -64,25 +66,19 @@ class RunInfo:
                         for name in ("bytes_between_nodes", "messages_between_nodes")}
             between |= self.predicted_between
 
+        known = {name: value for name, value in vars(self).items() if name not in UNTOLD}
         return {
-            "started_utc": self.started_utc, "hosts": list(self.hosts), "graph": self.graph,
-            "strategy": self.strategy, "strategy_choice": self.strategy_choice,
-            "grid": self.grid, "replication": self.replication, "ranks": self.ranks,
+            **known, "hosts": list(self.hosts),
             **({"in_process": True} if self.in_process else {}),
-            "threads": self.threads, "device": self.device, "epochs": final["epoch"],
-            "final_loss": final["loss"], "best_epoch": best.epoch,
+            "epochs": final["epoch"], "final_loss": final["loss"], "best_epoch": best.epoch,
             "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
-            "metric": self.metric,
             "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
-            "setup_s": self.setup_s, "setup_bytes": self.setup_bytes,
-            **sent, "masked_additions_per_epoch": final.get("masked_additions", 0),
-            "predicted_bytes_per_epoch": self.predicted_bytes_per_epoch,
-            "predicted_messages_per_epoch": self.predicted_messages_per_epoch, **between,
+            **sent, "masked_additions_per_epoch": final.get("masked_additions", 0), **between,
             "max_rank_sent_bytes_per_epoch":
                 int(max_sent) if max_sent.is_integer() else max_sent,
             **({"network_delay": delay} if (delay := slow_network.requested()) else {}),
             "peak_rss_bytes": max(metrics["peak_rss_bytes"] for metrics in history),
-            "out": self.out, "versions": versions()}
+            "versions": versions()}
 
 
 def make_run_info(plan, comm, threads, started, begin):

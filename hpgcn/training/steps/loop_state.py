@@ -33,6 +33,11 @@ class EpochSums:
     resident: int = 0  # bytes, the largest figure so far
     parts: dict = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))  # means over ranks
 
+    def add(self, **amounts):
+        """Add the numbers of a step to the fields of these names."""
+        for name, amount in amounts.items():
+            setattr(self, name, getattr(self, name) + amount)
+
     def metrics(self, epoch, norm):
         """Return the fields of an epoch in metrics.jsonl that are known before its
         evaluation.

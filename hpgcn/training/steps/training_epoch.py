@@ -48,24 +48,18 @@ def take_step(trainer, epoch):
     parts = clock.parts.copy()
     loss, wrong, *summed = comm.sum([loss, not finite, *counts, *parts.values()]).tolist()
     counts, summed = summed[:len(counts)], summed[len(counts):]
-    times = [clock.seconds[kind] for kind in CLOCKED]
-    highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.pending_signal()]).tolist()
+    highest = comm.max([seconds, *(clock.seconds[kind] for kind in CLOCKED), peak_rss(), sent[0],
+                        signals.pending_signal()]).tolist()
     seconds, *times, resident, max_sent, pending = highest
     if wrong or not math.isfinite(loss):
         raise diverged(epoch, loss / view.loss.norm, view, state.steps, gradient,
                        trainer.parameters, trainer.optimizer, comm, trainer.config.lr)
 
     # the step counts
-    sums.steps += 1
-    sums.loss += loss
-    sums.seconds += seconds
-    for kind, spent in zip(CLOCKED, times):
-        setattr(sums, kind, getattr(sums, kind) + spent)
+    sums.add(steps=1, loss=loss, seconds=seconds, max_sent=max_sent, **dict(zip(CLOCKED, times)),
+             **dict(zip(COUNTED, map(round, counts))))
     for part, spent in zip(parts, summed):
         sums.parts[part] += spent / comm.size
-    for name, count in zip(COUNTED, counts):
-        setattr(sums, name, getattr(sums, name) + round(count))
-    sums.max_sent += max_sent
     sums.resident = max(sums.resident, int(resident))
     state.pending_signal = int(pending)
 
