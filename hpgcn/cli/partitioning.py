@@ -1,6 +1,7 @@
 """The work of `hpgcn partition` on an open graph file."""
 import functools
 import json
+import logging
 
 from hpgcn import partition as parts
 from hpgcn import store
@@ -8,6 +9,8 @@ from hpgcn.cli.output import print_text, print_unless_quiet
 from hpgcn.errors import UsageError, printable
 from hpgcn.graphs.validation import layer_widths, numbers
 from hpgcn.partition.partition_memory import check_memory, window_bytes
+
+log = logging.getLogger("hpgcn")
 
 
 def partition_file(args, source, out, vector, names, sampled):
@@ -26,6 +29,8 @@ def partition_file(args, source, out, vector, names, sampled):
     stored = check_memory(source.header, args.k, ["block"] if args.parts else names, args.effort,
                           args.memory, refine=not args.no_refine, stored=not whole)
     w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
+    if args.w0:
+        log.warning("--w0 %d: --widths N,N computes it from the widths of a model", args.w0)
     if stored:
         made = parts.partition_stored(source, args.k, method=args.method, epsilon=args.epsilon,
                                       w0=w0, seed=args.seed, memory=args.memory, baseline=True,
