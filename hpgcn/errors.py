@@ -36,10 +36,11 @@ def assigned(name, value=None):
 
 def only_for(kind, names):
     """Return the reason of a refusal: the names, strategies or models, that read a setting."""
-    if len(names) == 1:
-        return f"only for {kind} {names[0]}"
+    *others, last = names
+    if not others:
+        return f"only for {kind} {last}"
     plural = {"strategy": "strategies", "model": "models"}[kind]
-    return f"only for {plural} {', '.join(names[:-1])} and {names[-1]}"
+    return f"only for {plural} {', '.join(others)} and {last}"
 
 
 def _shown(value, kind):

@@ -47,20 +47,15 @@ def translated(settings, present):
     as in 2d:grid=4x2, because only strategies know them.
     """
     found = {name: value for name, value in settings.items() if name not in FORMER}
-    notes = {}
     for name, entry in FORMER.items():
         value = checked(entry, settings.get(name, entry.default))
         if value != entry.default:
             target = entry.metadata["help"]
             text = checked(present[target], found.get(target, present[target].default))
-            found[target] = _with_word(text, name, value)
-            if found[target] != text:
-                notes.setdefault(target, []).append(assigned(name, value))
-    for target, given in notes.items():
-        words = found[target]
-        for name in FORMER:
-            words = words.replace(f"{name}=", "")
-        _log_once(f"{', '.join(given)}: now written {assigned(target, words)}")
+            now = found[target] = _with_word(text, name, value)
+            if now != text:
+                now = assigned(target, now.replace(f"{name}=", ""))
+                _log_once(f"{assigned(name, value)}: now written {now}")
 
     # single shortcuts, unless the settings are those of a whole Config
     off = [assigned(name, value) for name, value in NO_SHORTCUTS.items()
@@ -106,12 +101,12 @@ def word_value(name, word, text):
     """Return the value of a word, one of FORMER, in the text of its setting."""
     entry = FORMER[name]
     where = assigned(entry.metadata["help"], text)
+    expected = f"expected {entry.type}"
     try:
         return checked(entry, KINDS[entry.type](word))
-    except ValueError as error:
-        raise UsageError(f"{where}: {word!r:.80} is not of type {entry.type}") from error
-    except UsageError as error:
-        expected = str(error).rpartition(": ")[2]
+    except (ValueError, UsageError) as error:
+        if isinstance(error, UsageError):
+            expected = str(error).rpartition(": ")[2]
         raise UsageError(f"{where}: {word!r:.80}: {expected}") from error
 
 

@@ -31,7 +31,15 @@ class MaskedRows(NamedTuple):
 
 
 class BatchLoss:
-    """Base class of both losses: their restriction to mini-batches."""
+    """Base class of both losses: their rows, and their restriction to mini-batches."""
+
+    def __init__(self, labels, masked, columns, num_classes):
+        self.num_classes = num_classes
+        self.labels = columns.device.put(labels)
+        self.columns = columns
+        self.comm = columns.comm
+        self.rows, self.count = masked
+        self.norm = self.count["train"]
 
     def part(self, labels, train, share):
         """Return the training loss restricted to some rows.
@@ -48,6 +56,15 @@ class BatchLoss:
         part.norm = self.norm * share
         return part
 
+    def tally(self, logits):
+        """Count correct, predicted and true vertices by mask and class (or label), over
+        all ranks: (masks, 3, c).
+        """
+        predicted, true = self.predictions(logits)
+        counts = np.array([self.count_rows(predicted[rows], true[rows]) for rows in
+                           (self.columns.device.get(self.rows[key]) for key in SPLIT)], float)
+        return self.comm.sum(counts.ravel()).reshape(counts.shape)
+
 
 class Loss(BatchLoss):
     """The softmax cross-entropy loss for labels (m,) int64.
@@ -60,13 +77,9 @@ class Loss(BatchLoss):
     several = False
 
     def __init__(self, labels, masked, columns, num_classes, targets):
-        self.num_classes = num_classes
-        self.labels = columns.device.put(labels)
-        self.columns = columns
-        self.comm = columns.comm
+        super().__init__(labels, masked, columns, num_classes)
         self.first = columns.of(num_classes).start
-        self.rows, self.count = masked
-        self.norm, self.target = self.count["train"], None
+        self.target = None
         if targets.class_weight is not None:
             weights, self.norm = self._weigh(labels, num_classes, targets)
             self.target = columns.device.put(targets.table(weights))
@@ -150,23 +163,20 @@ class Loss(BatchLoss):
         self.columns.row.allreduce(where, "dense", op="max")
         return -where
 
-    def tally(self, logits):
-        """Count correct, predicted and true vertices by mask and class, over all ranks:
-        (masks, 3, c).
-
-        The predicted class is the first one with the largest logit.
+    def predictions(self, logits):
+        """Return the predicted classes (m,), the first ones with the largest logit, and
+        the labels, on the host.
         """
         get = self.columns.device.get
-        predicted = get(self._predicted(logits, self._largest(logits)))
-        true = get(self.labels)
-        counts = np.zeros((len(SPLIT), 3, self.num_classes))
-        if self.columns.row.rank == 0:
-            for each, key in zip(counts, SPLIT):
-                rows = get(self.rows[key])
-                guessed, sought = predicted[rows], true[rows]
-                each[:] = [np.bincount(classes, minlength=self.num_classes)
-                           for classes in (sought[guessed == sought], guessed, sought)]
-        return self.comm.sum(counts.ravel()).reshape(counts.shape)
+        return get(self._predicted(logits, self._largest(logits))), get(self.labels)
+
+    def count_rows(self, predicted, true):
+        """Count correct, predicted and true vertices by class, (3, c); among the ranks
+        that share rows only the first counts them.
+        """
+        own = self.columns.row.rank == 0
+        return [own * np.bincount(classes, minlength=self.num_classes)
+                for classes in (true[predicted == true], predicted, true)]
 
     def ranking(self, logits):
         """Return scores and labels for ROC-AUC with two classes: z[:, 1] - z[:, 0], (m,
@@ -193,12 +203,9 @@ class MultiLabelLoss(BatchLoss):
     several = True
 
     def __init__(self, labels, masked, columns, num_labels, targets):
-        self.columns = columns
-        self.num_classes = num_labels
-        self.labels = columns.device.put(np.ascontiguousarray(labels[:, columns.of(num_labels)]))
-        self.comm = columns.comm
-        self.rows, self.count = masked
-        self.norm, self.smoothing = self.count["train"], targets.smoothing
+        labels = np.ascontiguousarray(labels[:, columns.of(num_labels)])
+        super().__init__(labels, masked, columns, num_labels)
+        self.smoothing = targets.smoothing
 
     def gradient(self, logits, out=None):
         """Return this rank's term of the SUM of the vertices' mean losses, and the
@@ -224,16 +231,17 @@ class MultiLabelLoss(BatchLoss):
         result["val_loss"] = float(found[4] / count) if count else None
         return result
 
-    def tally(self, logits):
-        """Count like `Loss.tally`, but by mask and label: (masks, 3, t)."""
-        true, predicted = self.ranking(logits)[1], self.columns.device.get(logits) > 0
-        counts = np.zeros((len(SPLIT), 3, self.num_classes))
-        mine = self.columns.of(self.num_classes)
-        for each, key in zip(counts, SPLIT):
-            rows = self.columns.device.get(self.rows[key])
-            found, sought = predicted[rows], true[rows]
-            each[:, mine] = [which.sum(0) for which in (found & sought, found, sought)]
-        return self.comm.sum(counts.ravel()).reshape(counts.shape)
+    def predictions(self, logits):
+        """Return which labels are predicted, and which are true, (m, t_j) bool on the host."""
+        numbers, true = self.ranking(logits)
+        return numbers > 0, true
+
+    def count_rows(self, predicted, true):
+        """Count like `Loss.count_rows`, but by label: (3, t)."""
+        counts = np.zeros((3, self.num_classes))
+        counts[:, self.columns.of(self.num_classes)] = [
+            which.sum(0) for which in (predicted & true, predicted, true)]
+        return counts
 
     def ranking(self, logits):
         """Return the logits (m, t_j) and a bool array of the true labels, on the host."""

@@ -181,7 +181,7 @@ WORDS = [
      "update_on = 'cpu': only for strategy mop; add strategy='mop'"),
     ({"strategy": "p2p:3"},
      "strategy = 'p2p:3': a word is only for strategies cover, 1.5d, 2d, 3d and mop, not p2p"),
-    ({"strategy": "1.5d:two"}, "strategy = '1.5d:two': 'two' is not of type int"),
+    ({"strategy": "1.5d:two"}, "strategy = '1.5d:two': 'two': expected int"),
     ({"strategy": "cover:-1"}, "strategy = 'cover:-1': '-1': expected at least 0"),
     ({"model": "mlp"}, f"model = 'mlp': expected one of {', '.join(model_kinds())}"),
     ({"model": "sage", "aggregator": "max"}, "aggregator = 'max': expected one of mean, gcn"),
