@@ -2,6 +2,7 @@
 import io
 import logging
 import os
+import re
 import sys
 import time
 from functools import partial
@@ -23,6 +24,7 @@ from hpgcn.kernels.__main__ import main as compile_kernels
 from hpgcn.kernels.cpu import column_blocks, tuning
 from hpgcn.model import make_spec
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
+from hpgcn.runtime import progress_bar
 from hpgcn.runtime.device import Host
 from hpgcn.runtime.progress_log import progress_log, set_activity
 from hpgcn.training.compile import warmup
@@ -90,12 +92,16 @@ def test_each_rank_of_a_process_has_its_own_activity(caplog):
 
 def test_long_compilations_are_counted(monkeypatch, caplog):
     caplog.set_level(logging.INFO, "hpgcn")
-    monkeypatch.setattr(warmup, "EVERY", 0.0)
+    monkeypatch.setattr(progress_bar, "EVERY", 0.0)
     monkeypatch.setattr("sys.stderr", io.StringIO())
     with warmup.compiling():
         assert [numba.njit(lambda x, k=k: x + k)(1) for k in (1, 2)] == [2, 3]
-    assert caplog.messages == [warmup.Compilations.text] + [
-        f"{warmup.Compilations.text}: {count} so far" for count in (1, 2)]
+    first, *others = caplog.messages
+    assert first == warmup.Compilations.text
+    for count, line in enumerate(others, 1):
+        kernels = f"{count} kernel{'s' * (count > 1)}"
+        assert re.fullmatch(rf"{first}: {kernels}, \S+ s per kernel", line)
+    assert len(others) == 2
 
 
 @pytest.mark.parametrize("blocked", [0, 700 * 48 * 4, 700 * 40 * 2])

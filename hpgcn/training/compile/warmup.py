@@ -4,7 +4,6 @@ epoch.
 import logging
 import math
 import os
-import time
 import warnings
 from contextlib import closing, contextmanager, nullcontext
 from itertools import pairwise
@@ -23,7 +22,7 @@ from hpgcn.model import METRICS, products_of
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import default_threads, is_allowed
-from hpgcn.runtime.progress_bar import log_line, terminal_bar
+from hpgcn.runtime.progress_bar import bar, log_line
 from hpgcn.runtime.progress_log import mute_progress_log
 from hpgcn.sampling import smallest
 from hpgcn.strategies import without_grid
@@ -31,7 +30,6 @@ from hpgcn.training.compile.compile_workers import VARIABLE, KernelsOfRun, compi
 from hpgcn.training.steps.training_step import evaluate
 
 log = logging.getLogger("hpgcn")
-EVERY = 10.0  # seconds between two lines of a log
 COMPILING = 600.0  # seconds that ranks wait, beyond --comm-timeout, for the one that compiles
 
 
@@ -45,33 +43,24 @@ class Compilations(event.Listener):
     """Counts the kernels that Numba compiles (not those from its cache), with a
     progress bar if `shown`.
 
-    Without a bar the first kernel is logged, and every EVERY seconds the number of
-    kernels so far.
+    Without a terminal the first kernel is logged, and every few seconds their number.
     """
 
     text = "compiling kernels, once per machine and version"
 
     def __init__(self, shown):
         self.shown = shown
-        self.log = log_line if shown else log.info
         self.bar = None
-        self.count = 0
-        self.last_line = time.monotonic()
 
     def on_start(self, _):
         if self.bar is None:
-            self.bar = terminal_bar(desc=self.text, bar_format="{desc}: {n} in {elapsed}",
-                                    leave=False, shown=self.shown)
+            self.bar = bar(desc=self.text, unit="kernel", bar_format="{desc}: {n} in {elapsed}",
+                           leave=False, shown=self.shown)
             if self.bar.disable:
-                self.log(self.text)
-                self.last_line = time.monotonic()
+                (log_line if self.shown else log.info)(self.text)
 
     def on_end(self, _):
-        self.count += 1
         self.bar.update()
-        if self.bar.disable and time.monotonic() - self.last_line >= EVERY:
-            self.last_line = time.monotonic()
-            self.log(f"{self.text}: {self.count} so far")
 
     def close(self):
         if self.bar is not None:
