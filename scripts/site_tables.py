@@ -32,7 +32,7 @@ def code(text):
 
 def models():
     """Return the table of all models and their abilities."""
-    exported = importlib.import_module("hpgcn.interop.torch.export").CONVOLUTIONS
+    exported = importlib.import_module("hpgcn.interop.torch.export").CODES
     rows = []
     for name, layer in MODELS.items():
         heads = [int(layer.uses_attention)]

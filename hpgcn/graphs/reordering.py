@@ -76,7 +76,7 @@ def random_order(n, seed):
 
 
 def bandwidth(csr):
-    """Return the largest |i - j| over the entries of a CSR matrix; 0 if there are none."""
+    """Return the largest |i - j| over the entries of a CSR matrix; 0 without entries."""
     rows = np.flatnonzero(np.diff(csr.indptr))
     if not rows.size:
         return 0

@@ -1,4 +1,4 @@
-"""The how-to pages: their commands and Python code run as printed, page by page.
+"""The how-to pages, strategies and plan: commands and Python code run as printed, page by page.
 
 Blocks of `bash` and `python` run in order, in one folder for each page. Blocks of
 `text` are output, files, and commands of a cluster, such as sbatch.
@@ -13,10 +13,12 @@ from test_readme import call
 
 import hpgcn
 
-PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+PAGES = [*sorted((ROOT / "docs" / "how-to").glob("*.md")),
+         ROOT / "docs" / "plan.md", ROOT / "docs" / "strategies.md"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NEEDS = {"export": "torch", "open-files": "binsparse", "python": "mpi4py", "strategy": "mtkahypar",
-         "clusters": "mtkahypar", "cost": "mtkahypar"}
+NEEDS = {"export": "torch", "open-files": "binsparse", "python": "mpi4py",
+         "strategies": "mtkahypar",
+         "clusters": "mtkahypar", "plan": "mtkahypar"}
 OURS = re.compile(r"^(hpgcn|mpiexec)\b", re.MULTILINE)
 
 
