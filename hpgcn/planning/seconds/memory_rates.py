@@ -8,6 +8,7 @@ narrow dense products.
 import numpy as np
 
 from hpgcn.model import num_parameters
+from hpgcn.planning.seconds.mixed_devices import UPDATE, Updater
 from hpgcn.strategies.plan import INDEX
 
 
@@ -19,12 +20,10 @@ def compute_seconds(machine, footprint):
     reuse in caches.
     """
     spec = footprint.spec
-    itemsize = spec.itemsize
-    flops = (machine.gemm_float32_flops_per_s if itemsize == 4
-             else machine.gemm_float64_flops_per_s)
-
+    update = Updater(machine.gemm_float32_flops_per_s, machine.gemm_float64_flops_per_s,
+                     machine.memory_bytes_per_s)
     seconds = np.zeros(footprint.rows.size)
-    moved = np.full(footprint.rows.size, 7.0 * num_parameters(spec) * itemsize)  # the update
+    moved = np.full(footprint.rows.size, float(UPDATE * num_parameters(spec) * spec.itemsize))
     calls = np.zeros(footprint.rows.size)
 
     # products with A
@@ -37,8 +36,7 @@ def compute_seconds(machine, footprint):
     for rank, step in enumerate(footprint.rank_steps):
         moved[rank] += step.work.moved
         calls[rank] += step.work.calls
-        seconds[rank] = sum(max(work / flops, size / machine.memory_bytes_per_s)
-                            for work, size in step.work.dense)
+        seconds[rank] = update.seconds(step.work.dense, 0, spec.itemsize)
 
     return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
 
