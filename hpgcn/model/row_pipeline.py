@@ -6,6 +6,7 @@ product with A with these rows. The layers themselves know nothing of this: they
 their products with W already formed.
 """
 from hpgcn import kernels
+from hpgcn.model.layers.layer import Layer
 from hpgcn.parallel.csr import Csr
 
 
@@ -30,14 +31,14 @@ class RowPipeline:
 
     activation = following = expected = lower = None
 
-    def __init__(self, layer):
+    def __init__(self, layer: Layer):
         self.layer = layer
 
     @property
     def _in_batches(self):
         return self.layer.A and self.layer.A.returns_batches
 
-    def begin(self, Z, context):
+    def begin(self, Z, context) -> None:
         """Let the next product with A complete rows of Z, (m, f'), as they return."""
         layer, following = self.layer, self.following
         if not (self.activation and self._in_batches):
@@ -60,7 +61,7 @@ class RowPipeline:
 
         layer.A.rows_done = rows_done
 
-    def serves(self, H):
+    def serves(self, H) -> bool:
         """Return whether `backward` computes the gradients of a layer with input H."""
         return not (self.layer.stores_AX or isinstance(H, Csr)) and self._in_batches
 

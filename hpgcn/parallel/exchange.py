@@ -3,6 +3,7 @@
 A GPU packs its rows itself; if MPI takes no GPU memory, requests are bound to pinned host
 views of the buffers. Ranks of a node may read each other's rows in shared memory.
 """
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,26 +83,26 @@ class Exchange:
             with self.comm.clock("comm"):
                 self.comm.test(self.channel.requests, self.channel.pending)
 
-    def begin(self, width, adjoint):
+    def begin(self, width: int, adjoint: bool) -> Channel:
         """Return the channel for rows of a width and a direction; its send buffer is
         filled next.
         """
         self.filling = self._channel(width, adjoint)
         return self.filling
 
-    def launch(self):
+    def launch(self) -> None:
         """Send the filled buffers."""
         self._start(self.filling)
         self.channel = self.filling
 
-    def wait_for(self, source, what):
+    def wait_for(self, source: int, what: str) -> None:
         """Wait for the message of rank `source`, which must send one."""
         pieces = self.channel.pieces.get(source, ())
         self._wait(self.channel, self.channel.pending.intersection(pieces), what)
         if self.stager is not None:
             self.channel.requests.wait_for_copies()
 
-    def received(self, source, place=None):
+    def received(self, source: int, place: slice | None = None):
         """Return rows that rank `source` sent: a slice of the receive buffer; None: all."""
         channel = self.channel
         first, last = channel.cuts[source:source + 2].tolist()
@@ -110,7 +111,7 @@ class Exchange:
             return channel.near[source][place.start - first:place.stop - first]
         return channel.incoming[place]
 
-    def arriving(self, what):
+    def arriving(self, what: str) -> Iterator[int]:
         """Yield ranks in increasing order as their messages arrive; then wait for all sends."""
         channel = self.channel
         for source in channel.pieces:
@@ -118,7 +119,7 @@ class Exchange:
             yield source
         self.wait_for_all(what)
 
-    def wait_for_all(self, what):
+    def wait_for_all(self, what: str) -> None:
         """Wait for all messages, those that are sent as well."""
         self._wait(self.channel, set(self.channel.pending), what)
 

@@ -21,6 +21,7 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.exchange import Exchange
+from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.transfers import LOCAL, Transfer
 from hpgcn.parallel.workspace import HaloBuffers
 
@@ -52,7 +53,8 @@ class HaloExchange(Transfer):
         First own row, and first ghost, for each rank in the shared buffers.
     """
 
-    def __init__(self, plan, comm, buffers, shared=None, adjoint=False, places=None):
+    def __init__(self, plan: HaloPlan, comm, buffers: HaloBuffers, shared: Exchange | None = None,
+                 adjoint: bool = False, places: tuple | None = None):
         returned = np.diff(plan.recv_offsets)
         self.alone = shared is None
         self.exchange = shared or Exchange((plan.send_offsets, plan.recv_offsets),
@@ -228,7 +230,8 @@ def slices_of(first, counts):
             for q in np.flatnonzero(counts).tolist()}
 
 
-def joined_transfers(pull, push, comm, buffers):
+def joined_transfers(pull: HaloPlan, push: HaloPlan, comm,
+                     buffers: HaloBuffers) -> tuple[HaloExchange, HaloExchange]:
     """Return the transfers of two HaloPlans in common messages: rows by `pull`, sums by the
     transpose of `push`.
 

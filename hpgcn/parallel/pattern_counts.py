@@ -43,7 +43,9 @@ def block_numbers(offsets):
     return np.repeat(np.arange(blocks, dtype=kind), np.diff(offsets))
 
 
-def count_blocks(indptr, indices, row_offsets, block_of, width, order=None):
+def count_blocks(indptr: np.ndarray, indices: np.ndarray, row_offsets: np.ndarray,
+                 block_of: np.ndarray, width: int,
+                 order: np.ndarray | None = None) -> np.ndarray:
     """Count the blocks of rows between offsets and of columns, (R, C) int64 twice: their
     entries, and their rows that have entries.
 
@@ -154,7 +156,8 @@ def _count_one_part(next_chunk, indptr, indices, part, order, offsets, symmetric
 _count_parts = Threaded(_count_one_part)
 
 
-def count_held(indptr, indices, pushed, part, order, offsets):
+def count_held(indptr: np.ndarray, indices: np.ndarray, pushed: np.ndarray, part: np.ndarray,
+               order: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Count the rows, columns and entries of blocks of parts by holder; (5, P, P) int64.
 
     The owner of its row holds an entry, or that of its column if it is `pushed`, (nnz,)

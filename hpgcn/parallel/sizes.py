@@ -37,7 +37,8 @@ class ExchangeSizes:
     [[24, 0]]
     """
 
-    def __init__(self, *tables, nodes=None, joined=None, linked=None):
+    def __init__(self, *tables: np.ndarray, nodes: np.ndarray | None = None,
+                 joined: np.ndarray | None = None, linked: np.ndarray | None = None):
         self.received_parts = np.stack([table.sum(1) for table in tables])
         self.received = self.received_parts.sum(0)
         self.sent = sum(table.sum(0) for table in tables)
@@ -62,11 +63,11 @@ class ExchangeSizes:
         """Number of rows that each rank receives from other ranks, (P,)."""
         return self.received
 
-    def pull(self, row_bytes):
+    def pull(self, row_bytes: int) -> list[PairMessages]:
         """Return the PairMessages of each call that pulls rows."""
         return self._calls(self._pulled, row_bytes)
 
-    def push(self, row_bytes):
+    def push(self, row_bytes: int) -> list[PairMessages]:
         """Return the PairMessages of each call that pushes sums to the owners of rows."""
         return self._calls(self._pushed, row_bytes)
 
@@ -86,7 +87,7 @@ def _tiers(table, away, linked):
     return tiers
 
 
-def pair_table(owner, reader, ranks):
+def pair_table(owner: np.ndarray, reader: np.ndarray, ranks: int) -> np.ndarray:
     """Count the rows that each rank reads of each other one; (P, P) int64, as for ExchangeSizes.
 
     `owner`, `reader`: ranks of each pair of a row and a rank that reads it.
@@ -97,7 +98,7 @@ def pair_table(owner, reader, ranks):
     return table
 
 
-def gather_tables(comm, *plans):
+def gather_tables(comm, *plans) -> np.ndarray:
     """Return the tables of the HaloPlans or NodePlans of all ranks; (plans, 1 or 2, P, P).
 
     All ranks call this together.

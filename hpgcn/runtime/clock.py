@@ -106,7 +106,7 @@ class Clock:
         return outer if outer and outer.endswith("comm") else "comm"
 
     @contextmanager
-    def named(self, detail, stage=-1):
+    def named(self, detail: str, stage: int = -1):
         """Context manager: keep `detail` and `stage` with the events of a block."""
         before = self.detail, self.stage
         self.detail, self.stage = detail, stage

@@ -12,6 +12,7 @@ import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.parallel.halo_plan import HaloPlan, by_owner, complete
+from hpgcn.parallel.layout import NodeLayout
 from hpgcn.parallel.pattern import elsewhere
 from hpgcn.parallel.sizes import pair_table
 
@@ -92,7 +93,8 @@ def scrambled(rows):
     return x ^ (x >> np.uint64(31))
 
 
-def tables_of_pairs(pairs, numbers, nodes, ranks):
+def tables_of_pairs(pairs: tuple, numbers: np.ndarray, nodes: NodeLayout,
+                    ranks: int) -> list[np.ndarray]:
     """Return the tables of ExchangeSizes of an exchange, one or two.
 
     `pairs`: owner, reader and row of each distinct pair, as from `elsewhere`. `numbers`:

@@ -7,7 +7,8 @@ from hpgcn.parallel.layout import ONE_NODE, NodeLayout
 from hpgcn.strategies import STRATEGIES
 
 
-def exchange_setting(strategy, nodes, node_aware, batch, model):
+def exchange_setting(strategy, nodes: np.ndarray | None, node_aware: str, batch: str,
+                     model) -> NodeLayout:
     """Return the NodeLayout of a run.
 
     `nodes`: (P,) integers, or None if unknown. `node_aware` and `batch`: the settings.

@@ -122,7 +122,8 @@ class GroupsByNode:
         return self.of_ranks((self.count - 1) / max(1, self.shape[-1] - 1))
 
 
-def of_calls(calls, ranks, nodes, between, within, *, copied=None, floor=False):
+def of_calls(calls: list, ranks: int, nodes: np.ndarray | None, between: Tier, within: Tier, *,
+             copied: Tier | None = None, floor: bool = False) -> np.ndarray:
     """Return the seconds that ranks need for calls, between and within nodes, (2, P).
 
     An exchange takes as long as its slowest rank: other ranks wait for its messages.
