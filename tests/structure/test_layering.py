@@ -129,7 +129,7 @@ def test_the_loop_asks_no_planning():
 FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
     "training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run",
                  "compile_child run inference propagator"],
-    "model": ["spec model_features targets metrics row_pipeline", "loss", "layers/layer", "stages",
+    "model": ["spec model_features targets metrics", "loss", "layers/layer", "row_pipeline stages",
               "layers", "registry", "model_parts", "layers/norms parameters masked_results",
               "model"]}
 
