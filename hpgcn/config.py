@@ -24,9 +24,9 @@ from hpgcn.setting_field import (
     values_of,
 )
 from hpgcn.setting_words import (
-    FORMER,
     NO_SHORTCUTS,
     OF_STRATEGY,
+    WORDS,
     checked_delay,
     checked_schedule,
     translated,
@@ -370,7 +370,7 @@ def settings_of_run(out, given):
 def check_keys(values, where):
     """Refuse a key that is not a field of Config, and suggest the nearest name."""
     for key in values:
-        if key not in SETTINGS and key not in FORMER:
+        if key not in SETTINGS and key not in WORDS:
             hint = (suggestion(key.replace("-", "_"), SETTINGS)
                     or f"; known: {', '.join(SETTINGS)}")
             raise UsageError(f"{where} {key!r:.80} is unknown{hint}")

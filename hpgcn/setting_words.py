@@ -20,10 +20,11 @@ log = logging.getLogger("hpgcn")
 
 
 @dataclass(frozen=True)
-class FormerSettings:
-    """Settings of earlier versions: `help` names the setting of which each is now a word.
+class SettingWords:
+    """Words of settings, such as the grid in 2d:4x2; `help` names the setting of each.
 
-    Flags, keys of TOML files and keywords still have these names.
+    Earlier versions had a setting for each word. Its flag, its key in TOML files and its
+    keyword are still read.
     """
 
     grid: str = setting("", "strategy")
@@ -36,8 +37,8 @@ class FormerSettings:
     layer_norm: bool = setting(False, "norm")
 
 
-FORMER = {entry.name: entry for entry in dataclasses.fields(FormerSettings)}
-OF_STRATEGY = [name for name, entry in FORMER.items() if entry.metadata["help"] == "strategy"]
+WORDS = {entry.name: entry for entry in dataclasses.fields(SettingWords)}
+OF_STRATEGY = [name for name, entry in WORDS.items() if entry.metadata["help"] == "strategy"]
 
 
 def translated(settings, present):
@@ -46,8 +47,8 @@ def translated(settings, present):
     One line in the log names the present setting. `strategy` keeps the names of its words,
     as in 2d:grid=4x2, because only strategies know them.
     """
-    found = {name: value for name, value in settings.items() if name not in FORMER}
-    for name, entry in FORMER.items():
+    found = {name: value for name, value in settings.items() if name not in WORDS}
+    for name, entry in WORDS.items():
         value = checked(entry, settings.get(name, entry.default))
         if value != entry.default:
             target = entry.metadata["help"]
@@ -72,14 +73,14 @@ def _log_once(text):
 
 
 def _with_word(text, name, value):
-    """Return the text of a setting with the value of one of FORMER as a word."""
+    """Return the text of a setting with the value of one of WORDS."""
     if name == "layer_norm":
         if text == "batch":
             raise UsageError(f"{assigned(name, value)}: excludes {assigned('norm', text)}")
         return "layer"
     if name == "delay_variant":
         return f"{value}:{text.removeprefix('paper:')}"
-    if FORMER[name].metadata["help"] == "strategy":
+    if WORDS[name].metadata["help"] == "strategy":
         return f"{text}:{name}={value}"
     words = [*parse_schedule(text)]
     words[1 + STEPS.index(name)] = value
@@ -93,13 +94,13 @@ def parse_schedule(text):
         raise UsageError(f"{assigned('schedule', text)}: expected one of "
                          f"{', '.join(SCHEDULES)}{suggestion(kind, SCHEDULES)}")
     given = dict(zip(STEPS, words))
-    return kind, *(word_value(name, given[name], text) if name in given else FORMER[name].default
+    return kind, *(word_value(name, given[name], text) if name in given else WORDS[name].default
                    for name in STEPS)
 
 
 def word_value(name, word, text):
-    """Return the value of a word, one of FORMER, in the text of its setting."""
-    entry = FORMER[name]
+    """Return the value of a word, one of WORDS, in the text of its setting."""
+    entry = WORDS[name]
     where = assigned(entry.metadata["help"], text)
     expected = f"expected {entry.type}"
     try:

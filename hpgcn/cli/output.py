@@ -2,8 +2,8 @@
 on all ranks.
 """
 from hpgcn import __version__
-from hpgcn.config import FORMER
 from hpgcn.errors import printable
+from hpgcn.setting_words import WORDS
 
 
 def print_unless_quiet(args, *lines):
@@ -23,7 +23,7 @@ def given(args, names):
     """Return the settings among `names` that the command line sets, a dict, and those of
     earlier versions.
     """
-    values = {name: getattr(args, name, None) for name in (*names, *FORMER)}
+    values = {name: getattr(args, name, None) for name in (*names, *WORDS)}
     return {name: value for name, value in values.items() if value is not None}
 
 

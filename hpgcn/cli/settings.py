@@ -5,11 +5,12 @@ import argparse
 import re
 import sys
 
-from hpgcn.config import FORMER, SETTINGS
+from hpgcn.config import SETTINGS
 from hpgcn.errors import UsageError, suggestion
 from hpgcn.runtime import machine
 from hpgcn.runtime.launcher import launched_rank
 from hpgcn.setting_field import HEADINGS, KINDS
+from hpgcn.setting_words import WORDS
 
 METAVARS = {"int": "N", "float": "X"}  # by type
 COMMON = "common options"  # a heading
@@ -178,7 +179,7 @@ def add_settings(command, names, *, common=False, **texts):
         _add_setting(command.heading(COMMON), entries.pop(name), texts)
     for entry in entries.values():
         _add_setting(command.heading(entry.metadata["heading"]), entry, texts)
-    for entry in FORMER.values():
+    for entry in WORDS.values():
         if entry.metadata["help"] in names:
             _add_setting(command, entry, {entry.name: argparse.SUPPRESS})
 

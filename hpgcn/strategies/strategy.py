@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.errors import ConfigError, UsageError, agreed, assigned
 from hpgcn.parallel.layout import balanced, divisors
-from hpgcn.setting_words import FormerSettings
+from hpgcn.setting_words import SettingWords
 from hpgcn.strategies.plan import Plan
 
 
@@ -25,10 +25,10 @@ class StrategyOptions:
     update_on: str
     updates_on: str
     aggregates_on_host: bool
-    grid: str = FormerSettings.grid
-    replication: int = FormerSettings.replication
-    balance: float = FormerSettings.balance
-    pipeline_batches: int = FormerSettings.pipeline_batches
+    grid: str = SettingWords.grid
+    replication: int = SettingWords.replication
+    balance: float = SettingWords.balance
+    pipeline_batches: int = SettingWords.pipeline_batches
 
 
 class Strategy:

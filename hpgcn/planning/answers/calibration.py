@@ -3,12 +3,13 @@ import dataclasses
 
 import numpy as np
 
-from hpgcn.config import COST_FIELDS, FORMER, Config
+from hpgcn.config import COST_FIELDS, Config
 from hpgcn.errors import DataError, printable
 from hpgcn.planning.answers.candidates import Candidate, count_candidate
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import step_seconds
 from hpgcn.sampling import parse
+from hpgcn.setting_words import WORDS
 from hpgcn.strategies import read_options, strategy_by_name
 
 FIELDS = (*COST_FIELDS, "hidden", "layers")  # fields of a run that a plan uses
@@ -33,7 +34,7 @@ def settings_of(run):
 
 
 def _given(run):
-    return {name: run.settings[name] for name in ("graph", *FIELDS, *FORMER)
+    return {name: run.settings[name] for name in ("graph", *FIELDS, *WORDS)
             if name in run.settings}
 
 
