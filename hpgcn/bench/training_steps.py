@@ -83,8 +83,7 @@ def count_strategies(source, config, machine, ranks):
         inputs = PlanInput(source, own)
         for candidate in candidates(inputs, (ranks,)):
             strategy = strategy_by_name(candidate.strategy)
-            aware = exchange_setting(strategy, nodes, node_aware, own.batch,
-                                     own).aware
+            aware = exchange_setting(strategy, nodes, node_aware, own).aware
             if aware == (node_aware == "always"):
                 yield (own.replace(strategy=strategy.name), factor_name(strategy.name, aware),
                        candidate, count_candidate(inputs, candidate, nodes=nodes))

@@ -23,8 +23,8 @@ class Large:
 
 
 def choose(source, method, epochs, effort=Config.effort):
-    return choose_preparation(source.header, column_sizes(source), method, 4, epochs=epochs,
-                              effort=effort, model=Config())
+    return choose_preparation(source.header, column_sizes(source), method, 4,
+                              Config(epochs=epochs, effort=effort))
 
 
 @pytest.mark.parametrize("method", ["hypergraph", "cover"])

@@ -87,8 +87,7 @@ def prepare(inputs, ranks):
     prepared = {}
     left = PATIENCE
     for k in sorted(set(ranks) - {1}):
-        made = choose_preparation(inputs.header, inputs.sizes, METHOD, k, epochs=config.epochs,
-                                  effort=config.effort, model=config)
+        made = choose_preparation(inputs.header, inputs.sizes, METHOD, k, config)
         if made.method not in QUICK:
             left -= expected_seconds(made.effort, inputs.sizes, k,
                                      holders=made.method in NONZERO_METHODS)

@@ -157,8 +157,7 @@ def count_candidate(inputs, candidate, *, floor=False, nodes=None, node_aware=No
     node_aware = "never" if inputs.sized else node_aware  # which rows go where is unknown
     strategy = variant(strategy_by_name(candidate.strategy), config)
     ordered, offsets = arranged(inputs, candidate, strategy)
-    layout = exchange_setting(strategy, nodes, node_aware or config.node_aware, config.batch,
-                              config)
+    layout = exchange_setting(strategy, nodes, node_aware or config.node_aware, config)
     return count(ordered, inputs, strategy, candidate.shape, offsets, nodes=layout, floor=floor)
 
 

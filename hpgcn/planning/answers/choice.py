@@ -59,7 +59,7 @@ def choose_exchange(source, config, strategy, shape, comm):
     shared = comm.nodes.max() and np.bincount(comm.nodes).max() > 1
     if config.node_aware != "auto" or not config.machine or not shared:
         return config.node_aware
-    if unsupported_exchange(strategy, config.batch, config):
+    if unsupported_exchange(strategy, config):
         return config.node_aware
 
     def choose_first():
@@ -165,4 +165,4 @@ def _supporting(inputs, ranks, nodes):
     if config.node_aware != "always" or nodes is None or not nodes.max():
         return listed
     return [each for each in listed if not unsupported_exchange(
-        variant(strategy_by_name(each.strategy), config), config.batch, config)] or listed
+        variant(strategy_by_name(each.strategy), config), config)] or listed

@@ -33,7 +33,7 @@ def epoch_seconds(nonzeros, rows, widths, ranks):
     return (ENTRY * sparse + MULTIPLY_ADD * dense) / ranks
 
 
-def choose_preparation(header, sizes, method, ranks, *, epochs, effort, model):
+def choose_preparation(header, sizes, method, ranks, config):
     """Return the Preparation of a run on an unpartitioned source, by the number of its
     epochs.
 
@@ -47,18 +47,18 @@ def choose_preparation(header, sizes, method, ranks, *, epochs, effort, model):
     method : str
         Method of the strategy. It is kept, unless no effort pays: then parts are blocks
         of rows, which take no time and compile no kernels.
-    ranks, epochs : int
-    effort : str
-        The setting. Unless it is the default, it is kept in any case.
-    model : hpgcn.Config
+    ranks : int
+    config : hpgcn.Config
+        Its effort, unless it is the default, is kept in any case.
     """
+    epochs, effort = config.epochs, config.effort
     if not METHODS[method].effort:
         return Preparation(method, DEFAULT, "")
     if effort != Config.effort:
         return Preparation(method, effort, setting("effort", effort))
 
     # seconds of the training
-    widths = find_widths(model, find_model(model), max(1, header.num_features),
+    widths = find_widths(config, find_model(config), max(1, header.num_features),
                          max(1, header.num_classes))
     training = epochs * epoch_seconds(int(np.sum(sizes)), header.num_nodes, widths, ranks)
 

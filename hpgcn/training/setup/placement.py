@@ -156,22 +156,21 @@ def assign_rows(source, comm, config, *, keep=True):
         offsets = _row_offsets(source, comm, strategy, shape)
         layout = BlockLayout(offsets, strategy.block_grid(shape)[1], comm.rank)
         rank_grid = RankGrid(shape, layout, strategy.own_options(options, comm.device),
-                             checked_exchange(strategy, comm.nodes, node_aware, config.batch,
-                                              config))
+                             checked_exchange(strategy, comm.nodes, node_aware, config))
         return Placement(source, strategy, rank_grid, choice, files.pop_all())
 
 
-def checked_exchange(strategy, nodes, node_aware, batch, model):
+def checked_exchange(strategy, nodes, node_aware, config):
     """Return `exchange_rule.exchange_setting` of a run.
 
     Raise a ConfigError, on all ranks, if the setting `node_aware` is "always" and the
     strategy does not support it.
     """
     if nodes.max() and node_aware == "always":
-        reason = unsupported_exchange(strategy, batch, model)
+        reason = unsupported_exchange(strategy, config)
         if reason:
             raise agreed(ConfigError(f"{setting('node_aware', node_aware)}: {reason}"))
-    return exchange_setting(strategy, nodes, node_aware, batch, model)
+    return exchange_setting(strategy, nodes, node_aware, config)
 
 
 def _row_offsets(source, comm, strategy, shape):

@@ -43,8 +43,7 @@ def partitioned(source, comm, method, out="", config=None, held=None):
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
             chosen = config and choose_preparation(
-                source.header, column_sizes(source), method, comm.size, epochs=config.epochs,
-                effort=config.effort, model=config)
+                source.header, column_sizes(source), method, comm.size, config)
             memory = size(config.memory) if config and config.scratch else None
             kept = kept_partition(source, comm.size, method, out, also=METHOD, chosen=chosen,
                                   memory=memory, held=held)
