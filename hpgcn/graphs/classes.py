@@ -80,7 +80,7 @@ def parse_classes(texts, where, place="row {}".format, hint="", *, classes=False
     texts = [text.strip() for text in texts]
     counts = Counter(texts)
     unlabeled = {text: count for text, count in counts.items() if text.lower() in UNLABELED}
-    known = counts.keys() - unlabeled.keys()
+    known = [text for text in counts if text not in unlabeled]  # in the order of the input
     notes = []
     if marks := {text: count for text, count in unlabeled.items() if text}:
         notes.append(f"{_count(marks)} {_listed(marks)} "
@@ -91,12 +91,12 @@ def parse_classes(texts, where, place="row {}".format, hint="", *, classes=False
                         f"expected {expected}")
 
     # read numbers, truth values or names, but no mixture
-    numeric = {text for text in known if NUMBER.fullmatch(text)}
-    if numeric and numeric != known:
-        odd = min((numeric, known - numeric), key=lambda kind: sum(counts[text] for text in kind))
-        first = min(odd, key=texts.index)
-        refuse(first, f"numbers alone or names alone: {len(numeric)} different labels are numbers, "
-                      f"{len(known - numeric)} are not")
+    numeric = [text for text in known if NUMBER.fullmatch(text)]
+    if numeric and len(numeric) < len(known):
+        others = [text for text in known if not NUMBER.fullmatch(text)]
+        odd = min((numeric, others), key=lambda kind: sum(counts[text] for text in kind))
+        refuse(odd[0], f"numbers alone or names alone: {len(numeric)} different labels are "
+                       f"numbers, {len(others)} are not")
     if numeric:
         number_of = _whole_numbers(numeric, refuse)
         if not classes and not unlabeled and all(re.search("[.eE]", text) for text in numeric):
