@@ -34,10 +34,10 @@ from hpgcn.graphs.adjacency import (
     duplicates_notes,
     row_and_column_sums,
 )
+from hpgcn.graphs.classes import read_text_labels
 from hpgcn.graphs.edge_features import features_of_entries
 from hpgcn.graphs.edge_weights import rounded_note
 from hpgcn.graphs.graph import assemble
-from hpgcn.graphs.labels import read_text_labels
 from hpgcn.graphs.reordering import (
     AUTO,
     check_order,

@@ -10,7 +10,6 @@ import re
 from contextlib import closing, contextmanager
 
 from hpgcn.datasets.edges import columns
-from hpgcn.datasets.edges.comments import read_comments
 from hpgcn.datasets.edges.first_line import (
     PADDED,
     adjacency_hint,
@@ -23,7 +22,7 @@ from hpgcn.datasets.edges.first_line import (
     refuse_text,
 )
 from hpgcn.datasets.edges.neighbor_lists import matrix_way
-from hpgcn.datasets.edges.size_line import find_sizes
+from hpgcn.datasets.edges.preamble import find_sizes, read_comments
 from hpgcn.datasets.edges.stream import SIDE, Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames, is_name, named_parts
 from hpgcn.datasets.text.lines import BLANKS, MARKS, WHOLE, Grammar, TextLines

@@ -12,8 +12,7 @@ from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
 from hpgcn.datasets.text.data_table import counted
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.classes import renumber_classes
-from hpgcn.graphs.labels import check_classes
+from hpgcn.graphs.classes import check_classes, renumber_classes
 from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_masks
 
 

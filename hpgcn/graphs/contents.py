@@ -3,13 +3,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
-from hpgcn.graphs.edge_weights import listed
-from hpgcn.graphs.labels import (
+from hpgcn.graphs.classes import (
     check_classes,
     number_classes,
     read_text_labels,
     warn_of_labels,
 )
+from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.validation import (
     MAX_NAME,
     check_features,

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require, warn
+from hpgcn.graphs.classes import classes_of
 from hpgcn.graphs.contents import NAMED
 from hpgcn.graphs.edge_weights import attribute_names, listed, weights_of
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import GraphSource, check_source
-from hpgcn.graphs.labels import classes_of
 from hpgcn.graphs.validation import SPLIT
 
 if TYPE_CHECKING:
