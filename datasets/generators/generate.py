@@ -16,6 +16,7 @@ from hpgcn.datasets.generators.bter_check import describe_match
 from hpgcn.datasets.sorting import external
 from hpgcn.datasets.split import describe_split, random_split
 from hpgcn.errors import UsageError
+from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.graph import Graph, Header
 from hpgcn.graphs.reordering import AUTO, check_order
 from hpgcn.graphs.validation import index_dtype
@@ -146,16 +147,12 @@ def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=No
         file.write(f"# hpgcn {kind}: vertices {n}, edges {indices.size // 2}, "
                    f"{draws.name if kind == BTER else made_of}, seed {seed}\n".encode())
         text = np.empty(0, np.uint8)
-        row = 0
-        while row < n:  # rows that hold about ENTRIES
-            end = indptr[row] + ENTRIES
-            stop = max(row + 1, int(np.searchsorted(indptr, end, side="right")) - 1)
+        for row, stop in row_blocks(indptr, ENTRIES):
             room = 40 * int(indptr[stop] - indptr[row])  # twice 19 digits, a blank, a newline
             if text.size < room:
                 text = np.empty(room, np.uint8)
             size = keyed_sampling.write_rows(indptr, indices, row, stop, text)
             file.write(memoryview(text)[:size])
-            row = stop
 
     atomic_write(path, write, overwrite=overwrite)
     return indices.size // 2

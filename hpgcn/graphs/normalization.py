@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.validation import index_dtype
 
 CHUNK = 1 << 21  # entries read at a time
@@ -92,18 +93,14 @@ class NormalizedAdjacency:
         indptr = np.zeros(stop - start + 1, index_dtype(most))
 
         # normalize a chunk of rows at a time
-        row = start
-        while row < stop:
-            enough = pointers[row - start] + CHUNK
-            end = start + int(np.searchsorted(pointers, enough, side="right")) - 1
-            end = min(stop, max(row + 1, end))
-            counts, columns, values = self._rows(row, end, first, last, pointers[row - start])
-            held = int(indptr[row - start])
-            indptr[row - start + 1:end - start + 1] = held + np.cumsum(counts)
+        for low, high in row_blocks(pointers, CHUNK):
+            counts, columns, values = self._rows(start + low, start + high, first, last,
+                                                 pointers[low])
+            held = int(indptr[low])
+            indptr[low + 1:high + 1] = held + np.cumsum(counts)
             indices[held:held + columns.size] = columns
             data[held:held + columns.size] = values
             del columns, values  # free them before the next chunk
-            row = end
 
         # release the unused part of the arrays
         for array in (indices, data):

@@ -267,11 +267,8 @@ class OrderedEntries:
         row pointers.
         """
         # windows of whole rows
-        starts = [0]
-        while starts[-1] < self.place.size:
-            end = self.pointers[starts[-1]] + self.window // item_bytes
-            stop = int(np.searchsorted(self.pointers, end, "right")) - 1
-            starts.append(max(starts[-1] + 1, stop))
+        blocks = row_blocks(self.pointers, self.window // item_bytes)
+        starts = [0, *(stop for _, stop in blocks)]
         rows = WindowRows(read, self.blocks, self.place, np.array(starts), self.pointers,
                           **self.options)
 
