@@ -10,7 +10,7 @@ from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive, read_array
 from hpgcn.datasets.source import folder_name, need, open_all, truncate
 from hpgcn.datasets.text.data_table import counted
-from hpgcn.datasets.text.json_text import parse_json
+from hpgcn.datasets.text.json_files import parse_json
 from hpgcn.datasets.text.lines import WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed

@@ -17,7 +17,7 @@ from hpgcn.datasets.readers.json_forms import find_form
 from hpgcn.datasets.readers.network_graph import Network
 from hpgcn.datasets.source import first_repeated, truncate
 from hpgcn.datasets.text.column_names import DIRECTED
-from hpgcn.datasets.text.json_text import parse_json
+from hpgcn.datasets.text.json_files import parse_json
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import weights_of
 from hpgcn.graphs.validation import check_finite

@@ -10,8 +10,7 @@ from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.datasets.text.column_names import is_known
 from hpgcn.datasets.text.data_table import NumberColumn, TextColumn, counted
 from hpgcn.datasets.text.delimited import SEPARATORS
-from hpgcn.datasets.text.json_table import multi_hot
-from hpgcn.datasets.text.json_text import JsonObject
+from hpgcn.datasets.text.json_files import JsonObject, multi_hot
 from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import FEW, NUMBER, parse_classes

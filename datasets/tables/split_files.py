@@ -12,7 +12,7 @@ from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.datasets.text.column_names import PARTS, SPLIT_NAME
 from hpgcn.datasets.text.data_table import NumberColumn, TextColumn
-from hpgcn.datasets.text.json_text import JsonObject, read_json
+from hpgcn.datasets.text.json_files import JsonObject, read_json
 from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import BOOLEANS, UNLABELED

@@ -20,8 +20,7 @@ from hpgcn.datasets.text import text_cells
 from hpgcn.datasets.text.column_names import is_known
 from hpgcn.datasets.text.data_table import CellError, NumberColumn, Table, TextColumn, counted
 from hpgcn.datasets.text.delimited import read_delimited
-from hpgcn.datasets.text.json_table import feature_lists, json_table, records_table
-from hpgcn.datasets.text.json_text import read_json
+from hpgcn.datasets.text.json_files import feature_lists, json_table, read_json, records_table
 from hpgcn.datasets.text.parquet_table import read_parquet
 from hpgcn.datasets.text.text_cells import CellColumn
 from hpgcn.errors import DataError
