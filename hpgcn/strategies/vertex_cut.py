@@ -83,7 +83,7 @@ class VertexCut(NonzeroStrategy):
     name = "vertex-cut"
     Plan = VertexCutPlan
     accepts_nonzero_owners = supports_bf16 = True
-    options = ("delay", "delay_variant")
+    options = ("delay",)
     supports_nodes = ("products",)
     method = "cover"
     waits = 2
