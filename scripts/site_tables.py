@@ -10,10 +10,12 @@ from collections import defaultdict
 import hpgcn
 from hpgcn import errors
 from hpgcn.cli.parser import parser
+from hpgcn.config import SHOWN
 from hpgcn.kernels import reference
 from hpgcn.kernels.specs import SPECS, parse
-from hpgcn.model.registry import MODELS
-from hpgcn.strategies import STRATEGIES
+from hpgcn.model.registry import MODELS, models_that_read
+from hpgcn.setting_field import HEADINGS, values_of
+from hpgcn.strategies import STRATEGIES, strategies_that_read
 
 KINDS = {  # kinds of an array in SPECS, in the words of docs/kernels.md
     "index": "integers", "pointers": "integers", "classes": "integers", "once": "integers",
@@ -65,6 +67,22 @@ def strategies():
           answer(each.supports_bf16), answer(each.supports_minibatches),
           ", ".join(code(f"--{option.replace('_', '-')}") for option in each.options)]
          for name, each in STRATEGIES.items()])
+
+
+def settings():
+    """Return the list of settings: a heading for each group, an item for each field."""
+    readers = {"strategy": strategies_that_read, "model": models_that_read}
+    parts = []
+    for heading in HEADINGS:
+        parts.append(f"### {heading.capitalize()}")
+        for entry in SHOWN:
+            about = entry.metadata
+            if about["heading"] == heading:
+                names = about["only"] and readers[about["only"]](entry.name)
+                only = f"{' and '.join(names)} only. " if names else ""
+                values = values_of(entry).replace("''", "empty")
+                parts.append(f"- `{entry.name}` ({values}): {only}{escaped(about['help'])}.")
+    return "\n\n".join(parts)
 
 
 def exit_codes():
@@ -160,10 +178,15 @@ def text_of(action, command):
     text = (action.help or "") % known
     if action.choices and not isinstance(action.choices, dict):
         text += f"; one of {', '.join(map(str, action.choices))}"
+    return escaped(text)
+
+
+def escaped(text):
+    """Return text with backslashes before the letters that Markdown reads."""
     for letter in "\\|*_<>[]$":
         text = text.replace(letter, "\\" + letter)
     return text
 
 
 TABLES = {"api": api, "commands": commands, "exit-codes": exit_codes, "kernels": kernels,
-          "models": models, "strategies": strategies}
+          "models": models, "settings": settings, "strategies": strategies}
