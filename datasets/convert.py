@@ -53,8 +53,9 @@ EDGE_BYTES = 128  # bytes of memory of an edge on its way through `read`
 
 
 def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=AUTO, **options):
-    """Read a graph like `read` and write it to the file `out`; edge lists may be larger
-    than memory.
+    """Read a graph like `read` and write it to the file `out`.
+
+    Edge lists may be larger than memory.
 
     Rows are put into an `order` of `hpgcn.graphs.reordering.find_order` if memory
     allows. Apart from the order, the file does not depend on the memory. Edge lists
@@ -78,8 +79,9 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
 
 
 def order_within(graph, name, memory):
-    """Return an order of the vertices, new -> old, or None to keep theirs; and a note
-    for the user.
+    """Return an order of the vertices, new -> old, or None to keep theirs.
+
+    And a note for the user.
 
     `memory` is in bytes; None means 80% of the available memory. A graph on disk keeps
     its order, and so does one whose reordering would take too much memory.
@@ -193,8 +195,9 @@ def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
 
 
 class _MemoryAdjacency(NamedTuple):
-    """The adjacency of a graph in memory, with the same attributes as the DiskAdjacency
-    of a graph on disk.
+    """The adjacency of a graph in memory.
+
+    It has the attributes of the DiskAdjacency of a graph on disk.
     """
 
     counts: object
@@ -210,8 +213,9 @@ class _MemoryAdjacency(NamedTuple):
 
 
 def _build_adjacency(raw, entries, where, options, scratch, memory):
-    """Build the adjacency in memory, or from `entries` on disk if these are given;
-    extend `raw.notes`.
+    """Build the adjacency in memory, or from `entries` on disk if these are given.
+
+    Extend `raw.notes`.
     """
     if entries is not None:
         if entries.rounded:
@@ -230,8 +234,9 @@ def _build_adjacency(raw, entries, where, options, scratch, memory):
 
 @contextmanager
 def warnings_as(notes, where):
-    """Context manager: append each DataWarning to `notes`, without the file name
-    `where`, instead of showing it.
+    """Append each DataWarning to `notes` instead of showing it.
+
+    A context manager. The file name `where` is left out.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
@@ -247,16 +252,16 @@ def warnings_as(notes, where):
 
 
 def _refuse_missing(source, fmt, *beside):
-    """Raise one InputNotFoundError that names all missing input files, if there are
-    several.
-    """
+    """Raise one InputNotFoundError that names all missing input files, if there are several."""
     known = fmt == "auto" and str(source) in builtin.BUILTIN
     refuse_missing([path for path in (None if known else source, *beside) if path is not None])
 
 
 def _read(source, fmt, memory, scratch, options, cached):
-    """Read a file or built-in graph; return Raw, graph name, Source, format, SHA-256,
-    and Entries if the edges are on disk.
+    """Read a file or built-in graph.
+
+    Return Raw, graph name, Source, format, SHA-256, and Entries if the edges are on
+    disk.
     """
     if fmt not in FORMATS:
         raise UsageError(f"format {fmt!r}: expected {', '.join(FORMATS)}")

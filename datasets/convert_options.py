@@ -45,7 +45,7 @@ def option(heading: str, text: str, default: Any = None, **words: Any) -> Any:
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What the user says of an input; a default leaves the choice to the file.
+    """Options of a conversion; a default leaves the choice to the file.
 
     `features`, `labels` and `ids` may also be path-like.
     """
@@ -75,7 +75,7 @@ class ConvertOptions:
         EDGES, "number of vertices of an edge list, with or without edges. Ids are 0..N-1, or 1..N "
         "with --base 1 (default: by the ids in the list)", type=int, metavar="N")
     compact: bool = option(
-        EDGES, "number only the ids that occur in an edge, in increasing order, and store the ids",
+        EDGES, "leave out vertices without edges: number the others from 0 and keep their ids",
         False)
     bipartite: bool = option(
         EDGES, "the two columns have ids of different kinds, such as users and items. Vertices of "

@@ -1,5 +1,6 @@
-"""Readers of edge features: columns of an edge list, an array beside the edges, or a
-file with a row for each edge.
+"""Readers of edge features.
+
+Columns of an edge list, an array beside the edges, or a file with a row for each edge.
 """
 import dataclasses
 import os
@@ -25,8 +26,9 @@ ARRAYS = ("npz", "pt", "ogb")  # formats with an array of the features beside th
 
 
 def read_edge_features(source, fmt, raw, options):
-    """Return the features of the edges of `raw`, (e, d) float32, in their order; extend
-    `raw.notes`.
+    """Return the features of the edges of `raw`, (e, d) float32, in their order.
+
+    Extend `raw.notes`.
 
     Parameters
     ----------
@@ -64,8 +66,9 @@ def read_edge_features(source, fmt, raw, options):
 
 
 def _of_file(file, raw, options):
-    """Return the matrix in a file with a row for each edge, and a description of its
-    columns.
+    """Return the matrix in a file of edges, and a description of its columns.
+
+    The file has a row for each edge.
     """
     if table_files.is_array(file):
         X, notes = table_files.read_matrix_file(file, options.memory)

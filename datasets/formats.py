@@ -1,5 +1,6 @@
-"""The readers of input formats: their interface, and the choice of the reader of a
-file.
+"""The readers of input formats.
+
+Their interface, and the choice of the reader of a file.
 
 A reader is a function `read(source, memory[, options]) -> Raw`; a module with several
 readers calls each read_FORMAT. `source` is a Source, and `memory` the number of bytes
@@ -49,8 +50,9 @@ PACKED_USUAL = 4  # times that text is longer than compressed
 
 
 def reader(fmt):
-    """Return the reader of a format: the function read_FORMAT if its module has one,
-    else `read`.
+    """Return the reader of a format.
+
+    The function read_FORMAT if its module has one, else `read`.
     """
     module = import_module(READERS[fmt])
     return getattr(module, f"read_{fmt}", None) or module.read
@@ -61,8 +63,9 @@ def stream(fmt):
 
 
 def detect(source):
-    """Return the format of a file, by its name or else by its first bytes; raise
-    DataError if it is unknown.
+    """Return the format of a file, by its name or else by its first bytes.
+
+    Raise DataError if it is unknown.
     """
     if fmt := set_of(source.path):
         return fmt
@@ -97,15 +100,14 @@ def refuse_options(options, fmt):
 
 
 def graph_name(source, fmt):
-    """Return the name of the graph in a file, or of the data set that the file belongs
-    to.
-    """
+    """Return the name of the graph in a file, or of its data set."""
     return SETS[fmt].graph_name(source.path) if fmt in SETS else source.name
 
 
 def expected_edges(source):
-    """Estimate the number of edges in an edge list from its size and the length of its
-    first lines.
+    """Estimate the number of edges in an edge list.
+
+    From its size and the length of its first lines.
     """
     if source.magic[:4] == PARQUET:
         return source.size // PARQUET_EDGE

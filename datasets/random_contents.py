@@ -36,8 +36,9 @@ class RandomDraw(NamedTuple):
 
 
 def parse_draw(flag, text):
-    """Return the RandomDraw that the value of --features or --labels describes; None if
-    the value names a file.
+    """Return the RandomDraw that the value of --features or --labels describes.
+
+    None if the value names a file.
 
     Raise UsageError if the text begins with random: but is not random:N or
     random:N:SEED.
@@ -55,8 +56,9 @@ def parse_draw(flag, text):
 
 
 def vertex_keys(num_nodes, base, original_ids):
-    """Return the random key of each vertex, (n,) uint64: its id in the input, or a hash
-    of its name.
+    """Return the random key of each vertex, (n,) uint64.
+
+    Its id in the input, or a hash of its name.
     """
     if original_ids is None:
         return np.arange(base, base + num_nodes, dtype=np.uint64)
@@ -72,8 +74,9 @@ def random_labels(draw, keys):
 
 
 class RandomFeatures:
-    """Random features (n, f) float32, drawn when rows are read, by a slice or an array
-    of row numbers.
+    """Random features (n, f) float32, drawn when rows are read.
+
+    By a slice or an array of row numbers.
     """
 
     def __init__(self, draw, keys):
@@ -90,8 +93,9 @@ class RandomFeatures:
 
 
 class RandomContents(NamedTuple):
-    """The RandomDraws of a graph's features and labels; None where the input's own are
-    used.
+    """The RandomDraws of a graph's features and labels.
+
+    None where the input's own are used.
     """
 
     features: RandomDraw | None
@@ -99,8 +103,9 @@ class RandomContents(NamedTuple):
 
     @staticmethod
     def parse(features, labels, row_normalize):
-        """Return the RandomContents for options of `hpgcn.datasets.convert.read`; raise
-        UsageError for invalid ones.
+        """Return the RandomContents for options of `hpgcn.datasets.convert.read`.
+
+        Raise UsageError for invalid ones.
         """
         drawn = RandomContents(parse_draw("features", features), parse_draw("labels", labels))
         if drawn.features and row_normalize:
@@ -117,8 +122,9 @@ class RandomContents(NamedTuple):
             raw.labels = raw.class_names = None
 
     def draw(self, raw, memory, where):
-        """Draw the labels of all vertices, and set features that are drawn when read;
-        extend `raw.notes`.
+        """Draw the labels of all vertices, and set features that are drawn when read.
+
+        Extend `raw.notes`.
         """
         if not any(self):
             return
@@ -132,8 +138,9 @@ class RandomContents(NamedTuple):
                       for what, draw in zip(self._fields, self) if draw]
 
     def add_to(self, graph, raw, *, lazy):
-        """Return `graph` with the random contents of `raw`; if `lazy`, features are
-        drawn when they are read.
+        """Return `graph` with the random contents of `raw`.
+
+        If `lazy`, features are drawn when they are read.
         """
         facts, arrays = {}, {}
         if self.features:
@@ -152,8 +159,9 @@ def _seed_key(seed, stream):
 
 @jit()
 def _draw_features(seed_key, keys, X):
-    """Fill X, (n, f), with random numbers: 24 bits of the hash of (seed, key, column)
-    each.
+    """Fill X, (n, f), with random numbers.
+
+    24 bits of the hash of (seed, key, column) each.
     """
     for i in range(keys.size):
         state = mix(seed_key + keys[i] * GOLDEN)
@@ -164,8 +172,9 @@ def _draw_features(seed_key, keys, X):
 
 @jit()
 def _draw_labels(seed_key, keys, classes):
-    """Return a class for each key: 32 bits of the hash of (seed, key), scaled to
-    0..classes - 1.
+    """Return a class for each key.
+
+    32 bits of the hash of (seed, key), scaled to 0..classes - 1.
     """
     labels = np.empty(keys.size, np.int64)
     for i in range(keys.size):
@@ -176,8 +185,9 @@ def _draw_labels(seed_key, keys, classes):
 
 @jit()
 def _hash_names(letters):
-    """Return a hash of each name, a row of code points (n, letters) uint32; zeros end a
-    name.
+    """Return a hash of each name, a row of code points (n, letters) uint32.
+
+    Zeros end a name.
     """
     keys = np.zeros(letters.shape[0], np.uint64)
     for i in range(letters.shape[0]):

@@ -1,5 +1,6 @@
-"""An input file: its name, its bytes (maybe compressed), its SHA-256, and limits of
-memory.
+"""An input file.
+
+Its name, its bytes (maybe compressed), its SHA-256, and limits of memory.
 """
 import errno
 import hashlib
@@ -32,8 +33,9 @@ def need(size, memory, where):
 
 
 def not_utf8(where, error):
-    """Return the DataError for text that is not UTF-8 but, for example, Latin-1 from an
-    old Excel.
+    """Return the DataError for text that is not UTF-8.
+
+    For example Latin-1 from an old Excel.
     """
     return DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): if it is "
                      "Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > utf8.csv (other "
@@ -70,8 +72,9 @@ def first_repeated(names):
 
 @contextmanager
 def refused(where, what="broken data"):
-    """Context manager: turn the errors of a library on broken data into a DataError of
-    one line.
+    """Turn the errors of a library on broken data into a DataError.
+
+    A context manager. The error has one line.
     """
     try:
         yield
@@ -85,8 +88,10 @@ def refused(where, what="broken data"):
 
 
 class Source:
-    """A regular input file; `files` are those that `sha256` covers. Raises DataError
-    for other kinds of files. What is read leaves the page cache unless it is `cached`.
+    """A regular input file.
+
+    `files` are those that `sha256` covers. Raises DataError for other kinds of files.
+    What is read leaves the page cache unless it is `cached`.
     """
 
     def __init__(self, path, *, cached=True):
@@ -120,7 +125,8 @@ class Source:
 
     @property
     def suffix(self):
-        """The suffix of the file name in lower case, without that of compression:
+        """The suffix of the file name in lower case, without that of compression.
+
         `.csv` for `g.CSV.gz`.
         """
         return Path(unpacked_name(self.path.name).lower()).suffix
@@ -142,8 +148,9 @@ class Source:
 
     @contextmanager
     def open(self, digest=None):
-        """Open the file to read its decompressed bytes; errors become DataErrors of one
-        line.
+        """Open the file to read its decompressed bytes.
+
+        Errors become DataErrors of one line.
 
         If lines end in carriage returns, these are replaced by line feeds. The bytes of
         the file are added to `digest`, a hash object; all of them, if the block ends
@@ -172,8 +179,9 @@ class Source:
             raise
 
     def sha256(self):
-        """Return the SHA-256 over the bytes of `files`, in hexadecimal; raise DataError
-        if a file has changed.
+        """Return the SHA-256 over the bytes of `files`, in hexadecimal.
+
+        Raise DataError if a file has changed.
         """
         digest = hashlib.sha256()
         for source in self.files:
@@ -191,8 +199,9 @@ class Source:
 
 
 def open_all(paths):
-    """Return a Source of each path; raise InputNotFoundError that names all missing
-    files.
+    """Return a Source of each path.
+
+    Raise InputNotFoundError that names all missing files.
     """
     paths = list(paths)
     refuse_missing(paths)
@@ -200,8 +209,9 @@ def open_all(paths):
 
 
 def refuse_missing(paths):
-    """Raise one error that names all missing files, if there are several; `Source`
-    reports a single one.
+    """Raise one error that names all missing files, if there are several.
+
+    `Source` reports a single one.
     """
     missing = [truncate(path) for path in paths if not os.path.exists(path)]
     if len(missing) > 1:
@@ -220,17 +230,16 @@ class _Hashed(DiskFile):
 
 
 def _ends_lines_by_returns(head):
-    """Return whether the text that begins with `head` ends its lines with carriage
-    returns, like old Macs.
+    """Return whether lines end with carriage returns, like old Macs.
+
+    The text begins with `head`.
     """
     head = head[:HEAD]
     return b"\r" in head[:-1] and b"\n" not in head and not CONTROL.search(head)
 
 
 def _as_lines(stream):
-    """Return a buffered stream that reads `stream` with carriage returns replaced by
-    line feeds.
-    """
+    """Return a buffered stream that reads `stream` with carriage returns replaced by line feeds."""
     lines = io.BufferedReader(_LineFeeds(stream), 1 << 20)
     lines.fileobj = getattr(stream, "fileobj", stream)  # whose position says how far reading is
     return lines

@@ -66,16 +66,18 @@ def _seed(text, digits):
 
 
 def describe_split(kind, sizes=(), seed=0, count=1):
-    """Return the description of splits that a graph file stores, such as
-    "random:60/20/20:0" or "...:0..9".
+    """Return the description of splits that a graph file stores.
+
+    "random:60/20/20:0" or "...:0..9", for example.
     """
     seeds = f"{seed}..{seed + count - 1}" if count > 1 else seed
     return f"{kind}:{'/'.join(f'{size:.10g}' for size in sizes)}:{seeds}" if sizes else kind
 
 
 def check_count(count, wanted):
-    """Raise UsageError if `count` splits cannot be drawn: out of range, not random, or
-    seeds beyond 2^63.
+    """Raise UsageError if `count` splits cannot be drawn.
+
+    Out of range, not random, or seeds beyond 2^63.
     """
     if not isinstance(count, int) or not 1 <= count <= MAX_SPLITS:
         raise UsageError(f"{setting('num_splits', count)}: expected 1 to {MAX_SPLITS}")
@@ -88,8 +90,9 @@ def check_count(count, wanted):
 
 
 def make_split(raw, wanted, num_splits, where):
-    """Return the masks of the requested split, or else of the input's own, and a
-    description of the split.
+    """Return the masks of the requested split, and a description.
+
+    Without a request it is the input's own.
     """
     if wanted is None or wanted == ("file",):
         if wanted and raw.masks is None:
@@ -108,8 +111,9 @@ def make_split(raw, wanted, num_splits, where):
 
 
 def drawn_splits(labels, wanted, count, where):
-    """Draw `count` splits, the i-th with the seed plus i; return masks (n,), or (n,
-    count) of several splits.
+    """Draw `count` splits, the i-th with the seed plus i.
+
+    Return masks (n,), or (n, count) of several splits.
 
     `wanted` is the result of `parse_split` for random or per-class; errors are those of
     these splits.
@@ -123,16 +127,18 @@ def drawn_splits(labels, wanted, count, where):
 
 
 def all_labelled(labels, where):
-    """Return masks with every labelled vertex in all three of them, for runs that only
-    measure time.
+    """Return masks with every labeled vertex in all three.
+
+    They are for runs that only measure time.
     """
     labels = _classes(labels, where)
     return dict.fromkeys(SPLIT, labels >= 0)
 
 
 def random_split(labels, percent, seed, where):
-    """Divide the labelled vertices of each class by the percentages of train,
-    validation and test.
+    """Divide the labeled vertices of each class by percentages.
+
+    The percentages are those of train, validation and test.
 
     `labels` are (n,) integers, -1 for unknown, or (n, t) multi-label, divided as one
     class. Returns (n,) bool masks under "train", "val" and "test". If percentages sum
@@ -150,8 +156,9 @@ def random_split(labels, percent, seed, where):
 
 
 def per_class_split(labels, counts, seed, where):
-    """Draw `counts` training and validation vertices of each class; all other labelled
-    vertices are test vertices.
+    """Draw `counts` training and validation vertices of each class.
+
+    All other labelled vertices are test vertices.
 
     Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3, use 20
     and 30, in the largest component. Raises DataError for multi-label data, and if a
@@ -165,8 +172,7 @@ def per_class_split(labels, counts, seed, where):
 
 
 def planetoid_split(labels, where, seed=0):
-    """Draw 20 training vertices of each class, then 500 validation and 1,000 test
-    vertices.
+    """Draw 20 training vertices of each class, then 500 validation and 1,000 test vertices.
 
     Validation and test vertices have the classes in proportion. Raises DataError for
     multi-label data, and if too few vertices have a label.
@@ -193,8 +199,9 @@ def _classes(labels, where):
 
 
 def _whole_classes(labels, seed, least, split, where):
-    """Return labels (n,) and their `_ranks`; raise DataError if a class has fewer than
-    `least` vertices.
+    """Return labels (n,) and their `_ranks`.
+
+    Raise DataError if a class has fewer than `least` vertices.
     """
     if labels is not None and labels.ndim != 1:
         raise DataError(f"{where}: split {split} needs one class per vertex, but labels have shape "
@@ -209,8 +216,9 @@ def _whole_classes(labels, seed, least, split, where):
 
 
 def _ranks(labels, seed):
-    """Return the rank of each vertex within its class, by random draws, and the size of
-    its class.
+    """Return each vertex's rank within its class, and the class size.
+
+    Random draws give the ranks.
     """
     draws = np.random.Philox(key=seed).random_raw(labels.size)
     order = np.lexsort((draws, labels))

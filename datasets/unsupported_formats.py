@@ -1,5 +1,6 @@
-"""Recognition of file formats by first bytes and names: those with a reader, and advice
-to convert others.
+"""Recognition of file formats by first bytes and names.
+
+Those with a reader, and advice to convert others.
 """
 import codecs
 import re
@@ -175,8 +176,9 @@ COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
 
 
 def refuse(source, by_name=True, fmt=None):
-    """Raise DataError if the format of a Source has no reader; without `by_name` judge
-    only the content.
+    """Raise DataError if the format of a Source has no reader.
+
+    Without `by_name` judge only the content.
 
     If `fmt` is given, raise it for all other formats as well.
     """
@@ -191,8 +193,9 @@ def refuse(source, by_name=True, fmt=None):
 
 
 def refuse_array(source):
-    """Raise the DataError for a file of features or labels that is not a NumPy array;
-    name its kind.
+    """Raise the DataError for features or labels that are no NumPy array.
+
+    It names the kind of the file.
     """
     known = identify(source, by_name=False)
     if known is None and source.magic[:2] == b"PK":
@@ -205,8 +208,9 @@ def refuse_array(source):
 
 
 def identify(source, by_name=True):
-    """Return the Format of a file; None if the readers of edge lists, .npz and .mtx
-    should try it.
+    """Return the Format of a file.
+
+    None if the readers of edge lists, .npz and .mtx should try it.
     """
     head = source.head()
     body = head[COMMENTS.match(head).end():]
@@ -233,8 +237,9 @@ def identify(source, by_name=True):
 
 
 def _named(source, head, body, suffix, named):
-    """Return the Format of a text file, by its name, the files beside it, or the shape
-    of its lines.
+    """Return the Format of a text file.
+
+    By its name, the files beside it, or the shape of its lines.
     """
     path = source.path
     match = TU_FILE.fullmatch(path.name)
@@ -253,8 +258,9 @@ def _named(source, head, body, suffix, named):
 
 
 def _has_lgl_shape(head):
-    """Return whether lines `# vertex` stand above lines of its neighbors, with weights or
-    without.
+    """Return whether lines `# vertex` stand above lines of neighbors.
+
+    With weights or without.
     """
     rows = [line.split() for line in head.split(b"\n") if line.strip()]
     marked = [row for row in rows if row[0] == b"#"]
@@ -301,8 +307,9 @@ def _is_utf8(head):
 
 
 def _has_metis_shape(head, cut):
-    """Return whether a text has METIS's form: line 1 counts vertices and edges, each
-    other line lists neighbours.
+    """Return whether a text has METIS's form.
+
+    Line 1 counts vertices and edges, each other line lists neighbors.
 
     If `head` is `cut`, lines must have different lengths, which those of edge lists do
     not.

@@ -1,5 +1,7 @@
-"""Changes after reading: features of the adjacency, rows divided by their sums, and the
-largest component of the vertices.
+"""Changes after reading.
+
+Features of the adjacency, rows divided by their sums, and the largest component of the
+vertices.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -12,8 +14,9 @@ VERTEX_BYTES = 48  # bytes of memory of a vertex, for either
 
 
 def identity(row_sums, column_sums):
-    """Return the sparse identity matrix (n, n) as features: each vertex has a weight
-    vector of its own.
+    """Return the sparse identity matrix (n, n) as features.
+
+    Each vertex has a weight vector of its own.
     """
     n = row_sums.size
     indices = np.arange(n, dtype=index_dtype(n))
@@ -21,8 +24,9 @@ def identity(row_sums, column_sums):
 
 
 def degree(row_sums, column_sums):
-    """Return features (n, 2): sign(d) log(1 + |d|) for the row sum d and the column sum
-    d of each vertex.
+    """Return features (n, 2): sign(d) log(1 + |d|) of both sums.
+
+    d is the row sum and the column sum of each vertex.
 
     The row sum is over the edges that a vertex reads, the column sum over the edges by
     which other vertices read it.
@@ -35,8 +39,9 @@ MADE = {"identity": identity, "degree": degree}
 
 
 def make_features(name, row_sums, column_sums, memory, where):
-    """Return the features that MADE calls `name`, from the row and column sums (n,)
-    float64 of the adjacency.
+    """Return the features that MADE calls `name`.
+
+    From the row and column sums (n,) float64 of the adjacency.
 
     Raise DataError if n is too large.
     """
@@ -49,8 +54,9 @@ def make_features(name, row_sums, column_sums, memory, where):
 
 
 def normalize_rows(X, where="features"):
-    """Return X, (n, f) dense or sparse, with each row divided by its sum; rows that sum
-    to 0 stay unchanged.
+    """Return X, (n, f) dense or sparse, with each row divided by its sum.
+
+    Rows that sum to 0 stay unchanged.
     """
     if X is None:
         raise DataError(f"{where}: no features to normalize: give --features")
@@ -68,8 +74,9 @@ def normalize_rows(X, where="features"):
 
 
 def largest_component(csr, raw):
-    """Drop vertices outside the largest weakly connected component; if several are
-    equally large, keep the first.
+    """Drop vertices outside the largest weakly connected component.
+
+    If several are equally large, keep the first.
 
     Evaluations of published models use it.
 

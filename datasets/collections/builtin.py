@@ -21,8 +21,9 @@ KARATE_VAL = (3, 5, 13, 21, 14, 23, 27, 30)
 
 
 def digits():
-    """Return the digits graph: 1,797 images of 8 x 8 pixels in 10 classes, each joined
-    to its 10 nearest images.
+    """Return the digits graph of images in 10 classes.
+
+    1,797 images of 8 x 8 pixels, each joined to its 10 nearest images.
 
     Features are X / 16. Distances are integers and ties go to the lower number, so the
     graph has the same 24,678 entries everywhere. Needs scikit-learn: MissingError

@@ -35,8 +35,9 @@ CELL_BYTES = 120  # bytes of memory of a cell, without its text
 
 
 def belongs(path):
-    """Return whether `path` is a meta.yaml with the key edge_data, or a table that
-    meta.yaml names.
+    """Return whether `path` is a meta.yaml of a graph, or one of its tables.
+
+    meta.yaml has the key edge_data and names the tables.
     """
     meta = path.with_name(META)
     if path.suffix not in (".csv", ".yaml") or not meta.is_file():
@@ -51,8 +52,9 @@ def graph_name(path):
 
 
 def read(source, memory, options):
-    """Read the nodes and edges of the graph in a folder; an edge src -> dst is the
-    entry A[dst, src].
+    """Read the nodes and edges of the graph in a folder.
+
+    An edge src -> dst is the entry A[dst, src].
     """
     folder = source.path.parent
     meta, = source.files = open_all([folder / META])
@@ -69,8 +71,9 @@ def read(source, memory, options):
 
 
 def _tables(file):
-    """Return the file names of the edge table and the node table, and the separator of
-    their fields.
+    """Return the names of both tables' files, and the separator.
+
+    They are the edge table and the node table.
     """
     meta = _parse(file)
     tables = {}
@@ -94,8 +97,9 @@ def _tables(file):
 
 
 def _parse(file):
-    """Return the content of meta.yaml as a dict of strings and lists of dicts; raise
-    DataError for other YAML.
+    """Return the content of meta.yaml as a dict of strings and lists of dicts.
+
+    Raise DataError for other YAML.
     """
     with file.open() as stream:
         text = stream.read(LONGEST + 1)
@@ -146,8 +150,9 @@ def _reader(file, separator):
 
 
 def _columns(file, separator, memory):
-    """Return the column names of a CSV file, and a dict from each name to the list of
-    its cells.
+    """Return the column names of a CSV file, and its cells by name.
+
+    A dict from each name to a list.
     """
     with _reader(file, separator) as rows:
         names = [name.strip() for name in next(rows, [])]
@@ -184,8 +189,9 @@ def _require(columns, file, *names):
 
 
 def _vertices(file, names, columns):
-    """Return a Raw that has the vertices of the node table but no edges, and the Nodes
-    of their ids.
+    """Return a Raw with vertices but no edges, and the Nodes of their ids.
+
+    The vertices are those of the node table.
     """
     _require(columns, file, "node_id")
     _one_graph(columns, file)

@@ -1,5 +1,6 @@
-"""Reader of Geom-GCN's data sets: out1_graph_edges.txt, out1_node_feature_label.txt and
-ten splits.
+"""Reader of Geom-GCN's data sets.
+
+Out1_graph_edges.txt, out1_node_feature_label.txt and ten splits.
 
 Pei et al., Geom-GCN: Geometric Graph Convolutional Networks, ICLR 2020. Both tables
 have a header and tabs. Splits are NAME_split_0.6_0.2_K.npz, beside the tables or in
@@ -28,24 +29,27 @@ NUMBER_BYTES = 100  # bytes of memory of a number in a list of features
 
 
 def belongs(path):
-    """Return whether `path` is the edge table, the node table, or a split file in the
-    node table's folder.
+    """Return whether `path` is a table or a split file of a set.
+
+    Split files lie in the node table's folder.
     """
     return path.name in (EDGES, NODES) or (
         SPLIT_FILE.fullmatch(path.name) is not None and (path.parent / NODES).is_file())
 
 
 def graph_name(path):
-    """Return NAME of the split files beside the tables, or else the name of the tables'
-    folder.
+    """Return NAME of the split files, or the name of the tables' folder.
+
+    Split files lie beside the tables.
     """
     names = {name for name, _, _ in _splits(path.parent)}
     return names.pop() if len(names) == 1 else folder_name(path)
 
 
 def read(source, memory):
-    """Read both tables and all splits; a line `u v` is the edge u -> v, which is the
-    entry A[v, u].
+    """Read both tables and all splits.
+
+    A line `u v` is the edge u -> v, which is the entry A[v, u].
     """
     folder = source.path.parent
     name = graph_name(source.path)
@@ -70,8 +74,9 @@ def read(source, memory):
 
 
 def _vertices(file, memory):
-    """Return the ids, the feature lists (bytes), the labels and the line numbers of the
-    node table's rows.
+    """Return ids, feature lists, labels and line numbers of the node table.
+
+    Feature lists are bytes.
     """
     ids, lists, labels, lines = [], [], [], []
     for line, fields in _table(file, 3, "node_id, feature and label"):
@@ -87,8 +92,9 @@ def _vertices(file, memory):
 
 
 def _features(lists, lines, name, file, memory):
-    """Return the features (n, f), and a note on how they were read: as columns of
-    numbers, or as lists of feature numbers.
+    """Return the features (n, f), and a note on how they were read.
+
+    As columns of numbers, or as lists of feature numbers.
 
     Rows of one length are read as columns if their numbers are all 0 or 1, or include
     fractions or a number twice in a row. A number twice in a list is one feature.
@@ -163,8 +169,9 @@ def _table(file, width, expected):
 
 
 def _splits(folder):
-    """Return (data set name, split number, path) of each split file, beside the tables
-    or else in ../../splits.
+    """Return (data set name, split number, path) of each split file.
+
+    They lie beside the tables or else in ../../splits.
     """
     beside = [(match[1], int(match[2]), path) for path in folder.glob("*_split_0.6_0.2_*.npz")
               if (match := SPLIT_FILE.fullmatch(path.name))]

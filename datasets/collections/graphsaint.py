@@ -1,5 +1,6 @@
-"""Reader of GraphSAINT's folders: adj_full.npz, role.json, class_map.json and
-feats.npy.
+"""Reader of GraphSAINT's folders.
+
+Adj_full.npz, role.json, class_map.json and feats.npy.
 
 Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020. Its
 own loader sets all weights to 1, and standardizes features by the training vertices.
@@ -23,8 +24,9 @@ ROLES = {"train": "tr", "val": "va", "test": "te"}
 
 
 def belongs(path):
-    """Return whether `path` is a file of a GraphSAINT set: its folder has the adjacency
-    and another file of the set.
+    """Return whether `path` is a file of a GraphSAINT set.
+
+    Its folder has the adjacency and another file of the set.
     """
     names = (ADJACENCY, TRAIN, *BESIDE)
     return (path.name in names and (path.parent / ADJACENCY).is_file()
@@ -35,8 +37,9 @@ graph_name = folder_name
 
 
 def read(source, memory):
-    """Read the files of a data set that are there; u aggregates v if row u of the adjacency
-    has an entry in column v.
+    """Read the files of a data set that are there.
+
+    U aggregates v if row u of the adjacency has an entry in column v.
     """
     folder = source.path.parent
     missing = [name for name in BESIDE if not (folder / name).exists()]
@@ -58,8 +61,9 @@ def read(source, memory):
 
 
 def read_unweighted(file, memory):
-    """Return the Raw of a matrix of save_npz with all weights 1; a note says if that
-    changes weights.
+    """Return the Raw of a matrix of save_npz with all weights 1.
+
+    A note says if that changes weights.
     """
     archive = Archive(file, memory)
     if not archive.is_sparse:
@@ -73,8 +77,9 @@ def read_unweighted(file, memory):
 
 
 def _classes(file, raw, memory):
-    """Return the labels in a file {"vertex": class}: class numbers (n,), or rows of 0
-    and 1 (n, t) if its values are lists.
+    """Return the labels in a file {"vertex": class}.
+
+    Class numbers (n,), or rows of 0 and 1 (n, t) if its values are lists.
     """
     n = raw.num_nodes
     classes = parse_json(file, memory, dict, '{"vertex": class}')
@@ -110,8 +115,9 @@ def _classes(file, raw, memory):
 
 
 def _roles(file, n, memory):
-    """Return the masks (n,) of the vertex lists {"tr": [..], "va": [..], "te": [..]} in
-    a file.
+    """Return the masks (n,) of the vertex lists in a file.
+
+    The file has {"tr": [..], "va": [..], "te": [..]}.
     """
     found = parse_json(file, memory, dict, '{"tr": [..], "va": [..], "te": [..]}')
     masks = {}
@@ -125,8 +131,9 @@ def _roles(file, n, memory):
 
 
 def _vertex(number, n, where):
-    """Return `number`, an int or its text, as a vertex; raise DataError if it is not in
-    0..n-1.
+    """Return `number`, an int or its text, as a vertex.
+
+    Raise DataError if it is not in 0..n-1.
     """
     whole = type(number) is int or (isinstance(number, str) and WHOLE.fullmatch(number))
     if not whole or not 0 <= int(number) < n:

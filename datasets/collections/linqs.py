@@ -1,5 +1,6 @@
-"""Reader of LINQS citation sets: NAME.content (id, words, class) and NAME.cites (cited,
-citing).
+"""Reader of LINQS citation sets.
+
+NAME.content (id, words, class) and NAME.cites (cited, citing).
 
 Sen et al., Collective Classification in Network Data, AI Magazine 29(3), 2008. A line
 of NAME.cites is `cited citing`: the citing paper is the source, the cited one the
@@ -27,8 +28,9 @@ ID_BYTES = 400  # bytes of memory of a paper, without its words
 
 
 def belongs(path):
-    """Return whether `path` is NAME.content, or NAME.cites beside it: other edge lists
-    may also end in .cites.
+    """Return whether `path` is NAME.content, or NAME.cites beside it.
+
+    Other edge lists may also end in .cites.
     """
     return path.suffix == ".content" or (path.suffix == ".cites"
                                          and path.with_suffix(".content").is_file())
@@ -39,8 +41,10 @@ def graph_name(path):
 
 
 def read(source, memory):
-    """Read both files; skip a citation if one of its papers has no line in
-    NAME.content. If the content is of another kind, read the citations alone.
+    """Read both files.
+
+    Skip a citation if one of its papers has no line in NAME.content. If the content is
+    of another kind, read the citations alone.
     """
     if source.path.suffix == ".cites" and _is_foreign(source):
         raw = edge_lists.read(source, memory, ConvertOptions())
@@ -61,8 +65,9 @@ def read(source, memory):
 
 
 def _is_foreign(cites):
-    """Return whether NAME.content begins with neither numbers between two fields nor ids
-    of citations.
+    """Return whether NAME.content is of another kind.
+
+    It begins with neither numbers between two fields nor ids of citations.
     """
     content = Source(cites.path.with_suffix(".content"))
     rows = [fields for _, fields in islice(rows_of(content), SAMPLE)]
@@ -72,8 +77,9 @@ def _is_foreign(cites):
 
 
 def _content(file, memory):
-    """Return the ids, features (n, f) as CSR, labels and line numbers of NAME.content,
-    in the file's order.
+    """Return ids, features, labels and line numbers of NAME.content.
+
+    Features are CSR (n, f), in the file's order.
     """
     ids, labels, lines, columns, values, counts = [], [], [], [], [], [0]
     width = 0
@@ -111,8 +117,9 @@ def _content(file, memory):
 
 
 def _cites(file, nodes, memory):
-    """Return the targets and the sources of the citations, two (e,) int64, and notes on
-    skipped lines.
+    """Return targets and sources of the citations, and notes.
+
+    Both are (e,) int64; the notes are on skipped lines.
     """
     edges, left_out, unknown = [], 0, set()
     for line, fields in rows_of(file):
@@ -142,8 +149,9 @@ def _cites(file, nodes, memory):
 
 
 def rows_of(file):
-    """Yield the line number and the fields of each line, separated by tabs or, without
-    tabs, by blanks.
+    """Yield the line number and the fields of each line.
+
+    Fields are separated by tabs or, without tabs, by blanks.
     """
     with file.open() as stream:
         table = TextLines(stream, file)

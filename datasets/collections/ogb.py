@@ -33,8 +33,9 @@ BLOCK = 1 << 24  # bytes of a table at a time
 
 
 def belongs(path):
-    """Return whether `path` is a file of an OGB data set, by its name and the files
-    beside it.
+    """Return whether `path` is a file of an OGB data set.
+
+    Its name and the files beside it decide.
     """
     raw = path.parent
     if path.name in TABLES:
@@ -46,8 +47,9 @@ graph_name = folder_name
 
 
 def read(source, memory):
-    """Read the data set that the file `source` belongs to; set `source.files` to all
-    files that were read.
+    """Read the data set that the file `source` belongs to.
+
+    Set `source.files` to all files that were read.
 
     Labels are one class a vertex (nan: unknown), or 0 and 1 in several columns. Raises
     DataError for a set of several graphs, and for arrays that do not fit the number of
@@ -123,8 +125,9 @@ def _from_archives(raw, source, memory):
 
 
 def _labels(labels):
-    """Return the only column of `labels` as class ids, with -1 for NaN; return several
-    columns unchanged.
+    """Return the only column of `labels` as class ids, with -1 for NaN.
+
+    Return several columns unchanged.
     """
     if labels is None or labels.ndim != 2 or labels.shape[1] != 1:
         return labels
@@ -137,8 +140,9 @@ def _labels(labels):
 
 
 def _split(raw, source, n, memory):
-    """Return the masks in the only split folder beside the folder `raw`; None without
-    one.
+    """Return the masks in the only split folder beside the folder `raw`.
+
+    None without one.
     """
     folders = sorted(file.parent for file in raw.parent.glob("split/*/train.csv.gz"))
     if raw.name != "raw" or not folders:
@@ -201,8 +205,9 @@ def _lines(stream, most):
 
 
 def _block(lines, width, first, file):
-    """Return the numbers in `lines`; the first of them is line `first` of the file,
-    counted from 0.
+    """Return the numbers in `lines`.
+
+    The first of them is line `first` of the file, counted from 0.
     """
     for k, line in enumerate(lines, first + 1):
         if line.count(b",") != width - 1 or not line.strip():

@@ -1,5 +1,6 @@
-"""Reader of Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index) that
-unpickles only known types.
+"""Reader of Planetoid sets, which unpickles only known types.
+
+Files are ind.NAME.x, y, tx, ty, allx, ally, graph, test.index.
 
 A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices
 and a dict of lists need are allowed. Each stands for a small class below that keeps its
@@ -31,8 +32,9 @@ OBJECT_BYTES = 96  # bytes of memory of the objects that one byte of a pickle ma
 
 
 def belongs(path):
-    """Return whether the name of `path` is that of one of a Planetoid set's eight
-    files.
+    """Return whether `path` has the name of a Planetoid set's file.
+
+    There are eight.
     """
     return FILE.fullmatch(path.name) is not None
 
@@ -44,8 +46,9 @@ def graph_name(path):
 
 
 def read(source, memory):
-    """Read the Planetoid set that the file `source` belongs to; set `source.files` to
-    all eight files.
+    """Read the Planetoid set that the file `source` belongs to.
+
+    Set `source.files` to all eight files.
 
     The first len(y) vertices are for training, the next 500 for validation, those in
     test.index for testing. Vertices that test.index leaves out keep their edges,
@@ -98,8 +101,9 @@ def read(source, memory):
 
 
 def _stack(allx, tx, test, n):
-    """Return the features of all vertices: the rows of allx, the rows of tx at the
-    vertices `test`, and empty rows elsewhere.
+    """Return the features of all vertices.
+
+    The rows of allx, the rows of tx at the vertices `test`, and empty rows elsewhere.
     """
     parts = sp.coo_array(sp.vstack([allx, tx]))
     row_of = np.concatenate([np.arange(allx.shape[0]), test])
@@ -108,8 +112,9 @@ def _stack(allx, tx, test, n):
 
 
 def _matrix(file, memory):
-    """Return the matrix in a pickle as an array or a csr_array; None if the pickle has
-    another object.
+    """Return the matrix in a pickle as an array or a csr_array.
+
+    None if the pickle has another object.
     """
     pickled = _load(file, memory)
     return pickled.array(file) if isinstance(pickled, (_Array, _Csr)) else None
@@ -123,8 +128,9 @@ def _features(file, memory):
 
 
 def _classes(file, rows, memory):
-    """Return the class of each row of the one-hot matrix in a file; -1 for an empty
-    row.
+    """Return the class of each row of the one-hot matrix in a file.
+
+    -1 for an empty row.
     """
     # refuse other shapes and types
     matrix = _matrix(file, memory)
@@ -191,8 +197,9 @@ def _edges(graph, n, file, memory):
 
 
 class _Dtype:
-    """Stand-in for numpy.dtype in a pickle: keeps the type code and the byte order, and
-    ignores all flags.
+    """Stand-in for numpy.dtype in a pickle.
+
+    Keeps the type code and the byte order, and ignores all flags.
     """
 
     def __init__(self, code, *_):
@@ -208,8 +215,9 @@ class _Dtype:
 
 
 class _Array:
-    """Stand-in for the array that numpy's _reconstruct returns; the pickle sets its
-    content later.
+    """Stand-in for the array that numpy's _reconstruct returns.
+
+    The pickle sets its content later.
     """
 
     def __init__(self, *_):
@@ -231,8 +239,9 @@ class _Array:
 
 
 class _Csr:
-    """Stand-in for scipy's csr_matrix in a pickle: stores the attributes until `array`
-    checks them.
+    """Stand-in for scipy's csr_matrix in a pickle.
+
+    Stores the attributes until `array` checks them.
     """
 
     def array(self, where):
@@ -273,8 +282,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _load(file, memory):
-    """Unpickle a file; allow only the names in ALLOWED, and objects that fit into
-    `memory` bytes.
+    """Unpickle a file.
+
+    Allow only the names in ALLOWED, and objects that fit into `memory` bytes.
     """
     with file.open() as stream:
         data = stream.read()

@@ -1,5 +1,6 @@
-"""Reader of the Reddit set of DGL and PyG: reddit_data.npz and, beside it,
-reddit_graph.npz.
+"""Reader of the Reddit set of DGL and PyG.
+
+Reddit_data.npz and, beside it, reddit_graph.npz.
 
 Hamilton et al., Inductive Representation Learning on Large Graphs, NIPS 2017. Both
 loaders read an entry of the matrix as an edge of weight 1, from its row to its column.
@@ -18,15 +19,17 @@ graph_name = folder_name
 
 
 def belongs(path):
-    """Return whether `path` is reddit_data.npz, or reddit_graph.npz in the same folder
-    as reddit_data.npz.
+    """Return whether `path` is reddit_data.npz, or its graph beside it.
+
+    The graph is reddit_graph.npz.
     """
     return path.name in FILES and (path.parent / FILES[0]).is_file()
 
 
 def read(source, memory):
-    """Read the graph and the arrays `feature`, `label` and `node_types` (1: train, 2:
-    validation, 3: test).
+    """Read the graph and its arrays.
+
+    `feature`, `label` and `node_types` (1: train, 2: validation, 3: test).
     """
     source.files = open_all(source.path.parent / name for name in FILES)
     data, graph = source.files

@@ -30,8 +30,9 @@ class UnclearError(Exception):
 
 @dataclass(frozen=True)
 class EdgeColumns:
-    """The role of each column of an edge list: an end of the edge, its weight, or not
-    read.
+    """The role of each column of an edge list.
+
+    An end of the edge, its weight, or not read.
     """
 
     roles: tuple[int, ...]  # U (the edge's first end), V (its second), W (its weight) or PASSED
@@ -53,8 +54,9 @@ class EdgeColumns:
 
 
 def from_position(count):
-    """Return the EdgeColumns of a list without column names, by its number of columns:
-    `u v` or `u v weight`.
+    """Return the EdgeColumns of a list without column names.
+
+    By its number of columns: `u v` or `u v weight`.
     """
     if count < 3:
         return EdgeColumns((U, V))
@@ -63,8 +65,9 @@ def from_position(count):
 
 
 def third_column_error(where, kind, *, text=False, whole=True):
-    """Return the DataError for an unnamed third column that holds text (with `text`) or
-    numbers unlike weights, maybe `whole` ones.
+    """Return the DataError for an unnamed third column.
+
+    It holds text (with `text`) or numbers unlike weights, maybe `whole` ones.
     """
     ways = ["--columns u,v,- to skip it"]
     if whole:
@@ -76,8 +79,9 @@ def third_column_error(where, kind, *, text=False, whole=True):
 
 def from_header(names, where, *, comment=False, textual=(), fitting=None, numeric=None,
                 options=None):
-    """Return the EdgeColumns for the column names of a header at `where`; raise
-    DataError if their meaning is unclear.
+    """Return the EdgeColumns for the column names of a header at `where`.
+
+    Raise DataError if their meaning is unclear.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes it, are read like a list
     without header. `textual` are the columns without numbers; they are skipped if their
@@ -103,8 +107,9 @@ def from_header(names, where, *, comment=False, textual=(), fitting=None, numeri
 
 
 def from_flag(text, names, where):
-    """Return the EdgeColumns for `text`, the value of --columns; `names` are those of
-    the header, or empty.
+    """Return the EdgeColumns for `text`, the value of --columns.
+
+    `names` are those of the header, or empty.
 
     Raise the errors of `check_flag`, and DataError if the numbers of columns differ.
     """
@@ -123,8 +128,9 @@ def _columns(roles, names, directed, notes):
 
 
 def check_flag(text):
-    """Return the list of words in `text`, the value of --columns; raise UsageError if
-    they do not define the columns.
+    """Return the list of words in `text`, the value of --columns.
+
+    Raise UsageError if they do not define the columns.
     """
     words = [word.strip() for word in text.split(",")]
     try:
@@ -137,16 +143,18 @@ def check_flag(text):
 
 
 def spelled(words):
-    """Return the --columns flag for `words` as a user types it; words after the first
-    MOST_SHOWN become `...`.
+    """Return the --columns flag for `words` as a user types it.
+
+    Words after the first MOST_SHOWN become `...`.
     """
     text = ",".join(words[:MOST_SHOWN]) + ("" if len(words) <= MOST_SHOWN else ",...")
     return f"--columns={text}" if text.startswith("-") else f"--columns {text}"
 
 
 def _refuse_two_kinds(names):
-    """Raise UnclearError if a Neo4j header has ends in two id spaces, because their ids
-    may be equal.
+    """Raise UnclearError if a Neo4j header has ends in two id spaces.
+
+    Their ids may be equal.
     """
     typed = [found for name in names if (found := NEO4J.fullmatch(name))]
     spaces = {found[2].lower(): found[3] for found in typed
@@ -156,8 +164,9 @@ def _refuse_two_kinds(names):
 
 
 def _place(name, names):
-    """Return the index in `names` of the column called `name`, compared exactly or else
-    without case and blanks.
+    """Return the index in `names` of the column called `name`.
+
+    Names are compared exactly, or else without case and blanks.
     """
     same = [k for k, other in enumerate(names) if other == name]
     same = same or [k for k, other in enumerate(names) if plain_column(other) == plain_column(name)]
@@ -167,8 +176,9 @@ def _place(name, names):
 
 
 def _assign(names, textual=(), weights=None, fitting=None, numeric=None, *, bipartite=False):
-    """Return the role of each column and the pair of ENDS; raise UnclearError if the
-    names are not clear.
+    """Return the role of each column and the pair of ENDS.
+
+    Raise UnclearError if the names are not clear.
     """
     if are_labels(names):
         raise UnclearError("looks like labels of vertices, not edges: give the edges as the source "
@@ -228,17 +238,16 @@ def _unknown(name, kind, k, words, weighted):
 
 
 def _two_kinds(names, kinds):
-    """Return the indices of the columns with unknown names that may be two kinds of
-    ids.
-    """
+    """Return the indices of unknown columns that may be two kinds of ids."""
     unknown = [k for k, kind in enumerate(kinds) if kind[0] == "unknown"]
     ids = [k for k in unknown if plain_column(names[k]).endswith("id")]
     return ids if len(ids) == 2 else unknown
 
 
 def _find_two_kinds(names, kinds):
-    """Set the kinds of two columns with unknown names to the ends of an edge, if no
-    known names are ends.
+    """Take two unknown columns that look like ids as the ends.
+
+    This applies if no column has the name of an end.
     """
     places = _two_kinds(names, kinds)
     if not end_pairs(kinds) and len(places) == 2:
@@ -273,8 +282,9 @@ def _ends_of(names, kinds, fitting):
 
 
 def _notes(names, roles, directed, features=()):
-    """Return a note on how a header was read; empty if all its names are the standard
-    ones.
+    """Return a note on how a header was read.
+
+    Empty if all its names are the standard ones.
     """
     word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
     unread = [truncate(name) or "one without a name"

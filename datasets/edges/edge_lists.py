@@ -1,5 +1,6 @@
-"""Reader of edge lists as text (SNAP, KONECT, CSV): two ids a line, and optionally a
-weight.
+"""Reader of edge lists as text (SNAP, KONECT, CSV).
+
+Two ids a line, and optionally a weight.
 
 Separators are blanks, commas or semicolons, or tabs under a header with tabs. Above the
 first edge, # and % begin comments. Ids are integers, or names if most of the first
@@ -121,8 +122,9 @@ def _skip_sizes(line, following, source, start, comments, options):
 
 
 def _columns(first, comments, options, where, lines):
-    """Return the EdgeColumns by the first of these: --columns, a header, a header in a
-    comment, the positions.
+    """Return the EdgeColumns by flag, header, comment or positions.
+
+    The first of these: --columns, a header, a header in a comment, the positions.
     """
     # what the user says, or the file itself, goes first
     count = len(first.fields)
@@ -225,8 +227,9 @@ def _comment_notes(comments, first):
 
 
 def _padding_notes(first, roles):
-    """Return a note if the first edges have ids with leading zeros, which are read as
-    numbers.
+    """Return a note if first edges have ids with leading zeros.
+
+    They are read as numbers.
     """
     padded = [field for fields in first.rows for field, role in zip(fields, roles)
               if role in (U, V) and PADDED.fullmatch(field)]

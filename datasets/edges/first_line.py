@@ -1,5 +1,6 @@
-"""The first line of an edge list as text: its separator, and whether it is a header or
-an edge.
+"""The first line of an edge list as text.
+
+Its separator, and whether it is a header or an edge.
 """
 import re
 from typing import NamedTuple
@@ -94,8 +95,10 @@ def _read_first_line(line, delimiter, fields, wordy, following, options, where, 
 
 
 def has_names(first, roles):
-    """Return whether most of the first edges have an id that is not a number, or a tenth a
-    number too long for integers.
+    """Return whether ids of the first edges are names.
+
+    Most edges have an id that is not a number, or a tenth a number too long for
+    integers.
     """
     rows = [[field for field, role in zip(fields, roles) if role in (U, V)]
             for fields in first.rows if len(fields) == len(roles)]
@@ -105,8 +108,9 @@ def has_names(first, roles):
 
 
 def refuse_text(first, where):
-    """Raise DataError if an unnamed third column holds text, such as the tail of a
-    triple.
+    """Raise DataError if an unnamed third column holds text.
+
+    An example is the tail of a triple.
     """
     third = [fields[2] for fields in first.rows if len(fields) == 3]
     texts = [field for field in third if is_name(field) or PADDED.fullmatch(field)]
@@ -123,8 +127,9 @@ def refuse_neighbors(lines, where):
 
 
 def refuse_ragged(rows, lines, where):
-    """Raise DataError if `rows`, the fields of `lines`, have various numbers of fields,
-    like those of an adjacency list.
+    """Raise DataError if rows have various numbers of fields.
+
+    `rows` are the fields of `lines`; adjacency lists look so.
     """
     if len({len(fields) for fields in rows}) > 2:
         raise DataError(f"{where}: lines of {len(rows[0])} and of other numbers of fields"
@@ -142,8 +147,9 @@ def adjacency_hint(lines):
 
 
 def count_like_edges(comments, first):
-    """Count the comments above a list of named vertices that may be edges, such as
-    `#tag name`.
+    """Count the comments above named vertices that may be edges.
+
+    An example is `#tag name`.
     """
     marked = re.compile(rb"[#%][^#% \t,;!]")
     return sum(len(_fields(text, first.delimiter)) == len(first.fields)
@@ -151,8 +157,9 @@ def count_like_edges(comments, first):
 
 
 def _are_ended(delimiter, fields, following, options):
-    """Return whether a separator ends each line below the first; the first line may
-    lack it if it is a header.
+    """Return whether a separator ends each line below the first.
+
+    The first line may lack it if it is a header.
     """
     if delimiter == b" ":
         return False
@@ -182,8 +189,9 @@ def _fields(line, delimiter):
 
 
 def _rows(lines, delimiter, count):
-    """Return the fields of each line; skip lines marked as comments, unless all lines
-    are.
+    """Return the fields of each line.
+
+    Skip lines marked as comments, unless all lines are.
     """
     lines = [stripped(line, delimiter) for line in lines if line.strip(BLANKS)]
     lines = [text for text in lines if text[:1] not in MARKS] or lines
@@ -191,8 +199,9 @@ def _rows(lines, delimiter, count):
 
 
 def header_beside(source, options):
-    """Return the names in a separate header file, such as `edges-header.csv`, and the
-    path of that file.
+    """Return the names in a separate header file, and its path.
+
+    An example is `edges-header.csv`.
 
     Neo4j writes headers to separate files. Return None without one, or if the ConvertOptions
     has `columns` or `header`.
@@ -210,16 +219,18 @@ def header_beside(source, options):
 
 
 def _is_above_integers(fields, rows):
-    """Return whether all `rows` below the first line hold only integers, so that the
-    line is a header.
+    """Return whether all rows below the first line hold only integers.
+
+    The line is then a header.
     """
     whole = [row for row in rows if len(row) == len(fields) and all(map(WHOLE.fullmatch, row))]
     return bool(rows) and len(whole) == len(rows)
 
 
 def _has_numbers(rows, count):
-    """Return whether one of `count` columns holds only numbers, so that a word above it
-    is its name.
+    """Return whether one of `count` columns holds only numbers.
+
+    A word above it is then its name.
     """
     rows = [row for row in rows if len(row) == count]
     return bool(rows) and any(all(row[k] and not is_name(row[k]) for row in rows)
@@ -232,15 +243,17 @@ def _is_numbered(line):
 
 
 def _shape(name):
-    """Return a name in lower case with # in place of its number: node# for node1,
-    node_# for node_a.
+    """Return a name in lower case with # in place of its number.
+
+    node# for node1, node_# for node_a.
     """
     return re.sub(r"[0-9]+|(?<=_)[a-z]$", "#", name.lower())
 
 
 def _is_header(fields, rows, options, where, lines):
-    """Return whether `fields` are column names; raise DataError if they may also be an
-    edge between names.
+    """Return whether `fields` are column names.
+
+    Raise DataError if they may also be an edge between names.
     """
     if len(fields) < 2:
         return True

@@ -17,8 +17,9 @@ class Numbering(NamedTuple):
 
 
 def ids_are_kept(largest, distinct, counted=None, *, compact=False):
-    """Return whether ids serve as vertex numbers; otherwise they are relabelled in
-    increasing order.
+    """Return whether ids serve as vertex numbers.
+
+    Otherwise they are relabelled in increasing order.
 
     Ids are kept if the largest is below 2 x (distinct ids) + 1024, or below `counted`,
     the number of vertices in the input. With `compact`, or if `counted` equals the
@@ -75,8 +76,9 @@ class Ids:
             self.refuse(self.others.size)
 
     def result(self, counted=None, *, compact=False, from_one=False):
-        """Return the Numbering of the ids; `counted` is the number of vertices that the
-        input declares.
+        """Return the Numbering of the ids.
+
+        `counted` is the number of vertices that the input declares.
 
         Vertices are 0..counted - 1 if all ids are among these, or else, with
         `from_one`, 1..counted. With `compact` only ids that occur are vertices.
@@ -113,8 +115,9 @@ def _marked(places, count):
 
 
 def compact_ids(rows, columns, **options):
-    """Renumber the vertices of edges, two (e,) int64 that are not negative; return the
-    Numbering, rows and columns.
+    """Renumber the vertices of edges, two (e,) int64 that are not negative.
+
+    Return the Numbering, rows and columns.
 
     The `options` are those of `Ids.result`.
     """

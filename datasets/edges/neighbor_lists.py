@@ -1,5 +1,7 @@
-"""Reader of adjacency lists: a line has a vertex and its neighbors, `u v1 .. vk` or `u
-k v1 .. vk`; lines of other forms are refused.
+"""Reader of adjacency lists.
+
+A line has a vertex and its neighbors, `u v1 .. vk` or `u k v1 .. vk`; lines of other
+forms are refused.
 """
 import re
 
@@ -34,8 +36,9 @@ class FormError(Exception):
 
 
 def read(source, memory, options):
-    """Read each neighbor in a line as an edge in both directions; `split_lists` describes
-    the lines.
+    """Read each neighbor in a line as an edge in both directions.
+
+    `split_lists` describes the lines.
 
     An edge that is listed at both ends, or twice, counts once. With the option `bipartite` the
     first words of lines are ids of one kind, and the others of another.
@@ -74,8 +77,9 @@ def _of_two_kinds(rows, notes, source, memory):
 
 
 def split_lists(lines):
-    """Return the words of each line, and notes; marked lines above the first unmarked
-    one are comments.
+    """Return the words of each line, and notes.
+
+    Marked lines above the first unmarked one are comments.
 
     A marked line begins with # or %. Below the first unmarked line it is a comment if
     all ids are whole numbers, else a vertex. A second number in each line that counts
@@ -224,8 +228,9 @@ def _is_count(rows):
 
 
 def _without_counts(rows):
-    """Return the rows without the number of neighbors after each vertex; None if they
-    have no such numbers.
+    """Return the rows without the number of neighbors after each vertex.
+
+    None if they have no such numbers.
 
     Fewer than FEW lines may fit by accident: then each vertex must have a line of its
     own. So may lines that list each edge at both ends.

@@ -1,5 +1,6 @@
-"""Reader of edge lists in Parquet files; hpgcn.datasets.edges.columns finds the roles
-of their columns.
+"""Reader of edge lists in Parquet files.
+
+Hpgcn.datasets.edges.columns finds the roles of their columns.
 """
 from contextlib import closing, contextmanager
 
@@ -30,8 +31,9 @@ def read(source, memory, options):
 
 @contextmanager
 def stream(source, digest, threads, options, *, memory=None):
-    """Open a Parquet edge list; the context manager gives its Stream. Raise
-    MissingError without pyarrow.
+    """Open a Parquet edge list.
+
+    The context manager gives its Stream. Raise MissingError without pyarrow.
 
     A row group, and the names of vertices, may take `memory` bytes each. pyarrow has
     threads of its own, so that `threads` is not used.
@@ -67,9 +69,7 @@ def stream(source, digest, threads, options, *, memory=None):
 
 
 def _columns(schema, options, source):
-    """Return the EdgeColumns, the names of the columns to read, and whether ids are
-    text.
-    """
+    """Return the EdgeColumns, the columns to read, and whether ids are text."""
     kinds = [str(column.type) for column in schema]
     if options.columns is not None:
         named = columns.from_flag(options.columns, schema.names, source)
@@ -123,8 +123,9 @@ def _parts(file, chosen, limits, source, names):
 
 
 def _numbers(ends, names, row, source):
-    """Return two text columns as numbers of names, (2, k) int64; `row` is the number of
-    their first row.
+    """Return two text columns as numbers of names, (2, k) int64.
+
+    `row` is the number of their first row.
     """
     for column, name in ends:
         _refuse_empty(column, name, row, source)
@@ -146,8 +147,9 @@ def _refuse_empty(column, name, row, source):
 
 
 def _values(column, name, row, limits, source):
-    """Return a column as int64 ids within `limits`, or as float64 weights if `limits`
-    is None.
+    """Return a column as int64 ids, or as float64 weights.
+
+    Ids lie within `limits`; without limits the column has weights.
 
     `row` is the number of its first row, for errors.
     """

@@ -1,4 +1,4 @@
-"""What stands above an edge list: comments with facts, and counts of vertices and edges.
+"""Lines above an edge list: comments with facts, and counts.
 
 SNAP, KONECT and hpgcn write facts into comments. Counts are lines such as `4 3` above
 three edges.
@@ -76,8 +76,9 @@ class Comments:
         return self.konect is not None and self.konect[0] == "sym"
 
     def notes(self, base):
-        """Return notes on how KONECT's first line was read; `base` is the user's
-        --base, or None.
+        """Return notes on how KONECT's first line was read.
+
+        `base` is the user's --base, or None.
         """
         if not self.konect:
             return []

@@ -45,8 +45,9 @@ class Stream:
         return W in self.columns.roles
 
     def edges(self):
-        """Yield (rows, columns, weights) of each block of edges, with ids that begin at
-        0.
+        """Yield (rows, columns, weights) of each block of edges.
+
+        Ids begin at 0.
         """
         third = _ThirdColumn() if self.columns.guessed else None
         empty = True
@@ -95,8 +96,9 @@ class Stream:
                 "from_one": not self.base_known}
 
     def restored(self, numbering):
-        """Return `numbering` with the ids of the file in place of those that `edges`
-        counts from 0.
+        """Return `numbering` with the ids of the file.
+
+        They replace those that `edges` counts from 0.
         """
         ids = numbering.original_ids
         if self.sides:
@@ -117,8 +119,9 @@ class Stream:
         return np.char.add(f"{self.sides[side]}:", ids)
 
     def raw(self, numbering, rows, columns, values):
-        """Return the Raw of edges; `numbering` has the ids of the file (see
-        `restored`). Add notes on these ids.
+        """Return the Raw of edges.
+
+        `numbering` has the ids of the file (see `restored`). Add notes on these ids.
         """
         ids = numbering.original_ids
         first = numbering.first if ids is None and not self.base_known else 0
@@ -131,8 +134,9 @@ class Stream:
                    gap_notes=gaps)
 
     def _notes_on_ids(self, numbering):
-        """Return notes on ids and lines that may be meant otherwise, and on the number
-        of vertices.
+        """Return notes on ids and lines that may be meant otherwise.
+
+        Also on the number of vertices.
         """
         n, ids, distinct, *_ = numbering
         notes = []
@@ -195,8 +199,9 @@ def _both_directions(u, v, w):
 
 
 class _ThirdColumn:
-    """Check of an unnamed third column, block by block, for numbers that are not
-    weights.
+    """Check of an unnamed third column for numbers that are not weights.
+
+    It goes block by block.
     """
 
     def __init__(self):

@@ -1,5 +1,6 @@
-"""BTER graphs (block two-level Erdos-Renyi) with a given degree distribution and
-clustering by degree.
+"""BTER graphs (block two-level Erdos-Renyi).
+
+They have a given degree distribution and clustering by degree.
 
 Sources: C. Seshadhri, T. G. Kolda, A. Pinar, Community structure and scale-free
 collections of Erdos-Renyi graphs, Physical Review E 85, 2012; T. G. Kolda, A. Pinar, T.
@@ -25,8 +26,9 @@ FIRST_DRAWS = 1 << 18  # pairs within blocks at a time, as degrees are counted
 
 
 class Bter:
-    """The random draws that make a BTER graph, numbered; vertices are in the order of
-    their degrees.
+    """The random draws that make a BTER graph, numbered.
+
+    Vertices are in the order of their degrees.
 
     Attributes
     ----------
@@ -71,14 +73,16 @@ class Bter:
         return int(self.pairs[-1])
 
     def key(self, stream):
-        """Return the key of the random numbers of one purpose, as uint64 because
-        compiled code returns an int.
+        """Return the key of the random numbers of one purpose.
+
+        It is uint64 because compiled code returns an int.
         """
         return np.uint64(kernels.stream_key(np.uint64(self.seed), stream))
 
     def draw(self, first, last):
-        """Return the ends u, v (k,) int64 of those draws first..last - 1 that make an
-        edge or a loop.
+        """Return the ends of draws that make an edge or a loop.
+
+        u, v are (k,) int64, of draws first..last - 1.
         """
         if first >= self.num_pairs:
             return self._matched(first, last)
@@ -96,14 +100,16 @@ class Bter:
                                first - self.num_pairs, last - self.num_pairs)
 
     def order(self):
-        """Return a random permutation, (n,) int32 or int64: the new number of each
-        vertex.
+        """Return a random permutation, (n,) int32 or int64.
+
+        The new number of each vertex.
         """
         return shuffled(self.num_nodes, self.seed)
 
     def labels(self, classes):
-        """Return a class of each vertex, (n,) int64; all vertices of a block share a
-        class drawn at random.
+        """Return a class of each vertex, (n,) int64.
+
+        All vertices of a block share a class drawn at random.
         """
         labels = np.empty(self.num_nodes, np.int64)
         kernels.block_labels(self.key(kernels.LABELS), self.starts, classes, labels)

@@ -11,8 +11,9 @@ WIDTH = 1.1  # largest degree of a class over its least one, where that is more 
 
 
 def describe_match(degrees, indptr, indices, room):
-    """Return one line that compares a graph with the requested Degrees: edges, degrees
-    and clustering.
+    """Return one line that compares a graph with the requested Degrees.
+
+    Edges, degrees and clustering.
 
     `indptr` and `indices` are arrays or DiskArrays. KS is the Kolmogorov-Smirnov
     distance: the largest difference of the shares of vertices up to a degree. The
@@ -35,8 +36,9 @@ def describe_match(degrees, indptr, indices, room):
 
 
 def ks_distance(first, second):
-    """Return the largest difference of two cumulative distributions, given by two lists
-    of counts.
+    """Return the largest difference of two cumulative distributions.
+
+    They are given by two lists of counts.
     """
     size = max(first.size, second.size)
     shares = np.zeros((2, size))
@@ -46,8 +48,9 @@ def ks_distance(first, second):
 
 
 def clustering_difference(degrees, values, clustering):
-    """Return the mean over vertices of |clustering - requested|; None if no clustering
-    was requested.
+    """Return the mean over vertices of |clustering - requested|.
+
+    None if no clustering was requested.
 
     `values` (k,) are increasing degrees, and `clustering` (k,) is the clustering of
     each. Between them it is interpolated linearly.
@@ -62,8 +65,9 @@ def clustering_difference(degrees, values, clustering):
 
 
 def _clustering(indptr, indices, degree, room):
-    """Return increasing degrees from 2 on, the clustering of each, and a text on how it
-    was found.
+    """Return degrees from 2 on, the clustering of each, and a text.
+
+    The text says how it was found; degrees increase.
     """
     if isinstance(indices, np.ndarray) and ENTRY_BYTES * (indices.size + indptr.size) <= room:
         triangles = Triangles(indptr, indices)
@@ -76,8 +80,9 @@ def _clustering(indptr, indices, degree, room):
 
 
 def sampled(indptr, indices, degree, wedges=WEDGES):
-    """Estimate the clustering of classes of degrees: return (k,) mean degrees and (k,)
-    shares of closed wedges.
+    """Estimate the clustering of classes of degrees.
+
+    Return (k,) mean degrees and (k,) shares of closed wedges.
 
     `wedges` wedges are drawn from each class by a key: a vertex, and two of its
     neighbours. The standard error of a share c is sqrt(c (1 - c) / wedges).

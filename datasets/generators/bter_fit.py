@@ -1,5 +1,6 @@
-"""Parameters of a BTER graph: the density of its blocks, and the numbers of stubs of
-its vertices.
+"""Parameters of a BTER graph.
+
+The density of its blocks, and the numbers of stubs of its vertices.
 
 Vertices are grouped by degree into a few hundred classes, and expected edges and
 triangles are summed over pairs of classes. Results are rounded, because the last bits
@@ -53,8 +54,9 @@ class _Classes:
 
 
 class _Segments:
-    """Groups of vertices with the same block and class, to average values of blocks
-    over classes and the reverse.
+    """Groups of vertices with the same block and class.
+
+    They serve to average values of blocks over classes and the reverse.
     """
 
     def __init__(self, degrees, classes, starts):
@@ -85,7 +87,8 @@ class _Segments:
 
 
 def fit_blocks(degrees, starts):
-    """Return the probability of an edge between two vertices of each block, (b,)
+    """Return the probability of an edge within each block, (b,).
+
     float64, rounded to 2^-24.
 
     `starts` (b + 1,) are the blocks of `bter_kernels.block_starts`. Kolda et al. (2014)
@@ -122,8 +125,9 @@ def fit_blocks(degrees, starts):
 
 
 def fit_stubs(excess, in_block):
-    """Return, for each excess degree, the stubs that a vertex needs divided by that
-    degree: (k,) float64.
+    """Return the stubs of a vertex per excess degree, (k,) float64.
+
+    They are divided by that degree.
 
     `excess` (n,) int64 is the degree still missing after the blocks, `in_block` (n,)
     the degree within the blocks. A random matching repeats edges of blocks, and edges
@@ -144,8 +148,9 @@ def fit_stubs(excess, in_block):
 
 
 def _by_class(degrees, classes):
-    """Return the mean requested clustering of the vertices of each class; unknown
-    values count as 0.
+    """Return the mean requested clustering of the vertices of each class.
+
+    Unknown values count as 0.
     """
     known = np.flatnonzero(classes.of_value >= 0)
     weight = degrees.counts[known] * np.nan_to_num(degrees.clustering[known])
@@ -153,8 +158,9 @@ def _by_class(degrees, classes):
 
 
 def _linked(size, excess, mates, stubs=None):
-    """Return the stubs (c,) per vertex of each class, and the probability (c, c) that a
-    matching links two vertices.
+    """Return the stubs per vertex of each class, and link probabilities.
+
+    Stubs are (c,). A matching links two vertices with probability (c, c).
 
     A vertex of a class has `excess` (c,) neighbours outside its block and `mates` (c,)
     within it. The matching may link it with a mate once more. With S stubs in all,

@@ -1,5 +1,6 @@
-"""Compiled loops of BTER graphs: affinity blocks, pairs within blocks, and a matching
-of stubs.
+"""Compiled loops of BTER graphs.
+
+Affinity blocks, pairs within blocks, and a matching of stubs.
 
 Draws are hashes of seed and number, as in `keyed_sampling`. A stub is one end of a
 future edge.
@@ -18,8 +19,9 @@ BITS = 32  # bits of a probability
 
 @jit()
 def stream_key(seed, stream):
-    """Return the key, uint64, of one stream of random numbers; each purpose has its own
-    stream.
+    """Return the key, uint64, of one stream of random numbers.
+
+    Each purpose has its own stream.
     """
     return mix(mix(np.uint64(seed) * GOLDEN + ONE) + stream * GOLDEN)
 
@@ -48,8 +50,9 @@ def block_starts(counts):
 
 @jit()
 def pairs_within(key, starts, pairs, least, first, last):
-    """Draw pairs first..last - 1 of vertices of one block; return the ends of the pairs
-    that become edges.
+    """Draw pairs first..last - 1 of vertices of one block.
+
+    Return the ends of the pairs that become edges.
 
     `pairs` (b + 1,) int64 has the number of pairs in all blocks before each. A pair of
     block b is an edge if its 32 random bits are below least[b], (b,) uint64.
@@ -90,8 +93,9 @@ def pairs_within(key, starts, pairs, least, first, last):
 
 @jit()
 def round_stubs(key, excess, ratio, first_stub):
-    """Write the number of stubs before each vertex to first_stub[1:]; a vertex has
-    excess x ratio[excess] stubs.
+    """Write the number of stubs before each vertex to first_stub[1:].
+
+    A vertex has excess x ratio[excess] stubs.
 
     `ratio` is (k,) float64. A fractional number of stubs is rounded up or down at
     random.
@@ -108,8 +112,9 @@ def round_stubs(key, excess, ratio, first_stub):
 
 @jit()
 def guide(first_stub, shift):
-    """Return the vertex of every 2^shift-th stub, and the last vertex: an index to find
-    a stub's vertex fast.
+    """Return the vertex of every 2^shift-th stub, and the last vertex.
+
+    An index to find a stub's vertex fast.
 
     `first_stub` is (n + 1,) int64, from 0 to the number of stubs.
     """
@@ -125,8 +130,9 @@ def guide(first_stub, shift):
 
 @jit(inner=True)
 def _shuffled(number, count, half, columns, key):
-    """Return the image of `number` under a random permutation of 0..count - 1 that
-    `key` selects.
+    """Return the image of `number` under a keyed permutation.
+
+    It permutes 0..count - 1; `key` selects it.
 
     A Feistel network permutes 2^half x columns cells, the smallest number that covers
     all numbers. It is applied until the result is below `count`.
@@ -166,8 +172,9 @@ def _owner(stub, first_stub, table, shift):
 
 @jit()
 def matched(key, first_stub, table, shift, first, last):
-    """Return edges first..last - 1 of a random matching of all stubs as (u, v); some
-    are loops.
+    """Return edges first..last - 1 of a random matching of all stubs as (u, v).
+
+    Some are loops.
     """
     u, v = np.empty((2, last - first), np.int64)
     count = np.uint64(first_stub[-1])
@@ -186,8 +193,9 @@ def matched(key, first_stub, table, shift, first, last):
 
 @jit()
 def block_labels(key, starts, classes, labels):
-    """Write the class of each vertex to `labels` (n,) int64: one per block, or random
-    outside blocks.
+    """Write the class of each vertex to `labels` (n,) int64.
+
+    One per block, or random outside blocks.
     """
     for vertex in range(starts[0]):
         drawn = mix(key + np.uint64(vertex) * GOLDEN) >> HALF

@@ -45,8 +45,9 @@ class Degrees:
 
     @property
     def num_edges(self):
-        """The number of undirected edges; if the sum of degrees is odd, one end is left
-        over.
+        """The number of undirected edges.
+
+        If the sum of degrees is odd, one end is left over.
         """
         return int(self.counts @ np.arange(self.counts.size)) // 2
 
@@ -60,8 +61,9 @@ class Degrees:
         return more.with_edges(edges)
 
     def with_vertices(self, factor):
-        """Return Degrees with `factor` times the number of vertices and the same share
-        of each degree.
+        """Return Degrees with `factor` times the number of vertices.
+
+        Each degree has the same share.
         """
         _check_factor("scale-vertices", factor)
         if self.num_nodes * factor > MOST:
@@ -78,8 +80,9 @@ class Degrees:
         return dataclasses.replace(self, counts=counts)
 
     def with_edges(self, factor):
-        """Return Degrees with `factor` times the degree of every vertex, and so
-        `factor` times the edges.
+        """Return Degrees with `factor` times the degree of every vertex.
+
+        So there are `factor` times the edges.
 
         Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same vertices
         in this way. Vertices of degree d are spread evenly over the `factor` degrees
@@ -124,8 +127,9 @@ class Degrees:
 
 
 def read_degrees(path, memory):
-    """Read a file of lines `degree count [clustering]`, in any order; # and % begin
-    comments.
+    """Read a file of lines `degree count [clustering]`, in any order.
+
+    # and % begin comments.
 
     A degree without clustering has no target. Raises DataError, with the line and its
     field, for a missing number, one out of range, or a degree on two lines. A degree
@@ -174,8 +178,9 @@ def read_degrees(path, memory):
 
 
 def degrees_of(graph, memory):
-    """Return the Degrees of a Graph in memory; edges count in both directions, loops
-    are dropped.
+    """Return the Degrees of a Graph in memory.
+
+    Edges count in both directions, loops are dropped.
     """
     from hpgcn.datasets.generators.triangles import Triangles
 
@@ -199,8 +204,9 @@ def degrees_of(graph, memory):
 
 
 def by_degree(degree, triangles):
-    """Return the number of vertices and the clustering of each degree, from each
-    vertex's degree and triangles.
+    """Return the vertices and the clustering of each degree.
+
+    They follow from each vertex's degree and triangles.
     """
     counts = np.bincount(degree)
     d = np.arange(counts.size, dtype=np.float64)
@@ -224,8 +230,9 @@ def _capped(degree, count, wanted, most):
 
 
 def _spread(middle, number, width):
-    """Divide `number` vertices over integers around `middle`; return these integers and
-    the vertices of each.
+    """Divide `number` vertices over integers around `middle`.
+
+    Return these integers and the vertices of each.
 
     About `width` integers are used, and 1 is the least; their mean is `middle`.
     """

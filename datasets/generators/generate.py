@@ -1,5 +1,6 @@
-"""Synthetic graphs: R-MAT, a planted partition, a lattice or BTER, with features that
-depend on classes.
+"""Synthetic graphs, with features that depend on classes.
+
+R-MAT, a planted partition, a lattice or BTER.
 
 Draws depend only on the seed and the number of the edge. The same call gives the same
 graph: as arrays or text, in memory or sorted on disk, by any number of threads.
@@ -36,8 +37,9 @@ MOST_SEPARATE = 1e6
 
 def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, memory=None,
              scratch=None, **options):
-    """Return an undirected random Graph of `scale` and `edge_factor`, or of `degrees`,
-    without loops and duplicates.
+    """Return an undirected random Graph without loops and duplicates.
+
+    It has `scale` and `edge_factor`, or `degrees`.
 
         rmat   edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order
         sbm    as many draws, 4 of 5 within a class; vertices in random order
@@ -98,8 +100,9 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
 
 
 def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, **options):
-    """Write the graph of `generate` to the .h5 file `out`; return notes for the user, a
-    list of str.
+    """Write the graph of `generate` to the .h5 file `out`.
+
+    Return notes for the user, a list of str.
 
     Rows are put into an `order` of `hpgcn.graphs.reordering.find_order`, if memory
     allows. Edges need not fit into `memory` bytes. After OutputError or StorageError no
@@ -125,8 +128,9 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
 
 
 def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=None, **options):
-    """Write the edges of `generate` as text, a line `u v` with u < v each; return the
-    number of edges.
+    """Write the edges of `generate` as text, a line `u v` with u < v each.
+
+    Return the number of edges.
 
     Line 1 states the number of vertices, including isolated ones. Reading the file with
     symmetrize=True gives the same graph.
@@ -159,8 +163,9 @@ def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=No
 
 
 def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, degrees=None):
-    """Return the draws (Bter or RmatDraws) of a `kind` of graph; raise UsageError if
-    its vertices exceed `room` bytes.
+    """Return the draws (Bter or EdgeDraws) of a `kind` of graph.
+
+    Raise UsageError if its vertices exceed `room` bytes.
     """
     if kind not in KINDS:
         raise UsageError(f"generate {kind!r}: expected {', '.join(KINDS)}")
@@ -180,7 +185,7 @@ def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, d
         raise UsageError("generate: sbm needs classes")
     _refuse_vertices(1 << scale, room)
 
-    return drawing.RmatDraws(kind, scale, edge_factor, classes, seed)
+    return drawing.EdgeDraws(kind, scale, edge_factor, classes, seed)
 
 
 def _check_range(name, value, low, high):
@@ -222,8 +227,9 @@ def _assemble(draws, order):
 
 
 class _Features:
-    """Features (n, f) float32, class means plus unit noise, drawn when a slice of rows
-    is read.
+    """Features (n, f) float32: class means plus unit noise.
+
+    They are drawn when a slice of rows is read.
     """
 
     def __init__(self, labels, classes, width, separation, seed):

@@ -1,5 +1,6 @@
-"""Compiled loops of the generators: draws of edges by key, a counting sort into CSR,
-decimal text.
+"""Compiled loops of the generators.
+
+Draws of edges by key, a counting sort into CSR, decimal text.
 
 A draw is SplitMix64's output for a counter made of the seed, the edge's number and the
 draw's number.
@@ -25,8 +26,9 @@ def _key(seed, edge):
 
 @jit()
 def rmat(seed, first, last, scale, classes):
-    """Return edges first..last - 1 of an R-MAT graph; each bit of their ends is drawn
-    as a quadrant.
+    """Return edges first..last - 1 of an R-MAT graph.
+
+    Each bit of their ends is drawn as a quadrant.
 
     Chakrabarti, Zhan and Faloutsos, R-MAT: A Recursive Model for Graph Mining, SDM
     2004.
@@ -52,8 +54,9 @@ def rmat(seed, first, last, scale, classes):
 
 @jit()
 def sbm(seed, first, last, scale, classes):
-    """Return edges first..last - 1 of a planted partition; 4 of 5 join two vertices of
-    one class.
+    """Return edges first..last - 1 of a planted partition.
+
+    4 of 5 join two vertices of one class.
     """
     u, v = np.empty((2, last - first), np.int64)
     n = np.int64(1) << scale
@@ -74,8 +77,9 @@ def sbm(seed, first, last, scale, classes):
 
 @jit()
 def grid(seed, first, last, scale, classes):
-    """Return the lattice's edges to the right and down from vertices first..last - 1; a
-    missing edge is a loop.
+    """Return the lattice's edges to the right and down.
+
+    From vertices first..last - 1; a missing edge is a loop.
     """
     u, v = np.empty((2, 2 * (last - first)), np.int64)
     width = np.int64(1) << (scale // 2)
@@ -93,8 +97,9 @@ KINDS = {"rmat": rmat, "sbm": sbm, "grid": grid}
 
 @jit()
 def renumber(u, v, order):
-    """Replace each end of an edge by order[end], in place, and drop loops; return the
-    number of edges left.
+    """Replace each end of an edge by order[end], in place, and drop loops.
+
+    Return the number of edges left.
     """
     end = 0
     for k in range(u.size):
@@ -116,8 +121,9 @@ def count(u, v, degree):
 
 @jit()
 def place(u, v, position, indices):
-    """Write each edge into the CSR rows of both ends, at `position`, which is advanced;
-    skip loops.
+    """Write each edge into the CSR rows of both ends; skip loops.
+
+    `position` is advanced.
     """
     for k in range(u.size):
         if u[k] != v[k]:
@@ -129,8 +135,9 @@ def place(u, v, position, indices):
 
 @jit()
 def sort_rows(indptr, indices):
-    """Sort each row of a CSR and drop duplicates, in place; return the number of
-    entries left.
+    """Sort each row of a CSR and drop duplicates, in place.
+
+    Return the number of entries left.
     """
     end = np.int64(0)
     start = np.int64(0)
@@ -148,8 +155,9 @@ def sort_rows(indptr, indices):
 
 @jit(inner=True)
 def _decimal(number, text, at):
-    """Write a non-negative number in decimal at `text[at]`; return the position after
-    it.
+    """Write a non-negative number in decimal at `text[at]`.
+
+    Return the position after it.
     """
     digits = 1
     rest = number
@@ -164,8 +172,9 @@ def _decimal(number, text, at):
 
 @jit()
 def write_rows(indptr, indices, first, last, text):
-    """Write `u v` for each entry of rows first..last - 1 above the diagonal; return the
-    number of bytes.
+    """Write `u v` for each entry of rows first..last - 1 above the diagonal.
+
+    Return the number of bytes.
     """
     at = 0
     for row in range(first, last):

@@ -1,5 +1,6 @@
-"""Numbered draws of a generator: the edges are the same for any division of the draws
-into blocks.
+"""Numbered draws of a generator.
+
+The edges are the same for any division of the draws into blocks.
 """
 from collections import deque
 
@@ -17,9 +18,10 @@ CHUNK = 1 << 18  # draws at a time
 MOST_THREADS = 4  # drawing threads: the consumer of edges is no faster
 
 
-class RmatDraws:
-    """Draws of an R-MAT graph, a planted partition or a lattice with 2^scale vertices,
-    by `keyed_sampling`.
+class EdgeDraws:
+    """Draws of a random graph with 2^scale vertices.
+
+    R-MAT, a planted partition or a lattice, by `keyed_sampling`.
 
     Attributes
     ----------
@@ -46,23 +48,23 @@ class RmatDraws:
         return edges(np.uint64(self.seed), first, last, self.scale, self.classes)
 
     def order(self):
-        """Return the new number of each vertex, (n,) int32 or int64; a lattice keeps
-        its order.
+        """Return the new number of each vertex, (n,) int32 or int64.
+
+        A lattice keeps its order.
         """
         if self.kind == "grid":
             return np.arange(self.num_nodes, dtype=index_dtype(self.num_nodes))
         return shuffled(self.num_nodes, self.seed)
 
     def labels(self, classes):
-        """Return the class of each vertex before vertices are shuffled: contiguous
-        ranges.
-        """
+        """Return the class of each vertex before vertices are shuffled: contiguous ranges."""
         return np.arange(self.num_nodes) * classes // self.num_nodes
 
 
 def shuffled(n, seed):
-    """Return a random permutation of n vertices, (n,) int32 or int64, by sorting keyed
-    draws.
+    """Return a random permutation of n vertices by sorting keyed draws.
+
+    (n,) int32 or int64.
     """
     draws = np.random.Philox(key=[seed, 1]).random_raw(n)
     order = np.empty(n, index_dtype(n))
@@ -71,8 +73,9 @@ def shuffled(n, seed):
 
 
 def edge_blocks(draws, order):
-    """Yield the edges (u, v) of all draws in order, block by block, with renumbered
-    ends and without loops.
+    """Yield the edges (u, v) of all draws in order, block by block.
+
+    Ends are renumbered, and loops left out.
 
     Several threads draw ahead of the consumer. An edge may occur several times.
     """
@@ -94,8 +97,9 @@ def edge_blocks(draws, order):
 
 
 def adjacency(draws, order):
-    """Return (indptr, indices) with edges in both directions, by a counting sort that
-    draws all edges twice.
+    """Return (indptr, indices) with edges in both directions.
+
+    A counting sort draws all edges twice.
     """
     n = draws.num_nodes
     indptr = np.zeros(n + 1, np.int64)
@@ -111,8 +115,9 @@ def adjacency(draws, order):
 
 
 def stream(draws, order):
-    """Return the drawn edges as a Stream, like edges of a file, so that they can be
-    sorted on disk.
+    """Return the drawn edges as a Stream, like edges of a file.
+
+    So they can be sorted on disk.
     """
     parts = ((u, v, None) for u, v in edge_blocks(draws, order))
     return Stream(draws.name, parts, columns.from_position(2), num_nodes=draws.num_nodes,

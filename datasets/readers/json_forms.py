@@ -187,8 +187,9 @@ def _object(element, key, where):
 
 
 def _nodes(nodes, where, document):
-    """Return nodes as a list of dict with their attributes; a node that is just an id
-    becomes {"id": id}.
+    """Return nodes as a list of dict with their attributes.
+
+    A node that is just an id becomes {"id": id}.
     """
     if not isinstance(nodes, list) or not nodes:
         raise DataError(f"{where}: JSON with {listed(document) or 'nothing'}, expected {FORM}")

@@ -1,5 +1,7 @@
-"""Reader of graphs in JSON: nodes and links of NetworkX, d3 and graphology, Cytoscape's
-elements, JGF, and lists of edges.
+"""Reader of graphs in JSON.
+
+Nodes and links of NetworkX, d3 and graphology, Cytoscape's elements, JGF, and lists of
+edges.
 
     {"directed": .., "nodes": [{"id": ..}], "links": [{"source": .., "target": .., ..}]}
     {"directed": .., "nodes": [{"id": ..}], "adjacency": [[{"id": ..}, ..], ..]}
@@ -26,8 +28,9 @@ NAMES = ("id", "key", "name", "label")  # what a node is called by, the first th
 
 
 def read(source, memory, options):
-    """Read the links between nodes, which they call by id, else by name, else by
-    position in `nodes`.
+    """Read the links between nodes.
+
+    They call nodes by id, else by name, else by position in `nodes`.
 
     A directed link u -> v is A[v, u]. A link is read in both directions unless the file
     says that it is directed. Parallel links are duplicates. Edges without nodes are read
@@ -88,8 +91,9 @@ def _edge_list(form, source, memory, options):
 
 
 def _numbering(nodes, links, where, notes):
-    """Return the member that names the nodes, or None, and a dict from each end of a link
-    to its position in `nodes`.
+    """Return the member that names the nodes, and positions of ends.
+
+    The member may be None; positions in `nodes` are a dict.
     """
     # ids and names may call the nodes, if each is there once
     n = len(nodes)

@@ -1,5 +1,6 @@
-"""Reader of graphs in .mat files of MATLAB 5 to 7: SuiteSparse, Facebook100, attributed
-networks.
+"""Reader of graphs in .mat files of MATLAB 5 to 7.
+
+SuiteSparse, Facebook100, attributed networks.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -95,9 +96,7 @@ def _graph(name, matrix, features, labels, source, memory, options):
 
 
 def _choose(shapes, asked, where):
-    """Return the name of the variable that has the adjacency matrix, or of the one that
-    has the edges.
-    """
+    """Return the name of the variable with the adjacency or the edges."""
     if asked is None and find_name(shapes, NAMES) is None:
         edges = find_name(shapes, [EDGES])
         if edges is not None:
@@ -114,6 +113,7 @@ def _choose(shapes, asked, where):
 
 def _take_labels(raw, values, where, memory, *, one):
     """Set `raw.labels` to an array (n, t), or to one class for each vertex (`one`).
+
     Classes may begin at 1.
     """
     need(8 * values.shape[0] * values.shape[1], memory, where)

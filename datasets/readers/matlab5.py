@@ -65,8 +65,9 @@ class Elements:
 
 
 class Matrix:
-    """A variable of a MATLAB file: `name`, `shape`, `kind` (its class), and the bytes
-    of its content.
+    """A variable of a MATLAB file.
+
+    `name`, `shape`, `kind` (its class), and the bytes of its content.
     """
 
     def __init__(self, data, order):
@@ -82,8 +83,9 @@ class Matrix:
         self.name = bytes(self.elements.next()[1]).decode("latin1")
 
     def field(self, name, where):
-        """Return the field `name` of a struct of shape (1, 1), as a Matrix; raise
-        DataError without it.
+        """Return the field `name` of a struct of shape (1, 1), as a Matrix.
+
+        Raise DataError without it.
         """
         if self.kind != STRUCT or self.shape != (1, 1):
             raise DataError(f"{where}: expected a struct")
@@ -99,8 +101,9 @@ class Matrix:
         raise DataError(f"{where}: field {name} is missing")
 
     def read(self, where):
-        """Return the matrix of numbers (r, c) as an ndarray or a csr_array; raise
-        DataError for other content.
+        """Return the matrix of numbers (r, c) as an ndarray or a csr_array.
+
+        Raise DataError for other content.
         """
         if self.complex or len(self.shape) != 2 or not (
                 self.kind == SPARSE or self.kind in NUMERIC):
@@ -126,8 +129,9 @@ class Matrix:
 
 
 def variables(source, memory):
-    """Return a dict of all variables in a file, from name to Matrix; their bytes may
-    take `memory` in all.
+    """Return a dict of all variables in a file, from name to Matrix.
+
+    Their bytes may take `memory` in all.
     """
     with source.open() as stream:
         data = stream.read(memory + 1)

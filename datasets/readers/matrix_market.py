@@ -1,5 +1,6 @@
-"""Reader of MatrixMarket files: real, integer or pattern; general, symmetric or
-skew-symmetric.
+"""Reader of MatrixMarket files: real, integer or pattern.
+
+General, symmetric or skew-symmetric.
 
 A graph is a square matrix. Features and labels may have any shape. Both may be dense
 (array).
@@ -23,8 +24,9 @@ SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 
 
 def read(source, memory):
-    """Read a square matrix from a MatrixMarket file; the entry `u v` is a[u - 1, v -
-    1].
+    """Read a square matrix from a MatrixMarket file.
+
+    The entry `u v` is a[u - 1, v - 1].
 
     The banner may be missing. Then the first line has the numbers of rows, columns and
     entries, and the matrix is general.
@@ -153,8 +155,9 @@ def _is_sizes(fields, count=3):
 
 
 def _fields(table):
-    """Return None if the first entry of a file without banner has no value, else False:
-    values are any numbers.
+    """Return None if the first entry of a file without banner lacks a value.
+
+    Else False: values are any numbers.
     """
     ahead = []
     while (line := table.readline()) is not None:
@@ -166,8 +169,9 @@ def _fields(table):
 
 
 def _banner(line, source, layout="coordinate"):
-    """Return whether values are integers (None: no values), and the sign of mirrored
-    entries (0: none).
+    """Return whether values are integers, and the sign of mirrored entries.
+
+    None: no values; 0: no mirrored entries.
     """
     where = f"{source}: line 1"
     banner = [word.decode("latin1") for word in words(line.lower())]

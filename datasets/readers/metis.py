@@ -1,5 +1,6 @@
-"""Reader of METIS, Chaco and DIMACS graphs: each line lists the neighbours of a vertex,
-numbered from 1.
+"""Reader of METIS, Chaco and DIMACS graphs.
+
+Each line lists the neighbours of a vertex, numbered from 1.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -14,8 +15,9 @@ ENTRY_BYTES = 120  # bytes of memory of an entry on its way
 
 
 def read(source, memory):
-    """Read a METIS file, which lists each edge at both ends; skip the sizes and weights
-    of vertices.
+    """Read a METIS file, which lists each edge at both ends.
+
+    Skip the sizes and weights of vertices.
     """
     hint = " (if it holds edges `u v`: --format snap)"
     with source.open() as stream:
@@ -37,8 +39,9 @@ def read(source, memory):
 
 
 def _header(table, hint):
-    """Return n, m, the count of numbers before a vertex's neighbours, and whether edges
-    have weights.
+    """Return n, m, the numbers before neighbors, and whether edges weigh.
+
+    The numbers stand before a vertex's neighbors.
     """
     line = _next(table)
     words = [] if line is None else line.split()
@@ -61,8 +64,9 @@ def _header(table, hint):
 
 
 def _next(table):
-    """Return the next line that is not a comment, even if it is empty; None after the
-    last line.
+    """Return the next line that is not a comment, even if it is empty.
+
+    None after the last line.
     """
     while (line := table.readline()) is not None and line.lstrip(BLANKS)[:1] == b"%":
         pass
@@ -127,8 +131,9 @@ def _lists(table, n, m, skipped, weighted, hint):
 
 
 def _check(rows, columns, values, n, m, where):
-    """Raise DataError if a neighbour is listed twice, or an edge at one end only, or
-    with different weights.
+    """Raise DataError if edges contradict each other.
+
+    A neighbor is listed twice, or an edge at one end only, or with different weights.
     """
     # no neighbour twice
     places = np.arange(1, rows.size + 1)

@@ -56,8 +56,9 @@ class Network:
         self.directed.append(directed)
 
     def raw(self, source, weights):
-        """Return the Raw; vertices with whole numbers as ids are sorted, others keep the
-        file's order.
+        """Return the Raw.
+
+        Vertices with whole numbers as ids are sorted, others keep the file's order.
         """
         # number the vertices
         if not self.names:

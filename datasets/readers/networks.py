@@ -19,8 +19,9 @@ SHAPE = re.compile(r"[A-Za-z]\w*")  # a word that begins the drawing of a Pajek 
 
 
 def read_gml(source, memory, options):
-    """Read GML; vertices are named by their labels if these are distinct, else by their
-    ids.
+    """Read GML; vertices are named by labels, else by ids.
+
+    Labels serve if they are distinct.
     """
     networkx = require("networkx", "io", "reading GML")
     text = whole_text(source, memory, TEXT_FACTOR).decode("utf-8")
@@ -49,8 +50,9 @@ def read_gml(source, memory, options):
 
 
 def read_pajek(source, memory):
-    """Read a Pajek file: *Vertices, then *Arcs (u -> v: v aggregates u) and *Edges
-    (both directions).
+    """Read a Pajek file.
+
+    *Vertices, then *Arcs (u -> v: v aggregates u) and *Edges (both directions).
     """
     # sections follow each other: vertices first
     lines = whole_text(source, memory, TEXT_FACTOR).decode("utf-8").splitlines()
@@ -119,8 +121,9 @@ def read_pajek(source, memory):
 
 
 def _drawing(words):
-    """Return the attributes after a vertex's label: coordinates, a shape, and pairs of a
-    parameter and its value.
+    """Return the attributes after a vertex's label.
+
+    Coordinates, a shape, and pairs of a parameter and its value.
     """
     count = next((k for k, word in enumerate(words) if SHAPE.fullmatch(word)), len(words))
     found = dict(zip("xyz", words[:min(count, 3)]))

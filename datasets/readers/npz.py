@@ -1,5 +1,6 @@
-"""Reader of graphs in .npz files: CSR arrays or edges, with attributes, labels and
-splits.
+"""Reader of graphs in .npz files.
+
+CSR arrays or edges, with attributes, labels and splits.
 """
 import re
 
@@ -197,8 +198,9 @@ def read_edge_index(archive, n):
 
 
 def _features(archive):
-    """Return the features of an archive, (n, f), dense or sparse; None without
-    features.
+    """Return the features of an archive, (n, f), dense or sparse.
+
+    None without features.
     """
     prefix = archive.csr_prefix("attr_", "attr_matrix.", "attr_matrix_", "attr.")
     if prefix is None:
@@ -208,8 +210,9 @@ def _features(archive):
 
 
 def _edge_weights(archive, num_edges, num_nodes, asked):
-    """Return the weight of each edge, (e,), or None; add notes on edge arrays that are
-    not read.
+    """Return the weight of each edge, (e,), or None.
+
+    Add notes on edge arrays that are not read.
     """
     shapes = archive.unread_shapes()
     key, left = choose_array(shapes, num_edges, num_nodes, asked, str(archive.source),
@@ -247,8 +250,9 @@ def _masks(archive, n):
 
 
 def as_mask(mask, n, where):
-    """Return a bool mask (n,), or masks (n, s) of s splits, from an array of shape
-    (n,), (n, s) or (s, n).
+    """Return a bool mask (n,), or masks (n, s) of s splits.
+
+    The array is (n,), (n, s) or (s, n).
     """
     shape = mask.shape
     if n not in shape[:2] or len(shape) > 2:

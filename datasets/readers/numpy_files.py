@@ -21,8 +21,9 @@ SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
 
 
 def read_npy(stream, size, where, memory, kinds="fiub"):
-    """Read an array of numbers in .npy format from the binary `stream` of a file of
-    `size` bytes.
+    """Read an array of numbers in .npy format.
+
+    From the binary `stream` of a file of `size` bytes.
 
     It may allocate `memory` bytes, and accepts the dtype `kinds`. Returns the array, in
     native byte order and C order, and notes on what was cast or copied. Raises
@@ -64,9 +65,7 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
 
 
 def _read_header(stream, where):
-    """Return a .npy header: (shape, whether in Fortran order, dtype, bytes before the
-    data).
-    """
+    """Return a .npy header: (shape, whether in Fortran order, dtype, bytes before the data)."""
     with refused(where, "not an array in .npy format"):
         version = np.lib.format.read_magic(stream)
         reader = np.lib.format.read_array_header_2_0
@@ -130,8 +129,9 @@ class Archive:
             yield content, where
 
     def read(self, key, kinds="fiub"):
-        """Return the array called `key`; `kinds` are the dtype kinds that `read_npy`
-        accepts.
+        """Return the array called `key`.
+
+        `kinds` are the dtype kinds that `read_npy` accepts.
         """
         info = self.members[key]
         need(info.file_size, min(self.memory // 2, self.left), f"{self.source} {key}")
@@ -178,8 +178,9 @@ class Archive:
                 yield key, self.header(key)
 
     def first(self, *keys, kinds="fiub"):
-        """Return the array of the first key that the archive has, or None; `kinds` is
-        as in `read_npy`.
+        """Return the array of the first key that the archive has, or None.
+
+        `kinds` is as in `read_npy`.
         """
         return next((self.read(key, kinds) for key in keys if key in self), None)
 
@@ -190,8 +191,9 @@ class Archive:
                 raise DataError(f"{self.source}: no array {key}, expected {', '.join(keys)}")
 
     def read_shape(self, key):
-        """Return a matrix shape that is stored as an array of two numbers, as a tuple
-        of int.
+        """Return a matrix shape, a tuple of int.
+
+        It is stored as an array of two numbers.
         """
         shape = self.read(key)
         if (shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0
@@ -201,15 +203,17 @@ class Archive:
         return int(shape[0]), int(shape[1])
 
     def csr_prefix(self, *prefixes):
-        """Return the first of `prefixes` with which the names of a CSR matrix's arrays
-        begin; None without one.
+        """Return the prefix of the names of a CSR matrix's arrays.
+
+        The first of `prefixes` that fits; None without one.
         """
         return next((prefix for prefix in prefixes
                      if any(prefix + key in self for key in COMPRESSED)), None)
 
     def read_csr(self, prefix):
-        """Return the CSR matrix in the arrays PREFIXindices, indptr and shape; without
-        PREFIXdata its values are 1.
+        """Return the CSR matrix in the arrays PREFIXindices, indptr and shape.
+
+        Without PREFIXdata its values are 1.
         """
         keys = [prefix + key for key in (*COMPRESSED, "shape")]
         self.require(*keys[1:])
@@ -221,8 +225,9 @@ class Archive:
 
     @property
     def is_sparse(self):
-        """Whether the archive has the keys of scipy.sparse.save_npz; the key `format`
-        may be missing.
+        """Whether the archive has the keys of scipy.sparse.save_npz.
+
+        The key `format` may be missing.
         """
         return "shape" in self and ("format" in self or self._layout is not None)
 
@@ -260,8 +265,9 @@ class Archive:
 
 
 def read_matrix(source, memory):
-    """Read a matrix of features from .npy, from .npz with one dense array, or from
-    SciPy's save_npz.
+    """Read a matrix of features from .npy or .npz.
+
+    .npz has one dense array, or is that of SciPy's save_npz.
 
     Returns the matrix and a list of notes.
     """
@@ -292,8 +298,9 @@ def read_array(source, memory, kinds="fiub"):
 
 
 def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
-    """Check the arrays of a CSR matrix, or of CSC if `transposed`, and return it as
-    CSR; data None means ones.
+    """Check the arrays of a CSR or CSC matrix, and return it as CSR.
+
+    It is CSC if `transposed`; data None means ones.
     """
     check_csr_arrays(indptr, indices, shape[::-1] if transposed else shape, where)
     if data is None:
@@ -305,7 +312,8 @@ def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
 
 
 def _signed(numbers):
-    """Return integers below 2^63 with a dtype that SciPy accepts for indices: uint64
-    becomes int64.
+    """Return integers below 2^63 with a dtype for SciPy's indices.
+
+    uint64 becomes int64.
     """
     return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers

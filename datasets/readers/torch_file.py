@@ -1,5 +1,6 @@
-"""Reader of a PyTorch Geometric graph in a file of torch.save: one Data, or a dataset
-of one.
+"""Reader of a PyTorch Geometric graph in a file of torch.save.
+
+One Data, or a dataset of one.
 """
 import numpy as np
 import scipy.sparse as sp

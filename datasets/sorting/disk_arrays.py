@@ -1,5 +1,6 @@
-"""Temporary files of a conversion, in the folder of its output; they are removed when
-it ends.
+"""Temporary files of a conversion, in the folder of its output.
+
+They are removed when it ends.
 """
 from contextlib import ExitStack
 
@@ -11,8 +12,10 @@ from hpgcn.runtime.disk.page_cache import DiskFile
 
 
 class Scratch(ExitStack):
-    """A context manager for a temporary folder beside the file `out`; at its end the
-    folder is removed. Its files leave the page cache unless they are `cached`.
+    """A context manager for a temporary folder beside the file `out`.
+
+    At its end the folder is removed. Its files leave the page cache unless they are
+    `cached`.
     """
 
     def __init__(self, out, *, cached=True):
@@ -34,8 +37,9 @@ class Scratch(ExitStack):
 
 
 class DiskArray:
-    """A one-dimensional array on disk that is first appended to and then read slice by
-    slice.
+    """A one-dimensional array on disk.
+
+    It is first appended to and then read slice by slice.
     """
 
     def __init__(self, path, dtype, out, *, cached=True):
@@ -55,8 +59,9 @@ class DiskArray:
         return (self.size,)
 
     def append(self, array):
-        """Write an array of any dtype at the end; return the byte position where it
-        begins.
+        """Write an array of any dtype at the end.
+
+        Return the byte position where it begins.
         """
         start = self.nbytes
         with writing(self.out):

@@ -1,5 +1,6 @@
-"""Conversion of an edge list in memory into CSR; hpgcn.datasets.sorting.external does
-it on disk.
+"""Conversion of an edge list in memory into CSR.
+
+Hpgcn.datasets.sorting.external does it on disk.
 """
 import numpy as np
 
@@ -75,16 +76,18 @@ def count_isolated(indptr, indices):
 
 
 def describe_zeros(count):
-    """Return the note that `count` entries of weight 0 were dropped, and how an edge
-    list can keep them.
+    """Return the note that `count` entries of weight 0 were dropped.
+
+    It says how an edge list can keep them.
     """
     return (f"{count} entries of weight 0 dropped (as float32), also with --unweighted; use "
             "--columns u,v,- to keep them in an edge list")
 
 
 def _grouped(rows, columns):
-    """Return the stable order that sorts entries, and whether each entry in it differs
-    from the one before.
+    """Return the stable order of entries, and where they differ.
+
+    An entry may differ from the one before it in that order.
     """
     order = np.lexsort((columns, rows))
     rows = rows[order]

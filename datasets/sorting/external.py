@@ -1,5 +1,6 @@
-"""Conversion of edge lists larger than memory into CSR: sorted runs on disk, merged
-range by range of rows.
+"""Conversion of edge lists larger than memory into CSR.
+
+Sorted runs on disk, merged range by range of rows.
 
 The result equals that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit.
 Equal edges meet in the order of the input, and sums are taken in the order of the
@@ -51,14 +52,16 @@ class Entries:
 
     @property
     def key_bits(self):
-        """The number of low bits of a key: a column number and a flag of mirrored
-        entries.
+        """The number of low bits of a key.
+
+        A column number and a flag of mirrored entries.
         """
         return np.uint64(max(2, (2 * self.numbering.num_nodes - 1).bit_length()))
 
     def renumber(self, image, num_nodes, original_ids):
-        """Change vertex v to image[v], among `num_nodes` vertices with the ids
-        `original_ids` (or None).
+        """Change vertex v to image[v].
+
+        There are `num_nodes` vertices with the ids `original_ids` (or None).
         """
         if not np.array_equal(image, np.arange(image.size)):
             self.runs = self.runs.renumbered(image.__getitem__, self.scratch.new_array(), self.size,
@@ -98,8 +101,9 @@ class Entries:
 
 @dataclass
 class DiskAdjacency:
-    """A CSR on disk: DiskArrays indptr, indices and values (None if all are 1); degrees
-    are as in Graph.
+    """A CSR on disk: DiskArrays indptr, indices and values (None if all are 1).
+
+    Degrees are as in Graph.
     """
 
     indptr: object
@@ -116,8 +120,9 @@ class DiskAdjacency:
         return self.degree_row[:], self.degree_column
 
     def assemble(self, X=None, y=None, masks=None, **facts):
-        """Return a Graph whose arrays are DiskArrays, ready to be written; like
-        `hpgcn.graphs.graph.assemble`.
+        """Return a Graph whose arrays are DiskArrays, ready to be written.
+
+        Like `hpgcn.graphs.graph.assemble`.
         """
         return describe_rows((self.indptr, self.indices, self.values),
                              (self.degree_row, self.degree_column, self.degree_loop), X, y, masks,
@@ -125,8 +130,9 @@ class DiskAdjacency:
 
 
 def room(memory):
-    """Return the bytes that a budget of `memory` leaves for arrays, less the memory
-    that this process already uses.
+    """Return the bytes of a budget that are left for arrays.
+
+    `memory` less the memory that this process already uses.
     """
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
@@ -219,8 +225,9 @@ def collect(stream, scratch, memory, options):
 
 
 class _SortedKeys:
-    """The keys of Entries in increasing order, read in windows of at most `capacity`
-    keys.
+    """The keys of Entries in increasing order, read in windows.
+
+    A window has at most `capacity` keys.
 
     A range of rows with more distinct keys than that is read several times, once for
     each window.
@@ -236,8 +243,9 @@ class _SortedKeys:
         self.repeated = None  # strict: number and ends of the first entry that repeats another
 
     def windows(self):
-        """Yield (first row, row after the last, keys, weights, whether these rows are
-        complete) of each window.
+        """Yield each window of rows with keys and weights.
+
+        (first row, row after the last, keys, weights, whether these rows are complete).
         """
         n = self.entries.numbering.num_nodes
         first = 0
@@ -261,8 +269,9 @@ class _SortedKeys:
             first = stop
 
     def _window(self, first, stop, low):
-        """Return the keys of ranges first..stop - 1 from `low` on, their weights, and
-        the last key that was included.
+        """Return keys of ranges, their weights, and the last key.
+
+        Ranges are first..stop - 1, from `low` on; the last key was included.
         """
         entries = self.entries
         row = np.uint64(first << self.shift)
@@ -340,8 +349,9 @@ class _FinishedRows:
         self.open = None  # counts, row sums and loops of rows that are not finished
 
     def take(self, start, stop, keys, weights, last):
-        """Add the distinct, sorted keys of rows start..stop - 1; `last` means that
-        these rows are complete.
+        """Add the distinct, sorted keys of rows start..stop - 1.
+
+        `last` means that these rows are complete.
         """
         if self.open is None:
             count = stop - start

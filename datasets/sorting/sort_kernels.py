@@ -1,5 +1,6 @@
-"""Compiled loops of the external sort: entries to runs, runs to keys, equal keys to
-one, keys to CSR rows.
+"""Compiled loops of the external sort.
+
+Entries to runs, runs to keys, equal keys to one, keys to CSR rows.
 
 An entry stores its row, and its column times 2, plus 1 if it is the mirror image of an
 entry of the input (--symmetrize). It may store a weight and its number in the input. A
@@ -20,8 +21,9 @@ ONE = np.uint64(1)
 
 @jit()
 def append(u, v, w, mirror, rows, columns, weights, numbers, at, tally):
-    """Write the entries (u, v, w) of a block, and their mirror images, to a run from
-    `at` on; return the end position.
+    """Write the entries of a block, and their mirror images, to a run.
+
+    (u, v, w) from `at` on; return the end position.
 
     Entries of weight 0 are dropped. `weights` and `numbers` are written unless they are
     empty.
@@ -64,7 +66,8 @@ def count(rows, shift, index):
 
 @jit()
 def place(rows, shift, position, order):
-    """Sort stably by counting: order[k] becomes the k-th entry by row >> shift;
+    """Sort stably by counting: order[k] becomes the k-th entry by row >> shift.
+
     `position` is advanced.
     """
     for k in range(rows.size):
@@ -76,8 +79,9 @@ def place(rows, shift, position, order):
 @jit()
 def join(rows, columns, weights, numbers, first, bits, low, high, keys, key_weights, key_numbers,
          at):
-    """Append to a buffer those keys of a run's piece that lie in [low, high]; return
-    the end position.
+    """Append to a buffer those keys of a run's piece that lie in [low, high].
+
+    Return the end position.
     """
     for k in range(rows.size):
         key = ((np.uint64(rows[k]) - first) << bits) | np.uint64(columns[k])
@@ -147,8 +151,9 @@ def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first
 @jit()
 def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, degree_row,
          degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
-    """Turn increasing, distinct keys into entries of the CSR, and add up their degrees;
-    return the number of entries.
+    """Turn increasing, distinct keys into entries of the CSR.
+
+    Add up their degrees; return the number of entries.
 
     `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry
     and its image is taken, 0 for one that is missing. `columns` and `values` (k,) of

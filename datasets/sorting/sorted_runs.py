@@ -1,5 +1,6 @@
-"""Entries of an edge list on disk, in runs; each run fits into memory and is sorted by
-ranges of rows.
+"""Entries of an edge list on disk, in runs.
+
+Each run fits into memory and is sorted by ranges of rows.
 """
 from dataclasses import dataclass
 
@@ -17,15 +18,17 @@ class _SortedRun:
     columns: tuple[tuple[int, np.dtype], ...]  # first byte, dtype: rows, columns, weights, numbers
 
     def cut(self, position, shift):
-        """Return the position of the first entry in range number `position`, if ranges
-        have 2^shift rows.
+        """Return the position of the first entry in a range.
+
+        It has number `position`; ranges have 2^shift rows.
         """
         return self.index[np.minimum(position << (shift - self.shift), self.index.size - 1)]
 
 
 class Runs:
-    """The runs of an edge list in one DiskArray, in the order of the input. Equal edges
-    are never reordered.
+    """The runs of an edge list in one DiskArray, in the order of the input.
+
+    Equal edges are never reordered.
     """
 
     def __init__(self, stored):
@@ -36,8 +39,9 @@ class Runs:
         return sum(int(run.index[-1]) for run in self.runs)
 
     def add(self, rows, columns, weights, numbers):
-        """Write entries in any order as a new run; the arrays (k,) are those of
-        `sort_kernels.append`.
+        """Write entries in any order as a new run.
+
+        The arrays (k,) are those of `sort_kernels.append`.
         """
         if not rows.size:
             return
@@ -59,8 +63,9 @@ class Runs:
 
     @property
     def shift(self):
-        """The largest `shift` of a run, so that all runs can be divided into ranges of
-        2^shift rows.
+        """The largest `shift` of a run.
+
+        So all runs can be divided into ranges of 2^shift rows.
         """
         return max((run.shift for run in self.runs), default=0)
 
@@ -72,8 +77,9 @@ class Runs:
         return total
 
     def pieces(self, first, stop, shift, step, *, weighted, numbered):
-        """Yield (rows, columns, weights, numbers) of the entries in ranges first..stop
-        - 1, `step` entries at a time.
+        """Yield (rows, columns, weights, numbers) of entries in ranges.
+
+        Ranges are first..stop - 1, with `step` entries at a time.
         """
         wanted = (True, True, weighted, numbered)
         for run in self.runs:
@@ -85,8 +91,9 @@ class Runs:
                     for (begin, dtype), take in zip(run.columns, wanted))
 
     def renumbered(self, image, stored, size, *, weighted, numbered):
-        """Return new runs of at most `size` entries, in which `image` has replaced each
-        id.
+        """Return new runs in which `image` has replaced each id.
+
+        They have at most `size` entries.
 
         `image` takes and returns (k,) integers.
         """

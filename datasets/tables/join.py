@@ -17,8 +17,9 @@ from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_m
 
 
 def join(raw, entries, options, where):
-    """Set the labels, features and masks of `raw` from files; add the vertices that
-    only these files have.
+    """Set the labels, features and masks of `raw` from files.
+
+    Add the vertices that only these files have.
 
     `entries` are those of an edge list on disk, or None. Errors are those of
     `hpgcn.datasets.convert.read`.
@@ -162,8 +163,9 @@ def _add_vertices(vertices, entries, files):
 
 
 def _refuse_shifted(rows, vertices):
-    """Raise DataError if a table has ids 0..n-1 but the edges have ids 1..n, or the
-    reverse.
+    """Raise DataError if ids of a table and of edges begin apart.
+
+    A table has ids 0..n-1 but the edges have ids 1..n, or the reverse.
     """
     raw = vertices.raw
     if vertices.named or not vertices.is_open or raw.original_ids is not None:
@@ -179,8 +181,9 @@ def _refuse_shifted(rows, vertices):
 
 
 def _add_trailing(vertices, entries, files):
-    """Add vertices without edges at the end if a file without ids has more rows than
-    vertices.
+    """Add vertices without edges at the end, for surplus rows.
+
+    A file without ids then has more rows than vertices.
     """
     raw = vertices.raw
     rows = max((rows for rows in files if rows.keys is None), default=None,
@@ -203,8 +206,9 @@ def _places(vertices, files, order):
 
 
 def _leave_out(vertices, entries, files, places):
-    """Drop numbers below the largest id that neither an edge nor a table has; return
-    whether any was dropped.
+    """Drop numbers below the largest id that neither an edge nor a table has.
+
+    Return whether any was dropped.
     """
     raw = vertices.raw
     index = next((k for k, rows in enumerate(files) if rows.kind == "features"), None)
@@ -241,8 +245,9 @@ def vertex_range(raw):
 
 
 def _take(raw, rows, places, options):
-    """Set the labels, masks or features of `raw` from the rows of a file; `places` are
-    the rows' vertices.
+    """Set the labels, masks or features of `raw` from the rows of a file.
+
+    `places` are the rows' vertices.
     """
     n = raw.num_nodes
 

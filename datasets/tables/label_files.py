@@ -21,8 +21,9 @@ TEXT_FACTOR = 20  # bytes of memory that a byte of text may become
 
 
 def read_labels(source, vertices, options):
-    """Return the VertexRows of a label file: classes (rows,) with -1 for unlabeled, or
-    0 and 1 (rows, t).
+    """Return the VertexRows of a label file.
+
+    Classes (rows,) with -1 for unlabeled, or 0 and 1 (rows, t).
     """
     rows = partial(VertexRows, "labels", str(source))
 
@@ -68,8 +69,9 @@ def read_labels(source, vertices, options):
 
 
 def _of_columns(rows, table, labels, options):
-    """Return the VertexRows of multi-label columns of 0 and 1, whose names become class
-    names.
+    """Return the VertexRows of multi-label columns of 0 and 1.
+
+    Their names become class names.
     """
     names = tuple(table.columns[k].name for k in labels)
     need(12 * table.num_rows * len(labels), options.memory, table.where)
@@ -81,8 +83,9 @@ def _of_columns(rows, table, labels, options):
 
 
 def _multi_label(rows, found, vertices, options):
-    """Return the VertexRows of JSON labels {"id": [0, 1, 0]} or {"id": ["a", "b"]}, or
-    of lists of the same values.
+    """Return the VertexRows of JSON labels with several values.
+
+    {"id": [0, 1, 0]} or {"id": ["a", "b"]}, or lists of the same values.
     """
     pairs = found if isinstance(found, JsonObject) else list(enumerate(found))
     made = rows(np.empty(0))

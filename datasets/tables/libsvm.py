@@ -1,5 +1,6 @@
-"""Reader of labels and sparse features in LibSVM's format: lines `label number:value
-...`.
+"""Reader of labels and sparse features in LibSVM's format.
+
+Lines `label number:value ...`.
 """
 import re
 

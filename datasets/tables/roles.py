@@ -64,8 +64,9 @@ def settle_header(table, vertices, header, count=None, asked=()):
 
 
 def _settle_sizes(table, vertices, header, count):
-    """Leave out a first row that gives the numbers of rows and columns below it; return
-    whether it does.
+    """Leave out a first row that gives the numbers of rows and columns below it.
+
+    Return whether it does.
 
     Such a row may also be one of data. The number of vertices decides, or --no-header.
     """
@@ -120,8 +121,9 @@ def _is_header(table, vertices):
 
 
 def _guess_header(table, vertices, count):
-    """Guess whether an unclear first row is a header; raise DataError if neither is
-    likely.
+    """Guess whether an unclear first row is a header.
+
+    Raise DataError if neither is likely.
     """
     if len(table.first) > 1 and _goes_on(table.first[0], table.columns[0]):
         return False
@@ -138,8 +140,9 @@ def _guess_header(table, vertices, count):
 
 
 def _is_counter(cells):
-    """Return whether cells are 0, 1, .., as pandas names columns; one cell of an index
-    may precede them.
+    """Return whether cells are 0, 1, .., as pandas names columns.
+
+    One cell of an index may precede them.
     """
     first = 0 if cells and cells[0].strip() == "0" else 1
     if first and NUMBER.fullmatch(cells[0].strip()):
@@ -149,8 +152,9 @@ def _is_counter(cells):
 
 
 def _goes_on(cell, column):
-    """Return whether the first cell is 0 and the column below it has the numbers 1..n-1
-    in some order.
+    """Return whether a column has the numbers 0..n-1 in some order.
+
+    The first cell is 0, and those below are 1..n-1.
     """
     whole = column.whole_numbers() if cell.strip() == "0" else None
     return whole is not None and np.array_equal(np.sort(whole), np.arange(1, whole.size + 1))
@@ -250,8 +254,9 @@ def _counts_rows(column):
 
 
 def _looks_like_ids(column, k, table):
-    """Return whether all values of column k differ, and it has text, or is the first
-    column and has integers.
+    """Return whether column k looks like ids.
+
+    All values differ, and it has text, or is the first column and has integers.
     """
     head = column.head()
     if table.num_rows <= LINES or len(set(head)) < len(head):
@@ -263,8 +268,9 @@ def _looks_like_ids(column, k, table):
 
 
 def named_labels(table, flag):
-    """Return the indices of the columns that `flag`, the value of --label-column,
-    names: one or several.
+    """Return the indices of the columns that --label-column names.
+
+    `flag` is its value: one or several.
     """
     if flag is None:
         return []
@@ -274,8 +280,9 @@ def named_labels(table, flag):
 
 
 def find_label(table, ids, flag, taken=()):
-    """Return the index of the column of labels; `flag`, the value of --label-column,
-    may name it.
+    """Return the index of the column of labels.
+
+    `flag`, the value of --label-column, may name it.
     """
     if flag is not None:
         return table.column(flag, "--label-column")
@@ -292,8 +299,9 @@ def find_label(table, ids, flag, taken=()):
 
 
 def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
-    """Return the indices of the feature columns, and the names of columns that are not
-    read.
+    """Return the indices of feature columns, and names of other columns.
+
+    The latter are not read.
 
     `patterns` (--feature-columns) are names, in which * and ? stand for any letters.
     `used` are the indices of columns with the labels or the split.
@@ -314,8 +322,9 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
 
 
 def find_split(table, ids):
-    """Return the index of the split column, or a dict from "train", "val" and "test" to
-    the indices of mask columns.
+    """Return the index of the split column, or of its mask columns.
+
+    The latter are a dict from "train", "val" and "test".
     """
     # masks, a column for each part
     masks = {}

@@ -26,8 +26,9 @@ FLAGS = {"0", "1", "0.0", "1.0", *BOOLEANS}  # cells of a mask
 
 
 def read_split(source, column, vertices, options, counts):
-    """Return the VertexRows of a split file: masks (rows, 3) bool, or (rows, 3, s) for
-    s splits.
+    """Return the VertexRows of a split file.
+
+    Masks (rows, 3) bool, or (rows, 3, s) for s splits.
 
     Masks without ids have a row for each vertex, for each id in --ids, or for each id
     up to the largest. `counts` are these three numbers; they distinguish masks (s,
@@ -126,8 +127,9 @@ def describe_codes(codes):
 
 
 def _lists(found):
-    """Return a dict from "train", "val" and "test" to lists of ids; None if the JSON
-    has another form.
+    """Return a dict from "train", "val" and "test" to lists of ids.
+
+    None if the JSON has another form.
 
     Three lists without names are train, val and test.
     """
@@ -152,8 +154,9 @@ def _id_column(ids, source, part):
 
 
 def read_split_folder(folder, vertices, options):
-    """Return the VertexRows of a folder of files train, val and test of ids, and their
-    Sources.
+    """Return the VertexRows of a folder of files of ids, and Sources.
+
+    The files are train, val and test.
 
     OGB writes such folders, of train.csv.gz, valid.csv.gz and test.csv.gz.
     """
@@ -173,8 +176,9 @@ def read_split_folder(folder, vertices, options):
 
 
 def _from_ids(columns, source, vertices):
-    """Return the VertexRows of masks for a dict from parts of the split to columns of
-    ids.
+    """Return the VertexRows of masks for a dict of ids.
+
+    Keys are parts of the split, values columns of ids.
     """
     return _from_keys({part: keys_of(column, vertices, f"{source}: {part}", "entry {}".format)
                        for part, column in columns.items()}, source, vertices)
@@ -200,8 +204,9 @@ def _from_keys(keys_of_parts, source, vertices):
 
 
 def _from_array(array, source, notes):
-    """Return the VertexRows of an array: a word or a number for each vertex, or masks
-    (rows, 3).
+    """Return the VertexRows of an array.
+
+    A word or a number for each vertex, or masks (rows, 3).
     """
     if array.ndim == 2 and array.shape[1] == len(SPLIT) and np.isin(array, (0, 1)).all():
         note = f"{source}: columns are the masks of {', '.join(SPLIT)}, in this order"

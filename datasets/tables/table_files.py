@@ -38,7 +38,7 @@ ZIP = b"PK\x03\x04"  # first bytes of .npz
 
 @dataclass(frozen=True)
 class TableOptions(ConvertOptions):
-    """The user's options, and what the readers of all tables of a graph share."""
+    """The user's options, and values that the readers of all tables share."""
 
     memory: int = 0
     cached: bool = True  # files may stay in the page cache
@@ -178,8 +178,9 @@ def _feature_names(table, chosen, notes):
 
 
 def read_matrix(table, chosen, memory):
-    """Return the columns `chosen` as float32, (rows, f); raise DataError if a cell is
-    not a finite number.
+    """Return the columns `chosen` as float32, (rows, f).
+
+    Raise DataError if a cell is not a finite number.
     """
     if not chosen:
         raise DataError(f"{table.where}: columns {table.listed()}: no column has features")
@@ -220,8 +221,9 @@ def _refuse_infinite(table, row, k, numbers):
 
 
 def read_ids(source, column, vertices, options):
-    """Return the VertexRows of the file --ids, which gives the order of rows in files
-    without ids.
+    """Return the VertexRows of the file --ids.
+
+    It gives the order of rows in files without ids.
     """
     # an array, or a column of a table
     if is_array(source):
@@ -259,8 +261,9 @@ def with_ids(rows, table, ids, vertices):
 
 
 def is_array(source):
-    """Return whether a file is .npy, .npz or MatrixMarket; raise DataError if it is not
-    a table either.
+    """Return whether a file is .npy, .npz or MatrixMarket.
+
+    Raise DataError if it is not a table either.
     """
     if isinstance(source, VertexAttributes):
         return False
@@ -284,8 +287,9 @@ def read_matrix_file(source, memory):
 
 
 def read_array(source, memory, kinds="fiubSU"):
-    """Return the array of a file that `is_array`, and notes; MatrixMarket becomes dense,
-    and one column (n,).
+    """Return the array of a file that `is_array`, and notes.
+
+    MatrixMarket becomes dense, and one column (n,).
     """
     if not matrix_market.is_matrix_market(source):
         return numpy_files.read_array(source, memory, kinds)
@@ -302,8 +306,9 @@ def is_json(source):
 
 
 def read_table(source, vertices, options, of_ids=False):
-    """Return the Table of a file with named columns, or None; and the content of a
-    JSON file, or None.
+    """Return the Table of a file with named columns, or None.
+
+    And the content of a JSON file, or None.
 
     Raise DataError for a table without rows.
 

@@ -15,8 +15,9 @@ ROUND = re.compile(r"(\d{1,18})\.0+", re.ASCII)  # a whole number as pandas writ
 
 
 class VertexIds:
-    """The ids of the vertices of `raw`: whole numbers from its base on, other numbers,
-    or names.
+    """The ids of the vertices of `raw`.
+
+    Whole numbers from its base on, other numbers, or names.
 
     Attributes
     ----------
@@ -132,8 +133,9 @@ class VertexIds:
         return np.where(ids[places] == keys, self.order[places], -1)
 
     def fit(self, column, count, share=NEARLY_ALL):
-        """Return whether all `count` cells of a column differ, and a `share` of them
-        are ids in edges.
+        """Return whether the cells of a column differ and are ids in edges.
+
+        All `count` cells differ, and a `share` of them are ids.
 
         For names, half of them is enough. If the table has more rows than the edges
         have ids, this share of the ids must be in the column.
@@ -154,8 +156,9 @@ class VertexIds:
         return 0 < matched >= share * min(count, known)
 
     def repeat(self, column, count):
-        """Return whether nearly all distinct cells of a column are ids of vertices, and
-        some occur twice.
+        """Return whether distinct cells are ids, and some occur twice.
+
+        Nearly all distinct cells of a column are ids of vertices.
         """
         head = column.head()
         if len(head) >= ENOUGH and len(set(head)) <= FEW:
@@ -169,15 +172,14 @@ class VertexIds:
         return len(distinct) < count and matched >= NEARLY_ALL * max(known, len(distinct))
 
     def _count_in_edge(self, vertices):
-        """Return how many of `vertices` have an edge, and how many vertices have one in
-        all.
-        """
+        """Return how many of `vertices` have an edge, and how many do in all."""
         in_edge = np.ones(self.num_nodes, bool) if self.raw.in_edge is None else self.raw.in_edge
         return np.count_nonzero(in_edge[vertices]), np.count_nonzero(in_edge)
 
     def add(self, keys):
-        """Return (image, number of vertices, original ids) after vertices with the ids
-        `keys` are added.
+        """Return (image, number of vertices, original ids) with added vertices.
+
+        They have the ids `keys`.
 
         Vertex v becomes image[v]. New names follow the old ones; numeric ids are in
         increasing order.
@@ -200,8 +202,9 @@ class VertexIds:
         return same, ids.size, ids
 
     def move(self, entries, image, num_nodes, original_ids):
-        """Renumber the vertices of `raw`: v becomes image[v]; vertices with image -1
-        are dropped and must have no edges.
+        """Renumber the vertices of `raw`: v becomes image[v].
+
+        Vertices with image -1 are dropped and must have no edges.
 
         `entries` are those of an edge list on disk, or None.
         """

@@ -63,8 +63,9 @@ class VertexRows:
 
 
 def keys_of(column, vertices, where, place):
-    """Return the ids in a column; raise DataError if one is empty, of another kind, or
-    repeated.
+    """Return the ids in a column.
+
+    Raise DataError if one is empty, of another kind, or repeated.
     """
     keys = vertices.keys(column)
     if keys is None:
@@ -92,8 +93,9 @@ def _refuse_repeated(keys, where, place):
 
 
 def take_positional(rows, vertices, order):
-    """Assign vertices to rows without ids, by their position; return the vertex of each
-    row, (rows,).
+    """Assign vertices to rows without ids, by their position.
+
+    Return the vertex of each row, (rows,).
 
     `order` are the VertexRows of --ids, or None. Raises DataError if vertices are named
     or renumbered and --ids is missing, or if there are more or fewer rows than

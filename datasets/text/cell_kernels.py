@@ -1,5 +1,6 @@
-"""Compiled loops over the cells of text tables: where rows and cells begin, and the
-numbers in them.
+"""Compiled loops over the cells of text tables.
+
+Where rows and cells begin, and the numbers in them.
 
 A cell in double quotes has no quote and no line end in it; the caller reads other
 texts with Python's csv module.
@@ -50,8 +51,9 @@ def _cell(text, at, delimiter):
 
 @jit(inner=True)
 def _next(text, at, delimiter):
-    """Return where the next cell begins, after the end of one at `text[at]`; -1 at the
-    end of a row.
+    """Return where the next cell begins, after the end of one at `text[at]`.
+
+    -1 at the end of a row.
     """
     if delimiter == SPACE:
         at = skip_blanks(text, at, delimiter)

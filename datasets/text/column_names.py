@@ -1,4 +1,4 @@
-"""What columns are called: ends of edges, weights, ids of vertices, labels and splits.
+"""Names of columns: ends of edges, weights, ids, labels and splits.
 
 Names are compared by `plain`: without case, blanks and punctuation.
 """
@@ -57,8 +57,9 @@ MASK = "(is|in)?(train|training|val|valid|validation|test)(mask|idx)?"
 
 
 def plain_column(name):
-    """Return a column name in the form used for comparisons: without case, punctuation,
-    and Neo4j's type.
+    """Return a column name in the form used for comparisons.
+
+    It lacks case, punctuation, and Neo4j's type.
     """
     if (typed := NEO4J.fullmatch(name)):
         name = typed[2] if typed[2].lower() in NEO4J_ROLES or not typed[1] else typed[1]
@@ -66,8 +67,10 @@ def plain_column(name):
 
 
 def kind_of(name):
-    """Return (pair of ENDS, 0 or 1) for the name of an end, else (kind, 0) with a kind
-    such as "weight" or "unknown".
+    """Return the kind of a column name.
+
+    (pair of ENDS, 0 or 1) for the name of an end, else (kind, 0) with a kind such as
+    "weight" or "unknown".
     """
     name = plain_column(name)
     for ends, patterns in ENDS.items():
@@ -103,8 +106,9 @@ def find_ends(names):
 
 
 def are_labels(names):
-    """Return whether two column names mean a vertex and its label rather than the two
-    ends of an edge.
+    """Return whether two column names mean a vertex and its label.
+
+    They are then not the two ends of an edge.
     """
     if len(names) != 2:
         return False
@@ -114,8 +118,9 @@ def are_labels(names):
 
 
 def find_triple(names):
-    """Return the indices of head, relation and tail in a header of triples; None for
-    other headers.
+    """Return the indices of head, relation and tail in a header of triples.
+
+    None for other headers.
     """
     words = list(map(plain_column, names))
     places = [[k for k, word in enumerate(words) if re.fullmatch(pattern, word)]
@@ -129,8 +134,9 @@ def is_known(name):
 
 
 def is_header(words):
-    """Return whether `words` are column names: of both ends of an edge, of a triple, or
-    of vertex labels.
+    """Return whether `words` are column names.
+
+    They may be those of both ends of an edge, of a triple, or of vertex labels.
     """
     pairs = end_pairs(map(kind_of, words))
     return bool(pairs) or are_labels(words) or find_triple(words) is not None

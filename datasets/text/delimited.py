@@ -1,5 +1,6 @@
-"""Reader of tables as text, with cells separated by tabs, semicolons, bars, commas or
-blanks.
+"""Reader of tables as text.
+
+Cells are separated by tabs, semicolons, bars, commas or blanks.
 """
 import csv
 import re
@@ -97,8 +98,9 @@ def read_delimited(source, memory, names=(), *, of_names=False):
 
 
 def _simple_cells(source, first_line, separator, width, memory, lines):
-    """Return the TextCells below the first row, which ends in `first_line`; append the
-    line of each row to `lines`.
+    """Return the TextCells below the first row, which ends in `first_line`.
+
+    Append the line of each row to `lines`.
 
     None if rows have to be read by the csv module.
     """
@@ -120,8 +122,9 @@ def _simple_cells(source, first_line, separator, width, memory, lines):
 
 
 class _CellRows:
-    """Iterator of a text table's rows, as lists of cells; `line` is the line number of
-    the last row.
+    """Iterator of a text table's rows, as lists of cells.
+
+    `line` is the line number of the last row.
     """
 
     def __init__(self, table, memory, names):
@@ -134,8 +137,9 @@ class _CellRows:
         self.started = False
 
     def lines(self):
-        """Yield (line number, text) of each line that is not blank; skip comments above
-        the first row.
+        """Yield (line number, text) of each line that is not blank.
+
+        Skip comments above the first row.
         """
         while (line := self.table.readline()) is not None:
             try:
@@ -195,8 +199,9 @@ def _block(rows, reader, width, lines, where):
 
 
 def _separator(texts):
-    """Return the separator that divides the first lines into equally many cells; None
-    for one column.
+    """Return the separator that divides the first lines into equally many cells.
+
+    None for one column.
     """
     for separator in SEPARATORS:
         widths = _widths(texts, separator)
@@ -213,8 +218,9 @@ def _separator(texts):
 
 
 def _size_line(texts):
-    """Return the number of rows in a first line `rows` or `rows columns`, or None; and
-    whether that line may be a row.
+    """Return the number of rows in a first line `rows` or `rows columns`, or None.
+
+    And whether that line may be a row.
 
     word2vec writes such a line; its columns do not count the ids.
     """
@@ -246,8 +252,9 @@ def _widths(texts, separator):
 
 
 def _take_comment(table, comment):
-    """Use the comment above a table as its header, if it names the right number of
-    columns.
+    """Take the comment above a table as its header.
+
+    It must name the right number of columns.
     """
     words = re.split(r"[\s,;|]+", comment.lstrip("#% \t").strip())
     if len(words) == len(table.first) and any(map(is_known, words)):

@@ -41,8 +41,9 @@ def parse_json(source, memory, kind, expected):
 
 
 def read_json(source, memory):
-    """Return the content of a JSON file; its objects become JsonObjects, which keep
-    repeated names.
+    """Return the content of a JSON file.
+
+    Its objects become JsonObjects, which keep repeated names.
 
     A file of one JSON value a line, like .jsonl, becomes a list.
     """
@@ -68,8 +69,9 @@ def _parsed(text, source, make_object):
 
 
 def json_table(found, where, is_known):
-    """Return the Table of a result of `read_json`; None if it consists of lists of
-    numbers.
+    """Return the Table of a result of `read_json`.
+
+    None if it consists of lists of numbers.
 
     `is_known(name)` says whether a name is that of a column rather than an id.
     """
@@ -137,8 +139,9 @@ def _of_columns(columns, where):
 
 
 def _column(name, cells, where):
-    """Return the cells as a NumberColumn if they are lists of numbers of one length,
-    else as a TextColumn.
+    """Return the cells as a NumberColumn or a TextColumn.
+
+    They are numbers if they are lists of numbers of one length.
     """
     cells = list(cells)
     if cells and all(type(cell) is list and len(cell) == len(cells[0])
@@ -155,8 +158,9 @@ def _refuse_repeated(names, where):
 
 
 def feature_lists(found, where, memory, dense=False):
-    """Return the ids (list of str, or None), the features (rows, f), and a note on how
-    these were read.
+    """Return ids, features (rows, f), and a note on how they were read.
+
+    Ids are a list of str, or None.
 
     Lists of whole numbers are the columns of ones, stored in CSR. Lists of one length
     are the features themselves, if `dense` or if their numbers show it.
@@ -210,8 +214,9 @@ def _dense(pairs, where, memory):
 
 
 def multi_hot(pairs, where, memory):
-    """Return lists of label names as (rows, t) float32 of 0 and 1, and the t names,
-    sorted.
+    """Return lists of label names as (rows, t) of 0 and 1, and the names.
+
+    float32; the t names are sorted.
     """
     for row, names in pairs:
         if not isinstance(names, list) or not all(type(name) is str for name in names):

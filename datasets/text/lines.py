@@ -1,5 +1,6 @@
-"""Fast parser of text lines of two integers and optionally a number: millions of edges
-per second.
+"""Fast parser of text lines of two integers and optionally a number.
+
+Millions of edges per second.
 """
 import re
 from collections import deque
@@ -48,8 +49,9 @@ def words(line):
 
 
 def finite(word, where, what=""):
-    """Return the number that `word`, bytes, spells; raise DataError if it is not a
-    finite number.
+    """Return the number that `word`, bytes, spells.
+
+    Raise DataError if it is not a finite number.
     """
     number = float(word) if NUMBER.fullmatch(word) else np.nan
     if not np.isfinite(number):
@@ -59,8 +61,9 @@ def finite(word, where, what=""):
 
 
 def point_hint(word):
-    """Return the end of an error message for `word`, bytes, if it is a number with a
-    decimal comma; else "".
+    """Return the end of an error message on a decimal comma, or "".
+
+    `word` is bytes.
     """
     return " with a decimal point" if re.fullmatch(rb"[-+]?\d+,\d+", word) else ""
 
@@ -86,15 +89,17 @@ def whole_text(source, memory, factor):
 
 
 def stripped(line, delimiter):
-    """Return a line without surrounding blanks; a delimiting tab stays, because the
-    last field may be empty.
+    """Return a line without surrounding blanks.
+
+    A delimiting tab stays, because the last field may be empty.
     """
     return line.strip(b" \r" if delimiter == b"\t" else BLANKS)
 
 
 def split_line(line, delimiter):
-    """Return the fields of a line without surrounding blanks; a delimiter within double
-    quotes belongs to the field.
+    """Return the fields of a line without surrounding blanks.
+
+    A delimiter within double quotes belongs to the field.
     """
     if delimiter == b" ":
         return re.findall(rb'"[^"]*"(?=[ \t\r]|$)|[^ \t\r]+', line)
@@ -112,8 +117,9 @@ def split_line(line, delimiter):
 
 
 class TextLines:
-    """Text lines of the binary `stream` of the file `where`, read one by one and then
-    in blocks.
+    """Text lines of the binary `stream` of the file `where`.
+
+    They are read one by one and then in blocks.
     """
 
     def __init__(self, stream, where):
@@ -124,8 +130,9 @@ class TextLines:
         self.pending = b""
 
     def readline(self):
-        """Return the next line without its newline and byte-order mark; None after the
-        last line.
+        """Return the next line without its newline and byte-order mark.
+
+        None after the last line.
         """
         line = self.stream.readline(LINE_LIMIT)
         if not line:
@@ -143,8 +150,9 @@ class TextLines:
         self.line -= len(lines)
 
     def readlines(self, size):
-        """Return the next lines, at least `size` bytes of them, or all lines that are
-        left.
+        """Return the next lines, at least `size` bytes of them.
+
+        Or all lines that are left.
         """
         lines = []
         while size > 0 and (line := self.readline()) is not None:
@@ -179,8 +187,9 @@ class TextLines:
         return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")
 
     def parts(self, grammar, threads=1):
-        """Parse the rest of the text on `threads` threads; yield (u, v, w) of each
-        block, with w None without weights.
+        """Parse the rest of the text on `threads` threads.
+
+        Yield (u, v, w) of each block, with w None without weights.
         """
         pending = deque()
         with start_pool(threads)[0] as pool:
@@ -199,15 +208,17 @@ class TextLines:
         return part
 
     def columns(self, grammar, memory=INT64_MAX):
-        """Parse the rest of the text into (u, v, w), which may take `memory` bytes; see
-        `parts`.
+        """Parse the rest of the text into (u, v, w), which may take `memory` bytes.
+
+        See `parts`.
         """
         with closing(self.parts(grammar)) as parts:
             return join_parts(parts, grammar.weighted, memory, self.where)
 
     def _parse(self, block, grammar, line, rows):
-        """Return the columns (u, v, w) of a block of `rows` whole lines, and the number
-        of comments in it.
+        """Return columns (u, v, w) of whole lines, and the comments in them.
+
+        A block has `rows` lines.
 
         The first line of the block has the number `line`.
         """
@@ -254,8 +265,9 @@ class TextLines:
 
 
 def join_parts(parts, weighted, memory, where):
-    """Join parts (u, v, w) into whole columns; two copies of these must fit into
-    `memory` bytes.
+    """Join parts (u, v, w) into whole columns.
+
+    Two copies of these must fit into `memory` bytes.
     """
     kept = []
     size = 0

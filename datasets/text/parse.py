@@ -1,5 +1,6 @@
-"""Compiled loop that parses lines of text: two integers, optionally a number, and
-fields to skip.
+"""Compiled loop that parses lines of text.
+
+Two integers, optionally a number, and fields to skip.
 
 A mantissa of 19 digits, times or divided by a power of ten up to 10^270, is rounded
 once. All other numbers are left to the caller, which uses Python's float.
@@ -124,8 +125,9 @@ def decimal(text, at):
 
 @jit(inner=True)
 def _pass(text, at, delimiter):
-    """Return the position after the field that begins at `text[at]`; a delimiter within
-    double quotes belongs to the field.
+    """Return the position after the field that begins at `text[at]`.
+
+    A delimiter within double quotes belongs to the field.
     """
     quoted = False
     while text[at] != NEWLINE and (quoted or text[at] != delimiter):
@@ -152,8 +154,9 @@ def _load(text, at):
 
 @jit(inner=True)
 def _eight(text, at):
-    """Return the value of the digits among the next 8 bytes, up to the first other
-    byte, and the number of digits.
+    """Return the value of the digits among the next 8 bytes.
+
+    They end at the first other byte; return also their number.
 
     The digits are moved to the end of a word and summed in pairs, then in fours and
     eights.
@@ -194,8 +197,9 @@ def _digits(text, at):
 
 @jit()
 def _pairs(text, at, delimiter, low, high, first, second, count):
-    """Parse lines that only have two integers, with one delimiter between them; stop at
-    the first line with anything else.
+    """Parse lines that only have two integers, with one delimiter between them.
+
+    Stop at the first line with anything else.
 
     The integers have at most SAFE digits and lie in low..high. They are written to
     `first` and `second` from `count` on. Return the position and the new count.

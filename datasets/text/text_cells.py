@@ -121,8 +121,9 @@ class CellColumn(TextColumn):
 
 
 def numbers(columns, dtype):
-    """Return the numbers in columns of the same TextCells, (rows, m); errors as
-    `TextCells.numbers`.
+    """Return the numbers in columns of the same TextCells, (rows, m).
+
+    Errors as `TextCells.numbers`.
     """
     above = [parse_number(column.first.encode(), 0, column.k) for column in columns
              if column.first is not None]

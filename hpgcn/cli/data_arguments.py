@@ -125,7 +125,7 @@ def partition(command):
              "Methods vertex-cut and expansion use none. With --compare, of the methods that take "
              "it (default: mtkahypar)")
     integers(method, ("seed", 0, "seed of all random draws"))
-    add("--no-refine", action="store_true", help="skip the improvement of the first parts found")
+    add("--no-refine", action="store_true", help="keep the parts as first found; no refinement")
 
     # arguments of Algorithm 3 of demirci-2022
     add = command.heading("method stochastic").add_argument

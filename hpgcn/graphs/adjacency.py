@@ -1,5 +1,6 @@
-"""Build a valid CSR adjacency from unordered entries, sum its rows and columns, and
-test its symmetry.
+"""Build a valid CSR adjacency from unordered entries.
+
+Also sum its rows and columns, and test its symmetry.
 """
 
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ DUPLICATES = ("merge", "sum", "sum-edges")  # treatment of an edge that is liste
 
 @dataclass
 class Counts:
-    """The number of duplicates, zeros and other events that occurred while an adjacency
-    was built.
+    """The number of events while an adjacency was built.
+
+    Duplicates, zeros and others.
     """
 
     duplicates: int = 0
@@ -96,8 +98,9 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
 
 
 def check_duplicates(duplicates):
-    """Return `duplicates` if it is one of DUPLICATES, "merge" for None; UsageError for
-    other values.
+    """Return `duplicates` if it is one of DUPLICATES, "merge" for None.
+
+    UsageError for other values.
     """
     duplicates = DUPLICATES[0] if duplicates is None else duplicates
     if duplicates not in DUPLICATES:
@@ -106,8 +109,9 @@ def check_duplicates(duplicates):
 
 
 def repeated_loops(rows, columns):
-    """Return the positions of self loops that are followed by another loop of the same
-    vertex, (k,) int64.
+    """Return the positions of self loops that another loop follows.
+
+    (k,) int64; both are of the same vertex.
     """
     loops = np.flatnonzero(rows == columns)[::-1]
     last = np.unique(rows[loops], return_index=True)[1]
@@ -120,8 +124,9 @@ def without(places, *arrays):
 
 
 def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None):
-    """Build a valid CSR adjacency from a matrix, as for `Graph.from_scipy`; warn of
-    changes to its entries.
+    """Build a valid CSR adjacency from a matrix, as for `Graph.from_scipy`.
+
+    Warn of changes to its entries.
 
     Return indptr, indices, data as `build_adjacency`, and whether weights count
     parallel edges.
@@ -153,8 +158,9 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
 
 
 def merged_adjacency(rows, columns, values, n, duplicates, **options):
-    """Call `build_adjacency` after removing or counting duplicates, as the mode
-    `duplicates` requires.
+    """Call `build_adjacency` after removing or counting duplicates.
+
+    The mode `duplicates` decides.
     """
     total = len(rows)
     ones = values is None
@@ -203,8 +209,9 @@ def duplicates_notes(counts, asked, option):
 
 
 def row_and_column_sums(indptr, indices, data, *, symmetric=False):
-    """Return the row sums and the column sums of a CSR matrix (n, n), two (n,) float64;
-    data None means ones.
+    """Return the row sums and the column sums of a CSR matrix (n, n).
+
+    Two (n,) float64; data None means ones.
 
     Those of a `symmetric` matrix are equal.
     """
@@ -228,8 +235,9 @@ def row_and_column_sums(indptr, indices, data, *, symmetric=False):
 
 
 def is_symmetric(indptr, indices, data):
-    """Return whether the pattern and the values of a CSR matrix (n, n) with sorted
-    columns are symmetric; data None means ones.
+    """Return whether a CSR matrix (n, n) is symmetric.
+
+    Pattern and values; columns are sorted; data None means ones.
     """
     if indices.size >= LARGE:
         from hpgcn.kernels import entries
@@ -251,8 +259,9 @@ def _given(data):
 
 
 def row_blocks(indptr, entries):
-    """Yield the bounds of blocks of whole rows, (start, stop), with about `entries`
-    entries each.
+    """Yield the bounds of blocks of whole rows, (start, stop).
+
+    A block has about `entries` entries.
     """
     start = 0
     while start < indptr.size - 1:

@@ -127,8 +127,9 @@ def parse_classes(texts, where, place="row {}".format, hint="", *, classes=False
 
 
 def refuse_fractions(numbers, where):
-    """Raise DataError for labels with a decimal point, such as 34.0, unless all are -1,
-    0 and 1.
+    """Raise DataError for labels with a decimal point, such as 34.0.
+
+    Labels -1, 0 and 1 may have one.
 
     Labels beside missing ones are exempt: there a decimal point means nothing.
     """
@@ -158,8 +159,9 @@ def refuse_targets(labels, class_names, where):
 
 
 def read_text_labels(y, name, classes=False):
-    """Convert labels that are text to class numbers; return labels and the names of
-    classes or None.
+    """Convert labels that are text to class numbers.
+
+    Return labels and the names of classes or None.
 
     Parameters
     ----------
@@ -215,8 +217,9 @@ def classes_of(texts, where, place, *, classes=False):
 
 
 def check_classes(y, class_names, name):
-    """Raise DataError for whole numbers y, (n,) or (n, 1), that look like values to
-    predict, not classes.
+    """Raise DataError for whole numbers that look like values to predict.
+
+    y is (n,) or (n, 1); they are then not classes.
     """
     labels = _whole(y)
     if labels is None:
@@ -227,8 +230,9 @@ def check_classes(y, class_names, name):
 
 
 def number_classes(y, name):
-    """Renumber whole numbers y that have large gaps, as `renumber_classes` does; return
-    the labels and the names of classes or None.
+    """Renumber whole numbers y that have large gaps, as `renumber_classes` does.
+
+    Return the labels and the names of classes or None.
     """
     labels = _whole(y)
     if labels is None:
@@ -263,8 +267,9 @@ def _as_array(y):
 
 
 def warn_of_labels(labels, num_classes, name):
-    """Warn of classes without vertices, of -1 that may mean a class, and of one-hot
-    labels.
+    """Warn of labels that may be meant otherwise.
+
+    Classes without vertices, -1 that may mean a class, and one-hot labels.
     """
     if labels is None:
         return
@@ -294,8 +299,9 @@ def _targets():
 
 
 def _whole_numbers(texts, refuse):
-    """Return a dict from each text to the whole number that it means; refuse other
-    texts.
+    """Return a dict from each text to the whole number that it means.
+
+    Refuse other texts.
     """
     number_of = {}
     for text in texts:
@@ -311,8 +317,9 @@ def _whole_numbers(texts, refuse):
 
 
 def _number_classes(number_of, counts, notes):
-    """Return the class number of each text, and the names of the classes or None;
-    append to `notes`.
+    """Return the class number of each text, and the names of the classes or None.
+
+    Append to `notes`.
     """
     present = sorted(set(number_of.values()))
     if present == [-1, 1]:
@@ -340,8 +347,9 @@ def _number_classes(number_of, counts, notes):
 
 
 def renumber_classes(labels):
-    """Renumber classes if their numbers have large gaps; return labels, class names or
-    None, and notes.
+    """Renumber classes if their numbers have large gaps.
+
+    Return labels, class names or None, and notes.
 
     `labels` are (n,) integers, negative for unlabeled; the rule is that of
     `parse_classes`.

@@ -23,8 +23,9 @@ TOLERANCE = 1e-9
 
 
 def add_up(slab, where):
-    """Check the degrees and loops of a slab, and return its sums, (4 + 2 * BUCKETS,),
-    for `refuse`.
+    """Check the degrees and loops of a slab, and return its sums.
+
+    (4 + 2 * BUCKETS,), for `refuse`.
     """
     from hpgcn.kernels import entries  # imported here, because this import starts the compiler
 
@@ -47,8 +48,9 @@ def check_whole(source, slabs):
 
 
 def refuse(total, source):
-    """Refuse a graph whose entries contradict its header; `total` is the sum of
-    `add_up` over all rows.
+    """Refuse a graph whose entries contradict its header.
+
+    `total` is the sum of `add_up` over all rows.
 
     The whole graph `source` is read, if memory allows, to name the first invalid entry.
     """
@@ -79,7 +81,10 @@ def refuse(total, source):
 
 
 def doubtful(total):
-    """Return whether `total`, the sum of `add_up` over all rows, shows an error."""
+    """Return whether `total` contradicts the degrees, loops or symmetry.
+
+    It is the sum of `add_up` over all rows.
+    """
     difference, size = total[4:].reshape(BUCKETS, 2).T
     return bool(nonzero(total[:4]) or (np.abs(difference) > TOLERANCE * size).any())
 
@@ -101,8 +106,9 @@ def permutation_sums(start, perm, iperm, part, parts):
 
 
 def order_sums(start, order):
-    """Return sums that show whether an order contains each vertex once; see
-    `permutation_sums`.
+    """Return sums that show whether an order contains each vertex once.
+
+    See `permutation_sums`.
 
     `order`, (m,) in [0, n), contains the vertex of each row from `start` on.
     """
@@ -114,16 +120,18 @@ def order_sums(start, order):
 
 
 def halves(numbers):
-    """Split numbers, (k,) uint64, into high and low 32 bits, (2 k,) float64, whose sums
-    over ranks are exact.
+    """Split numbers into high and low 32 bits, (2 k,) float64.
+
+    Numbers are (k,) uint64; sums over ranks are exact.
     """
     low = np.uint64(0xFFFFFFFF)
     return np.concatenate([numbers >> np.uint64(32), numbers & low]).astype(np.float64)
 
 
 def nonzero(sums):
-    """Return whether any of the numbers that `halves` split, summed over ranks, is not
-    0 modulo 2^64.
+    """Return whether any of the split numbers is not 0 modulo 2^64.
+
+    `halves` split them; they are summed over ranks.
     """
     high, low = sums.reshape(2, -1).tolist()
     return any(((int(a) << 32) + int(b)) % 2**64 for a, b in zip(high, low))

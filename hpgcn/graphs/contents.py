@@ -25,8 +25,9 @@ NAMED = {"class_names": "the labels have {} classes", "feature_names": "there ar
 
 def check_contents(X, y, masks, n, name, split, *, class_names=None, feature_names=None,
                    classes=False):
-    """Check X, y, masks and names; return the arrays of a Graph and the Header fields
-    about them.
+    """Check X, y, masks and names.
+
+    Return the arrays of a Graph and the Header fields about them.
 
     Parameters
     ----------
@@ -88,8 +89,9 @@ def check_contents(X, y, masks, n, name, split, *, class_names=None, feature_nam
 
 
 def check_names(field, names, least, most, where):
-    """Check names of classes or features; return them as a tuple of str, or None
-    without names.
+    """Check names of classes or features.
+
+    Return them as a tuple of str, or None without names.
 
     Parameters
     ----------

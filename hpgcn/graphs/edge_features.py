@@ -8,8 +8,9 @@ CHUNK = 1 << 18  # entries whose features are read at a time
 
 
 def check_edge_features(features, count, name):
-    """Return the features of `count` edges as float32 (count, d) in C order; (count,)
-    becomes one column.
+    """Return the features of `count` edges as float32 (count, d) in C order.
+
+    (count,) becomes one column.
 
     Raises
     ------
@@ -31,8 +32,9 @@ def check_edge_features(features, count, name):
 
 
 def check_finite_rows(array, start, where):
-    """Raise DataError for a number that is not finite; `start` is the number of the
-    first row.
+    """Raise DataError for a number that is not finite.
+
+    `start` is the number of the first row.
     """
     if (k := first(~np.isfinite(array.ravel()))) is not None:
         row, column = divmod(k, array.shape[1])

@@ -70,8 +70,9 @@ def choose_weight(names, asked, where, option):
 
 
 def choose_array(shapes, num_edges, num_nodes, asked, where, option):
-    """Return the name of the array to read as edge weights, or None, and notes on
-    arrays that are ignored.
+    """Return the array to read as edge weights, and notes.
+
+    It may be None; the notes are on arrays that are ignored.
 
     Parameters
     ----------
@@ -116,8 +117,9 @@ def choose_array(shapes, num_edges, num_nodes, asked, where, option):
 
 
 def weights_of(edges, asked, where, option):
-    """Read the weight of each edge from its attributes; return weights, (e,) float64,
-    the name of their attribute or None, and notes.
+    """Read the weight of each edge from its attributes.
+
+    Return weights, (e,) float64, the name of their attribute or None, and notes.
 
     Parameters
     ----------
@@ -170,8 +172,9 @@ def numbers_of_texts(texts, place):
 
 
 def attribute_names(items):
-    """Return the distinct names of attributes of all items, in the order of their first
-    use.
+    """Return the distinct names of attributes of all items.
+
+    They are in the order of their first use.
     """
     return list(dict.fromkeys(name for _, attributes in items for name in attributes))
 

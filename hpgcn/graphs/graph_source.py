@@ -62,8 +62,9 @@ class GraphSource(ABC):
 
     @abstractmethod
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the graph, of its source and of its content, a dict
-        under DIGESTS.
+        """Return the SHA-256 of the graph, its source and its content.
+
+        A dict under DIGESTS.
 
         For a graph in memory the three are equal, and do not depend on the order of its
         rows.
@@ -92,8 +93,9 @@ class GraphSource(ABC):
 
     @abstractmethod
     def pointers(self, start: int, stop: int) -> np.ndarray:
-        """Return the row pointers of the rows [start, stop), (m + 1,) int64: numbers of
-        entries of the whole graph.
+        """Return the row pointers of the rows [start, stop), (m + 1,) int64.
+
+        They count entries of the whole graph.
         """
 
     @abstractmethod
@@ -102,22 +104,23 @@ class GraphSource(ABC):
 
     @abstractmethod
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
-        """Return the part that stores each entry of the rows [start, stop), (nnz,)
-        int32.
+        """Return the part that stores each entry of the rows [start, stop), (nnz,) int32.
 
         None if entries have no parts of their own.
         """
 
     @abstractmethod
     def read_edge_features(self, first: int, last: int) -> np.ndarray:
-        """Return the features of the entries [first, last) of the whole graph, (last -
-        first, d) float32.
+        """Return the features of the entries [first, last), float32.
+
+        Entries of the whole graph; (last - first, d).
         """
 
     @abstractmethod
     def degrees(self) -> dict[str, np.ndarray]:
-        """Return the sums of rows ("row") and columns ("column") and the self-loop
-        weights ("loop"), (n,) float64.
+        """Return sums of rows and columns and self-loop weights, (n,) float64.
+
+        A dict with "row", "column" and "loop".
         """
 
     @abstractmethod
@@ -142,8 +145,9 @@ class GraphSource(ABC):
 
     @abstractmethod
     def read(self) -> Graph:
-        """Return all rows as a Graph, in the order of parts; a file without parts in
-        ORIGINAL order.
+        """Return all rows as a Graph, in the order of parts.
+
+        A file without parts in ORIGINAL order.
         """
 
     @abstractmethod
@@ -167,8 +171,9 @@ class GraphSource(ABC):
     @property
     @abstractmethod
     def vertex_partition(self) -> Partition | None:
-        """The hpgcn.partition.Partition of the rows, without parts of entries; None
-        without parts.
+        """The hpgcn.partition.Partition of the rows, without parts of entries.
+
+        None without parts.
         """
 
     @property
@@ -178,8 +183,9 @@ class GraphSource(ABC):
 
     @abstractmethod
     def merged(self, k: int) -> GraphSource:
-        """Return the graph in k parts, where k is 1 or one of `merges`; rows keep their
-        order.
+        """Return the graph in k parts, where k is 1 or one of `merges`.
+
+        Rows keep their order.
         """
 
     # The file
@@ -192,8 +198,9 @@ class GraphSource(ABC):
 
     @abstractmethod
     def order_sums(self, start: int, stop: int) -> np.ndarray:
-        """Return sums over the vertices [start, stop), (4,) float64; `check_order`
-        checks their total.
+        """Return sums over the vertices [start, stop), (4,) float64.
+
+        `check_order` checks their total.
         """
 
     @abstractmethod

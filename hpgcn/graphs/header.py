@@ -8,8 +8,9 @@ from hpgcn.runtime.text_table import html_list
 
 @dataclass(frozen=True)
 class Header:
-    """Metadata of a graph: name, sizes and properties, available without reading its
-    arrays.
+    """Metadata of a graph.
+
+    Name, sizes and properties, available without reading its arrays.
     """
 
     name: str  # name of the source, without any path
@@ -43,8 +44,9 @@ class Header:
 
     @property
     def row_entries(self) -> float:
-        """Mean number of entries in a row of A after self loops are added, if the graph
-        stores none.
+        """Mean number of entries in a row of A with self loops.
+
+        They are added if the graph stores none.
         """
         return 1 + self.num_edges / max(1, self.num_nodes)
 

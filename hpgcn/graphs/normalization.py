@@ -1,5 +1,6 @@
-"""Read the matrix by which layers multiply, in blocks: A with self loops, scaled by
-degrees.
+"""Read the matrix by which layers multiply, in blocks.
+
+A with self loops, scaled by degrees.
 """
 
 from functools import cached_property
@@ -54,8 +55,9 @@ class NormalizedAdjacency:
         return scales(degrees["row"] + added, degrees["column"] + added, self.norm)
 
     def blocks(self, row_bounds, intervals):
-        """Read the rows row_bounds[0] to row_bounds[-1], split into blocks at ascending
-        column intervals.
+        """Read rows, split into blocks at column intervals.
+
+        Rows row_bounds[0] to row_bounds[-1]; intervals ascend.
 
         Return a csr_array for each interval. Rows are read once, portion by portion as
         `row_bounds` divide them. At most one portion, or one block, is in memory twice.
@@ -80,8 +82,9 @@ class NormalizedAdjacency:
         return blocks
 
     def block(self, start, stop, first=0, last=None):
-        """Return rows [start, stop) and columns [first, last) as a sorted csr_array,
-        both numbered from 0.
+        """Return a block of rows and columns as a sorted csr_array.
+
+        Rows [start, stop) and columns [first, last), both numbered from 0.
         """
         last = self.num_rows if last is None else last
 
@@ -125,8 +128,9 @@ class NormalizedAdjacency:
 
 
 def scales(row, column, norm):
-    """Return the factors of rows and of columns for the degrees `row` and `column`; 0
-    for degrees up to 0.
+    """Return the factors of rows and of columns for the degrees `row` and `column`.
+
+    0 for degrees up to 0.
     """
     if norm == "sym":
         return inverse_sqrt(row), inverse_sqrt(column)
@@ -138,8 +142,9 @@ def scales(row, column, norm):
 
 
 def with_self_loops(slab):
-    """Add a self loop of weight 1 to each row without one; return (indptr, indices,
-    data, added).
+    """Add a self loop of weight 1 to each row without one.
+
+    Return (indptr, indices, data, added).
 
     A self loop in the input is kept. `added`, bool (m,), marks rows that got a loop;
     `data` is None if all weights are 1.
@@ -148,8 +153,9 @@ def with_self_loops(slab):
 
 
 def insert_loops(indptr, indices, data, start):
-    """Add missing self loops to the CSR arrays of the rows from `start` on, like
-    `with_self_loops`.
+    """Add missing self loops to the CSR arrays of rows.
+
+    The rows are those from `start` on, as in `with_self_loops`.
     """
     m = indptr.size - 1
     own = start + np.arange(m)

@@ -41,8 +41,9 @@ class Partition:
 
     @property
     def title(self):
-        """Name of the method. "best" is followed by the method it chose, e.g. "best
-        (graph)"; "" if unknown.
+        """Name of the method.
+
+        "best" is followed by the method it chose, e.g. "best (graph)"; "" if unknown.
         """
         return f"{self.method} ({self.winner})" if self.winner else self.method
 
@@ -66,8 +67,9 @@ class Partition:
         return halves(self.k) if self.nested else ()
 
     def merged(self, k):
-        """Return the partition in `k` parts, each a union of adjacent nested parts;
-        rows keep their order.
+        """Return the partition in `k` parts, each a union of adjacent nested parts.
+
+        Rows keep their order.
 
         Its `statistics` are empty. UsageError unless k is in `merges`, or equals the
         number of parts.
@@ -125,8 +127,9 @@ def describe_nodes(sizes):
 
 
 def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
-    """Check the part of each of n vertices; return it as int32 (n,). Errors call a
-    vertex `what`.
+    """Check the part of each of n vertices.
+
+    Return it as int32 (n,). Errors call a vertex `what`.
 
     Raise a DataError that names `where` unless they are integers (n,) in 0..k-1.
     """
@@ -140,7 +143,8 @@ def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
 
 
 def run_offsets(sizes):
-    """Return where consecutive runs of these sizes begin, and the end of the last:
+    """Return where runs of these sizes begin, and the end of the last.
+
     (runs + 1,) int64.
     """
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

@@ -34,8 +34,9 @@ def symmetric_pattern(csr):
 
 
 def rcm_within_parts(graph, part, k, original_ties=False):
-    """Order the vertices of each part by reverse Cuthill-McKee on the subgraph that the
-    part induces.
+    """Order the vertices of each part by reverse Cuthill-McKee.
+
+    It works on the subgraph that the part induces.
 
     `graph` has all rows, `part` is (n,) in [0, k); return (n,) int64 new -> old, part
     after part. One RCM over the edges inside parts orders all parts at once, since no
@@ -63,8 +64,9 @@ def rcm_within_parts(graph, part, k, original_ties=False):
 
 
 def random_order(n, seed):
-    """Return a random order of n vertices, (n,) int64 new -> old; draws depend only on
-    (seed, vertex).
+    """Return a random order of n vertices, (n,) int64 new -> old.
+
+    Draws depend only on (seed, vertex).
     """
     keys = np.random.Philox(key=seed).random_raw(n)
     below = np.uint64((1 << max(1, n - 1).bit_length()) - 1)
@@ -86,15 +88,17 @@ def bandwidth(csr):
 
 
 def pipeline_stages(n, bandwidth):
-    """Return the number of row batches sent before the last one is aggregated (mixgcn,
-    Proposition 3.5).
+    """Return the row batches sent before the last one is aggregated.
+
+    Source: mixgcn, Proposition 3.5.
     """
     return -(-2 * n // (n - bandwidth)) if n else 0
 
 
 def profile(graph, iperm):
-    """Return bandwidth and pipeline stages in the stored order and in the order
-    `iperm`, old -> new; a dict.
+    """Return bandwidth and pipeline stages of two orders, a dict.
+
+    The stored order, and the order `iperm`, old -> new.
     """
     n = graph.header.num_nodes
     stored = bandwidth(graph)
@@ -163,16 +167,18 @@ def rcm(graph):
 
 
 def breadth(graph):
-    """Order hubs by degree, then the other vertices by breadth-first search; return
-    (n,) new -> old.
+    """Order hubs by degree, then the other vertices by breadth-first search.
+
+    Return (n,) new -> old.
     """
     indptr, indices = _both_ways(graph)
     return _searched(graph, indptr, indices, np.zeros(indptr.size - 1, np.int64))
 
 
 def communities(graph):
-    """Order hubs by degree, then all other vertices by community; return (n,) int64 new
-    -> old.
+    """Order hubs by degree, then all other vertices by community.
+
+    Return (n,) int64 new -> old.
     """
     from hpgcn.kernels import orders
 
@@ -187,8 +193,9 @@ CHOICES = (AUTO, NONE, *ORDERS)
 
 
 def find_order(graph, name=AUTO):
-    """Order the vertices of a whole graph; return (n,) int64 new -> old and a line that describes
-    it.
+    """Order the vertices of a whole graph.
+
+    Return (n,) int64 new -> old and a line that describes it.
 
     `auto` tries breadth-first search, and communities if these have clearly fewer cache
     misses (`misses`). Return None if neither is better than the present order, for the
@@ -232,9 +239,7 @@ def check_order(name):
 
 
 def ordering_bytes(graph):
-    """Return the bytes of memory needed to order a graph and to write it in the new
-    order.
-    """
+    """Return the bytes of memory to order a graph and write it so."""
     X = graph.features
     entries = graph.indices.size * (2 if graph.header.directed else 1)
     return (VERTEX_BYTES * graph.header.num_nodes + ENTRY_BYTES * entries
@@ -242,8 +247,9 @@ def ordering_bytes(graph):
 
 
 def misses(graph, order):
-    """Return the expected cache misses per row read in a product, summed over two
-    caches and the page cache.
+    """Return the expected cache misses per row read in a product.
+
+    They are summed over two caches and the page cache.
 
     All reads are counted; in a large graph only samples of the reads.
     """
@@ -270,8 +276,9 @@ def _both_ways(graph):
 
 
 def _searched(graph, indptr, indices, group):
-    """Return an order: first hubs, then each group by breadth-first search from
-    vertices of low degree.
+    """Return an order: hubs, then each group by breadth-first search.
+
+    The search begins at vertices of low degree.
     """
     from hpgcn.kernels import orders
 

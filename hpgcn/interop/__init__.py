@@ -1,3 +1,1 @@
-"""Exchange graphs, tensors and weights with other libraries, which are imported only
-when used.
-"""
+"""Exchange graphs, tensors and weights with other libraries, which are imported only when used."""

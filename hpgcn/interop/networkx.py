@@ -155,8 +155,9 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
 
 
 def edge_arrays(G, asked, name, option):
-    """Return the edges of a graph as arrays, undirected ones in both directions, and
-    notes for the user.
+    """Return the edges of a graph as arrays, and notes for the user.
+
+    Undirected edges are in both directions.
 
     Parameters
     ----------
@@ -188,8 +189,9 @@ def edge_arrays(G, asked, name, option):
 
 
 def node_ids(nodes, name="graph"):
-    """Return the names of nodes as ids, (n,) int64 or text; None if they are 0, 1, ...
-    in this order.
+    """Return the names of nodes as ids, (n,) int64 or text.
+
+    None if they are 0, 1, ... in this order.
     """
     whole = all(isinstance(node, numbers.Integral) and not isinstance(node, bool)
                 and -2**63 <= node < 2**63 for node in nodes)
@@ -222,8 +224,9 @@ def _attribute(G, key, name):
 
 
 def _labels(G, key, name, numbers_are_classes):
-    """Return the labels in a node attribute, classes (n,) or 0/1 (n, t), and the names
-    of classes.
+    """Return the labels in a node attribute, and the names of classes.
+
+    Classes (n,) or 0/1 (n, t).
     """
     values = [value for _, value in G.nodes(data=key)]
     nodes = list(G)

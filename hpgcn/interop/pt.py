@@ -1,5 +1,6 @@
-"""Read one graph of PyTorch Geometric from a torch.save file without executing code in
-it.
+"""Read one graph of PyTorch Geometric from a torch.save file.
+
+No code in it is executed.
 
 PyTorch's restricted unpickler builds tensors and plain containers. Classes of PyG in
 such a file are replaced by empty ones that only hold the stored data, so PyG is not
@@ -22,8 +23,9 @@ UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
 
 
 def read_data(path, memory, where):
-    """Return the attributes of the `Data` in a file, by name: ndarray, sparse array,
-    int or other plain values.
+    """Return the attributes of the `Data` in a file, by name.
+
+    ndarray, sparse array, int or other plain values.
 
     The file holds a Data, its dict, or what InMemoryDataset.save writes of one; it may
     take `memory` bytes. DataError: other classes, several graphs, tensors too large;
@@ -66,8 +68,9 @@ def read_data(path, memory, where):
 
 
 def _one_graph(found, where):
-    """Return the attributes of the one Data in a loaded object, a dict, for every way
-    of saving it.
+    """Return the attributes of the one Data in a loaded object, a dict.
+
+    It may have been saved in any way.
     """
     # the tuple that InMemoryDataset.save writes
     if isinstance(found, tuple) and len(found) in (2, 3):

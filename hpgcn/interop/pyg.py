@@ -173,8 +173,10 @@ def to_pyg(graph: GraphSource) -> Data:
 
 
 def edges(graph):
-    """Return sources and targets of all edges, two (e,) int64 sorted by source, weights
-    or None, and the entry of the adjacency of each edge.
+    """Return sources and targets of all edges, weights, and entries.
+
+    Ends are (e,) int64 sorted by source; weights may be None; each edge has an entry of
+    the adjacency.
     """
     n = graph.header.num_nodes
     entries = np.arange(graph.indices.size), graph.indices, graph.indptr

@@ -10,8 +10,9 @@ from hpgcn.graphs.validation import SPLIT
 
 
 def to_array(value):
-    """Convert a tensor to an ndarray, a sparse tensor to a scipy.sparse array; return
-    other objects unchanged.
+    """Convert a tensor to an ndarray, a sparse tensor to a scipy.sparse array.
+
+    Return other objects unchanged.
 
     The tensor may lie on a GPU or require a gradient. bfloat16, which NumPy lacks,
     becomes float32.
@@ -62,8 +63,9 @@ def _matrix(kind, data, *arrays):
 
 
 def csr_tensor(torch, X, values):
-    """Return a sparse CSR tensor with the pattern of the csr_array X and the tensor
-    `values`, (nnz,).
+    """Return a sparse CSR tensor with the pattern of the csr_array X.
+
+    It has the tensor `values`, (nnz,).
     """
     indptr, indices = (torch.from_numpy(each.astype(np.int64)) for each in (X.indptr, X.indices))
     with warnings.catch_warnings(action="ignore"):  # PyTorch warns that the layout is in beta state
@@ -72,8 +74,9 @@ def csr_tensor(torch, X, values):
 
 
 def masks_of(get):
-    """Return the masks that `get` returns for train_mask, val_mask and test_mask; None
-    without any.
+    """Return the masks that `get` returns for train_mask, val_mask and test_mask.
+
+    None without any.
     """
     masks = {key: to_array(get(f"{key}_mask")) for key in SPLIT}
     return None if all(mask is None for mask in masks.values()) else masks
@@ -85,8 +88,9 @@ def first_of(get, names):
 
 
 def _shape(array):
-    """Return the shape of an array or of nested lists; of lists with unequal lengths
-    only their number.
+    """Return the shape of an array or of nested lists.
+
+    Lists with unequal lengths have only their number.
     """
     try:
         return tuple(np.shape(array))
@@ -95,8 +99,9 @@ def _shape(array):
 
 
 def weights_of(arrays, options, num_edges, num_nodes):
-    """Find the edge weights and store them in `options`; warn of arrays that are not
-    read.
+    """Find the edge weights and store them in `options`.
+
+    Warn of arrays that are not read.
 
     `arrays` are the arrays of vertices or edges, by name, that have no other use. The
     option `edge_weight` may be an array, the name of one of `arrays`, or None for

@@ -1,5 +1,6 @@
-"""HDF5 files of graphs, partitioned graphs, models, predictions and checkpoints. Only
-this package uses h5py.
+"""HDF5 files of graphs, partitioned graphs, models, predictions and checkpoints.
+
+Only this package uses h5py.
 
 docs/files.md is the norm for what is in them. Readers raise InputNotFoundError if a
 file does not exist or cannot be opened. They raise DataError if it is incomplete,

@@ -42,8 +42,9 @@ def write_csr(writer, group, indptr, indices, values, num_columns):
 
 
 def expect_csr(reader, group, shape):
-    """Check dtypes and lengths of a CSR group without reading it; return whether all
-    values are 1, and nnz.
+    """Check dtypes and lengths of a CSR group without reading it.
+
+    Return whether all values are 1, and nnz.
     """
     stored = reader.field("shape", list, f"/{group}")
     if stored != list(shape):
@@ -56,8 +57,7 @@ def expect_csr(reader, group, shape):
 
 
 def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
-    """Read and validate the rows [start, stop) of a stored CSR matrix (num_rows,
-    num_columns).
+    """Read and validate the rows [start, stop) of a stored CSR matrix (num_rows, num_columns).
 
     Return indptr (m + 1,) int64 from 0, indices (nnz,), values (nnz,) float32, None for
     `ones`.
@@ -87,8 +87,9 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
 
 
 def _check_columns(indptr, indices, num_columns, where, start):
-    """Refuse columns like `validation.check_csr`, on all threads and in blocks of rows
-    that fit in a cache.
+    """Refuse columns like `validation.check_csr`, on all threads.
+
+    It goes in blocks of rows that fit in a cache.
     """
     first = int(indptr[0])
 
@@ -108,8 +109,9 @@ def all_finite(array):
 
 
 def refuse_pointers(reader, group, start, stop, first, last):
-    """Raise an error if row pointers `first` and `last` lie outside of the stored
-    entries.
+    """Raise an error if row pointers lie outside of the stored entries.
+
+    They are `first` and `last`.
     """
     nnz = reader.entries[f"{group}/indices_1"].rows
     if not 0 <= first <= last <= nnz:
@@ -118,8 +120,9 @@ def refuse_pointers(reader, group, start, stop, first, last):
 
 
 def reorder_entries(values, indptr, indices, number):
-    """Reorder values, (nnz,), of the entries of a CSR matrix (n, n) as `Graph.permuted`
-    reorders the entries.
+    """Reorder values of entries as `Graph.permuted` does.
+
+    (nnz,), of a CSR matrix (n, n).
 
     `number`, (n,) int64, is the new number of each row and column: iperm to permute by
     perm, or perm to invert this.

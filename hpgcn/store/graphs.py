@@ -142,8 +142,9 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
 
 
 def _reordered(graph, perm):
-    """Return a graph in another order and its features; large ones are lazy and not
-    part of the graph.
+    """Return a graph in another order and its features.
+
+    Large ones are lazy and not part of the graph.
     """
     features = graph.features
     if features is not None and not sp.issparse(features):  # the largest: permuted piece by piece
@@ -153,8 +154,9 @@ def _reordered(graph, perm):
 
 
 class _Reordered:
-    """A view of an array's rows in another order; rows are copied only when they are
-    read.
+    """A view of an array's rows in another order.
+
+    Rows are copied only when they are read.
     """
 
     def __init__(self, array, perm):

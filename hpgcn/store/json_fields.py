@@ -1,5 +1,6 @@
-"""Read untrusted JSON: limits on size and depth, no repeated key, fields of the right
-type and range.
+"""Read untrusted JSON.
+
+Limits on size and depth, no repeated key, fields of the right type and range.
 
 Every error is a DataError of one line that names the file, the place and the expected
 value.
@@ -20,8 +21,9 @@ NAMES = {int: "an integer", float: "a number", str: "text", dict: "an object"}
 
 
 class Field(NamedTuple):
-    """Expected type and range of a JSON field. `float` accepts integers; `optional` accepts None,
-    NaN and Inf.
+    """Expected type and range of a JSON field.
+
+    `float` accepts integers; `optional` accepts None, NaN and Inf.
     """
 
     kind: type
@@ -50,8 +52,9 @@ class Field(NamedTuple):
 
 
 class Huge(float):
-    """A number that exceeds 64 bits: its value is infinite, but it prints as in the
-    input.
+    """A number that exceeds 64 bits.
+
+    Its value is infinite, but it prints as in the input.
     """
 
     def __new__(cls, text):
@@ -64,8 +67,9 @@ class Huge(float):
 
 
 def parse_json(text, where):
-    """Parse bytes that contain one JSON object; NaN and Infinity are floats. Errors
-    begin with `where`.
+    """Parse bytes that contain one JSON object.
+
+    NaN and Infinity are floats. Errors begin with `where`.
     """
     try:
         values = DECODER.decode(text.decode())
@@ -96,16 +100,18 @@ def read_json(path, most=MAX_BYTES):
 
 
 def read_lines(path):
-    """Yield (number from 1, bytes) for each line of a file; lines longer than MAX_BYTES
-    are split.
+    """Yield (number from 1, bytes) for each line of a file.
+
+    Lines longer than MAX_BYTES are split.
     """
     with reading(path) as file:
         yield from enumerate(iter(lambda: file.readline(MAX_BYTES), b""), 1)
 
 
 def check_fields(values, fields, where, *, whole=True):
-    """Raise DataError if values in a dict do not match `fields`; with `whole` all
-    fields are required.
+    """Raise DataError if values in a dict do not match `fields`.
+
+    With `whole` all fields are required.
     """
     for name, field in fields.items():
         if name in values and not field.takes(values[name]):

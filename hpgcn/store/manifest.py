@@ -1,5 +1,6 @@
-"""CRC32 checksums of each mebibyte of a dataset, and of all attributes, which reveal
-damaged files.
+"""CRC32 checksums of datasets by mebibyte, and of all attributes.
+
+They reveal damaged files.
 """
 
 import os
@@ -57,8 +58,9 @@ def num_blocks(nbytes):
 
 
 def first_block_not_ones(nbytes, checksums):
-    """Return the first block of a uint8 dataset that is not all 1, found by its
-    checksum, or None.
+    """Return the first block of a uint8 dataset that is not all 1, or None.
+
+    Its checksum shows it.
     """
     full, rest = divmod(nbytes, BLOCK)
     expected = [zlib.crc32(b"\1" * BLOCK)] * full
@@ -87,8 +89,9 @@ def map_blocks(function, blocks):
 
 
 def attribute_bytes(attributes, without=UNSUMMED):
-    """Yield all attributes of a file as bytes, in sorted order, each after its path,
-    name, type and length.
+    """Yield all attributes of a file as bytes, in sorted order.
+
+    Each comes after its path, name, type and length.
     """
     for path in sorted(attributes):
         for name in sorted(attributes[path]):

@@ -34,8 +34,9 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, names=Non
 
 
 def read_model(path):
-    """Read a model file: its weights by name, and its attributes except those common to
-    all files.
+    """Read a model file.
+
+    Its weights by name, and its attributes except those common to all files.
 
     Among the attributes are `class_names` and `feature_names`, each a tuple of str, where
     classes and features have names.
@@ -53,8 +54,9 @@ def read_model(path):
 
 
 def read_model_classes(path):
-    """Return the class names in a model file, a tuple of str, or None; errors as
-    `read_model`.
+    """Return the class names in a model file, a tuple of str, or None.
+
+    Errors as `read_model`.
     """
     reader = Reader(path, (MODEL,))
     try:
@@ -64,23 +66,26 @@ def read_model_classes(path):
 
 
 def write_state(path, arrays, *, config_toml, epoch, attributes, cached=True):
-    """Write the state from which a run can resume, like `write_model`; arrays
-    by name.
+    """Write the state from which a run can resume, like `write_model`.
+
+    Arrays by name.
     """
     _write(path, CHECKPOINT, arrays, _of_run(attributes, config_toml, epoch),
            point="checkpoint.write", cached=cached)
 
 
 def read_state(path):
-    """Return (arrays, attributes) of a file by `write_state`; errors as in
-    `read_model`.
+    """Return (arrays, attributes) of a file by `write_state`.
+
+    Errors as in `read_model`.
     """
     return _read(path, CHECKPOINT, OF_A_RUN)
 
 
 def write_predictions(path, arrays, attributes=None, **options):
-    """Write predictions in ORIGINAL vertex order; DataError for arrays of another shape
-    or dtype.
+    """Write predictions in ORIGINAL vertex order.
+
+    DataError for arrays of another shape or dtype.
 
     logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional:
     embedding (n, h) floating, id and original_ids (n,), class_names (c,) text; None is
@@ -94,8 +99,9 @@ def write_predictions(path, arrays, attributes=None, **options):
 
 
 def read_predictions(path):
-    """Return (arrays, attributes) of a file by `write_predictions`; errors as in
-    `read_model`.
+    """Return (arrays, attributes) of a file by `write_predictions`.
+
+    Errors as in `read_model`.
     """
     arrays, attributes = _read(path, PREDICTIONS)
     class_names = attributes.pop(CLASS_NAMES, None)

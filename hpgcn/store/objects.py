@@ -1,5 +1,6 @@
-"""Check the headers of an HDF5 file, its datasets and its attributes before data is
-read.
+"""Check the headers of an HDF5 file before data is read.
+
+Also those of its datasets and its attributes.
 """
 
 import math
@@ -26,8 +27,9 @@ TEXTUAL = ("/original_ids", "/id", "/class_names", "/feature_names")  # datasets
 
 
 def check_superblock(path):
-    """Refuse a file that is not HDF5, is truncated, or has headers without checksums;
-    return its os.stat.
+    """Refuse a file that is not HDF5 or has a damaged superblock.
+
+    It is truncated, or has headers without checksums. Return its os.stat.
     """
     try:
         with open(path, "rb", opener=regular) as file:
@@ -63,8 +65,9 @@ def check_superblock(path):
 
 
 def raw_attributes(item):
-    """Return all attributes of an object, text as bytes, numbers as ndarray of at most
-    one dimension.
+    """Return all attributes of an object.
+
+    Text as bytes, numbers as ndarray of at most one dimension.
     """
     names = list(item.attrs)
     if len(names) > MAX_ATTRIBUTES:
@@ -93,8 +96,9 @@ def _raw_attribute(name, attribute):
 
 
 def plain(value):
-    """Convert a raw attribute to int, float, str or list of numbers; DataError if text
-    is not UTF-8.
+    """Convert a raw attribute to int, float, str or list of numbers.
+
+    DataError if text is not UTF-8.
     """
     if not isinstance(value, bytes):
         return value.tolist()
@@ -131,8 +135,9 @@ class Entry:
 
 
 def inspect(item, file_size, *, textual=False):
-    """Check an open dataset (h5py.h5d.DatasetID) in a file of `file_size` bytes; return
-    its Entry.
+    """Check an open dataset (h5py.h5d.DatasetID) in a file of `file_size` bytes.
+
+    Return its Entry.
 
     It contains numbers or, with `textual`, possibly text of a fixed length.
     """
@@ -173,8 +178,9 @@ def inspect(item, file_size, *, textual=False):
 
 
 def _offset(item, layout, nbytes, file_size):
-    """Return where the bytes of a dataset lie in its file, None unless they are those of
-    an array in memory.
+    """Return where the bytes of a dataset lie in its file, or None.
+
+    None unless they are those of an array in memory.
     """
     if layout != h5py.h5d.CONTIGUOUS or item.get_type() != h5py.h5t.py_create(item.dtype):
         return None
@@ -183,7 +189,8 @@ def _offset(item, layout, nbytes, file_size):
 
 
 def address(item):
-    """Return the file address of an open object's header, which identifies the object
-    under all its names.
+    """Return the file address of an open object's header.
+
+    It identifies the object under all its names.
     """
     return h5py.h5o.get_info(item).addr

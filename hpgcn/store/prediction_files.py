@@ -81,8 +81,9 @@ WRITERS = {".csv": partial(_write_text, ","), ".tsv": partial(_write_text, "\t")
 
 
 def _blocks(path, arrays):
-    """Yield columns of a csv file for some vertices at a time: lists of ids, labels and
-    probabilities.
+    """Yield columns of a csv file for some vertices at a time.
+
+    Lists of ids, labels and probabilities.
 
     A label is the name of its class, or else its number. If vertices have several
     labels, labels and probabilities are texts joined by SEPARATOR; they are empty
@@ -113,8 +114,9 @@ def _one(label, logits, names):
 
 
 def _several(label, logits, names):
-    """Return the names of each vertex's predicted labels, and their sigmoid
-    probabilities, as text.
+    """Return the names of predicted labels, and their probabilities.
+
+    Both as text, of each vertex; probabilities are sigmoids.
     """
     shares = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
     given = [np.flatnonzero(row).tolist() for row in label]

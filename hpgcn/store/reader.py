@@ -71,8 +71,9 @@ class Reader:
 
     @property
     def _handle(self):
-        """Descriptor of the open file, even if its name leads to another file
-        by now.
+        """Descriptor of the open file.
+
+        Its name may lead to another file by now.
         """
         return self.file.id.get_vfd_handle()
 
@@ -81,8 +82,9 @@ class Reader:
         files.refuse_rewritten(self.path, self._handle, self.opened)
 
     def sha256(self):
-        """Return the SHA-256 of the open file; DataError if it was written to after it
-        was opened.
+        """Return the SHA-256 of the open file.
+
+        DataError if it was written to after it was opened.
         """
         digest = hashlib.sha256()
         with self._refusing("the file", data=True):
@@ -95,8 +97,9 @@ class Reader:
             return {name: plain(value) for name, value in self._raw.get(group, {}).items()}
 
     def field(self, name, kind, group="/"):
-        """Return an attribute of type `kind`; DataError for another type or a negative
-        integer.
+        """Return an attribute of type `kind`.
+
+        DataError for another type or a negative integer.
         """
         value = self.attributes(group).get(name)
         where = f"{group}: attribute {name}"
@@ -108,8 +111,9 @@ class Reader:
         return value
 
     def expect(self, name, shape, *dtypes):
-        """Return the Entry of a dataset after checking its shape (None: any length) and
-        its dtype.
+        """Return the Entry of a dataset after checking shape and dtype.
+
+        A shape may have None for any length.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -134,8 +138,7 @@ class Reader:
                              f"{self.memory}; {setting('memory')} sets it")
 
     def read(self, name, start=0, stop=None):
-        """Return rows [start, stop) of a dataset, C-contiguous, after comparing their
-        checksums.
+        """Return rows [start, stop) of a dataset, C-contiguous, after comparing their checksums.
 
         Text is of NumPy's kind U, of the same width whichever rows are read.
         """
@@ -191,8 +194,9 @@ class Reader:
         return array[start - first:stop - first] if entry.shape else array
 
     def content_sha256(self):
-        """Return a SHA-256 of all attributes and all block checksums, which identifies
-        the content.
+        """Return a SHA-256 that identifies the content.
+
+        It is that of all attributes and all block checksums.
 
         All later reads are compared with these checksums. Therefore every block that is
         read belongs to this content, even if the file is written to in between. The
@@ -208,8 +212,9 @@ class Reader:
         return digest.hexdigest()
 
     def expect_ones(self, name):
-        """Raise an error unless a uint8 dataset is all 1 by its checksums; read at most
-        one block.
+        """Raise an error unless a uint8 dataset is all 1 by its checksums.
+
+        Read at most one block.
         """
         entry = self.entries[name]
         block = manifest.first_block_not_ones(entry.nbytes, self._block_checksums(name))
@@ -230,8 +235,9 @@ class Reader:
                                "file is damaged, or was changed by another program")
 
     def distinct(self):
-        """Return the Entry of each dataset once, under its name in the manifest even if
-        it has several names.
+        """Return the Entry of each dataset once.
+
+        It is under its name in the manifest even if it has several names.
         """
         known = {self.entries[name].address: name for name in self.entries.keys() & self._checksums}
         return {known.get(entry.address, name): entry for name, entry in self.entries.items()}
@@ -268,8 +274,9 @@ class Reader:
                     drop_pages(self._handle)
 
     def _block_checksums(self, name):
-        """Return the block checksums of a dataset, (blocks,) uint32, after checking its
-        manifest entry.
+        """Return the block checksums of a dataset, (blocks,) uint32.
+
+        Its manifest entry is checked first.
         """
         if name in self._checked:
             return self._checked[name]
@@ -314,9 +321,7 @@ class Reader:
         return stored
 
     def _walk(self):
-        """Check every link before following it, and every object, before any data is
-        read.
-        """
+        """Check every link before following it, and every object, before any data is read."""
         with self._refusing("/"):
             root = h5py.h5g.open(self.file.id, b"/")
             seen = {address(root)}
@@ -366,8 +371,9 @@ class Reader:
 
     @contextmanager
     def _refusing(self, where, data=False):
-        """Context manager: turn errors of h5py into one-line errors that name the file
-        and the object.
+        """Turn errors of h5py into one-line errors.
+
+        A context manager. They name the file and the object.
         """
         label = f"{self.path}: {printable(where)}"
         try:

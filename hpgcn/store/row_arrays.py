@@ -24,9 +24,7 @@ def check_rows(reader, header, start, stop):
 
 
 def reserve_rows(reader, header, start, stop, num_splits):
-    """Raise DataError if the rows [start, stop) of all datasets exceed the memory
-    budget.
-    """
+    """Raise DataError if the rows [start, stop) of all datasets exceed the memory budget."""
     entries = reader.entries
     need = sum((stop - start) * entries[name].row_bytes for name in DENSE if name in entries)
     need += (stop - start) * num_splits * len(SPLIT)
@@ -57,8 +55,9 @@ def read_pointers(reader, start, stop):
 
 
 def read_degrees(reader, start, stop):
-    """Read row sums, column sums and weights of self loops, (m,) float64, a dict under
-    DEGREES.
+    """Read row sums, column sums and weights of self loops, (m,) float64.
+
+    A dict under DEGREES.
     """
     return {name: read_finite(reader, f"degree/{name}", start, stop) for name in DEGREES}
 
@@ -101,8 +100,9 @@ def read_labels(reader, header, start, stop):
 
 
 def read_masks(reader, header, start, stop, splits, labels=None):
-    """Read the masks of some splits in the form of `Graph.masks`; None if `splits` is
-    empty.
+    """Read the masks of some splits in the form of `Graph.masks`.
+
+    None if `splits` is empty.
 
     With labels (m,), a vertex without a label must be in no mask.
     """
@@ -150,8 +150,9 @@ def read_finite(reader, name, start, stop):
 
 
 def refuse_where(reader, wrong, start, name, problem):
-    """Raise DataError for the first True in `wrong`, (m,) or (m, w), whose first row is
-    row `start`.
+    """Raise DataError for the first True in `wrong`, (m,) or (m, w).
+
+    Its first row is row `start`.
     """
     if wrong.any():
         row, *rest = map(int, np.unravel_index(np.argmax(wrong), wrong.shape))

@@ -36,8 +36,9 @@ class OriginalOrder:
 
 
 class StoredOrder:
-    """The order in the dataset ORDER of an open file: element i is the vertex
-    of row i.
+    """The order in the dataset ORDER of an open file.
+
+    Element i is the vertex of row i.
     """
 
     def __init__(self, reader, header):
@@ -49,8 +50,9 @@ class StoredOrder:
         return read_numbers(self.reader, ORDER, start, stop, self.header.num_nodes)
 
     def sums(self, start, stop):
-        """Return sums over the rows [start, stop), (4,) float64; their total is 0 for a
-        valid order.
+        """Return sums over the rows [start, stop), (4,) float64.
+
+        Their total is 0 for a valid order.
         """
         return consistency.order_sums(start, self.vertices(start, stop))
 
@@ -63,8 +65,7 @@ class StoredOrder:
 
 
 class StoredPartition:
-    """The partition in an open file of format hpgcn-partitioned-graph, and its order of
-    rows.
+    """The partition in an open file of format hpgcn-partitioned-graph, and its order of rows.
 
     Attributes
     ----------
@@ -90,8 +91,9 @@ class StoredPartition:
 
     @property
     def nested(self):
-        """Whether the partition is nested: parts 2 p and 2 p + 1 merge to part p of k /
-        2 parts.
+        """Whether the partition is nested.
+
+        Parts 2 p and 2 p + 1 merge to part p of k / 2 parts.
         """
         nested = self.reader.attributes("/partition").get("nested", 0)  # absent in older files
         if nested not in (0, 1):
@@ -108,8 +110,9 @@ class StoredPartition:
         return read_numbers(self.reader, "partition/perm", start, stop, self.header.num_nodes)
 
     def edge_part(self, start, stop):
-        """Read the part that stores each entry of the rows [start, stop), (nnz,) int32;
-        or None.
+        """Read the part of each entry of the rows [start, stop), or None.
+
+        (nnz,) int32.
         """
         if not self.cuts_vertices:
             return None
@@ -118,8 +121,9 @@ class StoredPartition:
         return self._parts("edge_part", first, last)
 
     def sums(self, start, stop):
-        """Return sums over the vertices [start, stop), (4,) float64; their total is 0
-        for a valid file.
+        """Return sums over the vertices [start, stop), (4,) float64.
+
+        Their total is 0 for a valid file.
         """
         perm, iperm, part = self._arrays(start, stop)
         owner = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
@@ -158,8 +162,9 @@ class StoredPartition:
 
     @functools.cached_property
     def of_entries(self):
-        """The hpgcn.partition.Partition, with parts of entries if the file has them;
-        read once.
+        """The hpgcn.partition.Partition, with parts of entries if the file has them.
+
+        Read once.
         """
         if not self.cuts_vertices:
             return self.of_vertices
@@ -172,17 +177,13 @@ class StoredPartition:
         return dataclasses.replace(self.of_vertices, edge_part=edge_part)
 
     def _arrays(self, start, stop):
-        """Read perm, iperm and part of the vertices [start, stop), and check their
-        ranges.
-        """
+        """Read perm, iperm and part of the vertices [start, stop), and check their ranges."""
         n = self.header.num_nodes
         perm, iperm = (read_numbers(self.reader, f"partition/{name}", start, stop, n)
                        for name in ("perm", "iperm"))
         return perm, iperm, self._parts("part", start, stop)
 
     def _parts(self, name, start, stop):
-        """Read part numbers from the dataset `name`, converted to numbers of merged
-        parts.
-        """
+        """Read part numbers from the dataset `name`, converted to numbers of merged parts."""
         parts = read_numbers(self.reader, f"partition/{name}", start, stop, self.merge * self.k)
         return parts // self.merge

@@ -25,8 +25,9 @@ PARTITION_OPTIONS = {
 
 
 def mask_name(key, split):
-    """Return the name of a mask's dataset. Split 0 has the same name as in files with a
-    single split.
+    """Return the name of a mask's dataset.
+
+    Split 0 has the same name as in files with a single split.
     """
     return f"masks/{split}/{key}" if split else f"masks/{key}"
 
@@ -132,8 +133,9 @@ def _expect_masks(reader, n):
 
 
 def read_offsets(reader, header):
-    """Check the shapes of a partition; return the first row of each part and the end,
-    (k + 1,) int64.
+    """Check the shapes of a partition.
+
+    Return the first row of each part and the end, (k + 1,) int64.
     """
     n = header.num_nodes
     k = reader.field("k", int, "/partition")
@@ -158,7 +160,10 @@ def read_offsets(reader, header):
 
 
 def node_fields(sizes):
-    """Return the attributes of a partition made for nodes; `sizes`: parts of each node, or ()."""
+    """Return the HDF5 attributes with the number of parts of each node.
+
+    `sizes` has the parts of each node; () leaves the attributes out.
+    """
     uneven = len(set(sizes)) > 1
     return {"nodes": len(sizes) or None,
             "ranks_per_node": ",".join(map(str, sizes)) if uneven else None}
@@ -190,8 +195,9 @@ def read_node_sizes(reader, k):
 
 
 def read_names(reader, field, count=None):
-    """Return the names of `field`, one of NAMED, in an open file: a tuple of str (c,),
-    or None.
+    """Return the names of `field`, one of NAMED, in an open file.
+
+    A tuple of str (c,), or None.
 
     DataError unless they are distinct text, `count` of them; None: any number.
     """

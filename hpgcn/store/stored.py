@@ -34,8 +34,9 @@ ENTRY_BYTES = 32  # bytes of memory to put an entry into the original order
 
 
 class StoredGraph(GraphSource):
-    """A graph in a file. Its header is read at once, its rows on demand. Picklable; a
-    context manager.
+    """A graph in a file.
+
+    Its header is read at once, its rows on demand. Picklable; a context manager.
 
     Every read validates its data. It raises DataError and StorageError like the
     functions of hpgcn.store. It also raises DataError for rows that do not exist, and
@@ -113,8 +114,9 @@ class StoredGraph(GraphSource):
     # Identity
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the open file; DataError if it was written to since it
-        was opened.
+        """Return the SHA-256 of the open file.
+
+        DataError if it was written to since it was opened.
         """
         if self._sha256 is None:
             self._sha256 = self.reader.sha256()
@@ -125,8 +127,9 @@ class StoredGraph(GraphSource):
         return self._content
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the file, of its source and of its content, a dict
-        under DIGESTS.
+        """Return the SHA-256 of the file, its source and its content.
+
+        A dict under DIGESTS.
         """
         own = self.checksum()
         with suppress(DataError):  # written to since it was opened: no longer what was read
@@ -175,8 +178,9 @@ class StoredGraph(GraphSource):
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:
-        """Read and validate the rows [start, stop); return (indptr from 0, indices,
-        data or None).
+        """Read and validate the rows [start, stop).
+
+        Return (indptr from 0, indices, data or None).
         """
         return self._read_adjacency(start, stop, self.header.all_ones)
 
@@ -223,8 +227,9 @@ class StoredGraph(GraphSource):
     # The whole graph
 
     def pattern(self) -> Graph:
-        """Read the pattern of all rows as a Graph without weights, features or labels;
-        its degrees are 0.
+        """Read the pattern of all rows as a Graph without weights, features or labels.
+
+        Its degrees are 0.
         """
         n = self.header.num_nodes
         indptr, indices, _ = self._read_adjacency(0, n, True)
@@ -233,8 +238,10 @@ class StoredGraph(GraphSource):
                      vertex=self.vertices(0, n), offsets=self.offsets)
 
     def structure(self) -> Graph:
-        """Read all rows, in the order of `read` and with its checks, as a Graph without
-        weights, features and labels; its degrees are 0.
+        """Read all rows as a Graph without contents.
+
+        In the order of `read` and with its checks; weights, features and labels are left
+        out, and degrees are 0.
 
         Memory holds the pattern and the split, once.
         """
@@ -266,8 +273,9 @@ class StoredGraph(GraphSource):
         return graph
 
     def in_original_order(self) -> Graph:
-        """Return all rows as a Graph in their ORIGINAL order; they are read once and
-        cached.
+        """Return all rows as a Graph in their ORIGINAL order.
+
+        They are read once and cached.
         """
         return self._whole.in_original_order()
 
@@ -286,14 +294,13 @@ class StoredGraph(GraphSource):
 
     @property
     def vertex_partition(self) -> Partition | None:
-        """The `partition` without parts of entries, which would require the whole
-        adjacency.
-        """
+        """The `partition` without parts of entries, which would require the whole adjacency."""
         return self._parts and self._parts.of_vertices
 
     @property
     def partition(self) -> Partition | None:
-        """The hpgcn.partition.Partition that determines the order of rows, read once;
+        """The hpgcn.partition.Partition that determines the order of rows, read once.
+
         None without parts.
         """
         return self._parts and self._parts.of_entries

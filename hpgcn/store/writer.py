@@ -1,5 +1,6 @@
-"""Write HDF5 files completely or not at all, with checksums of every header and every
-mebibyte.
+"""Write HDF5 files completely or not at all.
+
+Every header and every mebibyte has a checksum.
 """
 
 import datetime
@@ -29,8 +30,9 @@ COMPRESSION = ("none", "gzip")
 @contextmanager
 def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True,
            cached=True):
-    """Context manager: yield a Writer of a new file, which appears at `path` if the
-    block succeeds.
+    """Yield a Writer of a new file, which appears at `path` on success.
+
+    A context manager.
 
     `file_format` is the root attribute `format`, `compress` one of COMPRESSION;
     `overwrite`, `follow` and `cached` as in `replacing`. `scratch` is a folder for the
@@ -66,9 +68,7 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
 
 @contextmanager
 def _moved(path, overwrite, scratch, cached):
-    """Replace a file like `replacing`, but with its temporary file in the folder
-    `scratch`.
-    """
+    """Replace a file like `replacing`, but with its temporary file in the folder `scratch`."""
     finished = Path(scratch) / "finished"
     target = refuse_existing(path, overwrite)
     with replacing(finished, cached=cached) as temporary:
@@ -80,8 +80,9 @@ def _moved(path, overwrite, scratch, cached):
 
 
 class _Sink(DiskFile):
-    """A file that hides failed writes from HDF5, because HDF5 can crash after a failed
-    write.
+    """A file that hides failed writes from HDF5.
+
+    HDF5 can crash after a failed write.
 
     `failure` stores the first error, which the Writer raises later; further writes are
     ignored.
@@ -127,8 +128,9 @@ class Writer:
             raise failure
 
     def attributes(self, group, values):
-        """Set attributes of a group: bool, int, float, str, or 1-d numbers; None is
-        left out.
+        """Set attributes of a group: bool, int, float, str, or 1-d numbers.
+
+        None is left out.
         """
         target = self.file.require_group(group)
         for name, value in values.items():
@@ -141,8 +143,9 @@ class Writer:
         self.check()
 
     def dataset(self, name, source):
-        """Write an ndarray, or an object with `shape`, `dtype` and [start:stop], 16 MiB
-        at a time.
+        """Write an array, 16 MiB at a time.
+
+        An ndarray, or an object with `shape`, `dtype` and [start:stop].
 
         Text (an ndarray of NumPy's kind U) is written as UTF-8 of a fixed length.
         """
@@ -202,8 +205,9 @@ class Writer:
 
 
 def _write_chunk(target, start, block, rows):
-    """Compress a chunk like HDF5's filters and write it directly, without HDF5's chunk
-    cache: see _Sink.
+    """Compress a chunk like HDF5's filters and write it directly.
+
+    HDF5's chunk cache is not used: see _Sink.
     """
     if len(block) < rows:
         padding = np.zeros((rows - len(block), *block.shape[1:]), block.dtype)

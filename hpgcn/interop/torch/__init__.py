@@ -1,5 +1,6 @@
-"""PyTorch: operators that call the kernels, PyTorch models on several ranks, and
-weights of PyG.
+"""PyTorch operators, models on several ranks, and weights of PyG.
+
+The operators call the kernels.
 
 The names below load on first use, and need PyTorch then: pip install torch.
 """

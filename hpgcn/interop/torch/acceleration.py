@@ -1,5 +1,6 @@
-"""Run products with sparse tensors in unchanged code, such as PyG's, on the kernels of
-hpgcn.
+"""Run products with sparse tensors on the kernels of hpgcn.
+
+The code, such as PyG's, is unchanged.
 """
 import sys
 import warnings
@@ -31,8 +32,9 @@ REDUCES = ("sum", "mean", "max", "min", "amax", "amin")
 
 
 class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():`
-    """Context manager: in this thread, products A x with a sparse CSR tensor A run on
-    hpgcn's kernels.
+    """Run products A x with a sparse CSR tensor A on hpgcn's kernels.
+
+    A context manager for this thread.
 
     These products are `torch.sparse.mm` (also with `reduce`), `mm`, `mv`, `matmul` and
     `@`, forward and backward. Results differ only by rounding; torch computes all other
@@ -95,8 +97,9 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         return function(*args, **kwargs) if why else _multiply(A, x, reduce)
 
     def report(self) -> str:
-        """Return a table as text: a line for each function and shapes, with the
-        outcome.
+        """Return a table as text.
+
+        A line for each function and shapes, with the outcome.
         """
         if not self.calls:
             return f"no sparse products: {self._advice()}"
@@ -135,8 +138,9 @@ def _multiply(A, x, reduce):
 
 
 def _refusal(function, args, kwargs):
-    """Return the reason to leave a product to torch ("" if hpgcn computes it), and its
-    `reduce`.
+    """Return the reason to leave a product to torch, and its `reduce`.
+
+    "" if hpgcn computes it.
     """
     if function in ADDED:
         return "a sum with a product", ""

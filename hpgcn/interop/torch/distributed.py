@@ -1,5 +1,6 @@
-"""Train any PyTorch model on distributed rows: a torch module computes the exact
-product A H of a graph.
+"""Train any PyTorch model on distributed rows.
+
+A torch module computes the exact product A H of a graph.
 
 Each rank holds whole rows of every matrix and all parameters. Each rank computes
 row-by-row parts of a model on its own rows. In products with A and in sums over rows
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 
 class Propagation(torch.nn.Module):
-    """The product with the normalized adjacency of a graph, as a module; all ranks of
-    `comm` create it together.
+    """The product with the normalized adjacency of a graph, as a module.
+
+    All ranks of `comm` create it together.
 
     Parameters
     ----------
@@ -90,8 +92,9 @@ class Propagation(torch.nn.Module):
         self.masks = masks and {key: as_tensor(mask, own_rows) for key, mask in masks.items()}
 
     def forward(self, H: torch.Tensor) -> torch.Tensor:
-        """Return this rank's rows of A H; autograd can differentiate it any number of
-        times.
+        """Return this rank's rows of A H.
+
+        Autograd can differentiate it any number of times.
 
         Parameters
         ----------
@@ -106,8 +109,9 @@ class Propagation(torch.nn.Module):
         return _Product.apply(H, self, True)
 
     def dropout(self, H: torch.Tensor, p: float = 0.5) -> torch.Tensor:
-        """Apply dropout to H, (m, f): in training set entries to 0 with probability p,
-        and scale the others up.
+        """Apply dropout to H, (m, f).
+
+        In training set entries to 0 with probability p, and scale the others up.
 
         The draws depend only on the seed, the number of the call, the vertex and the
         column. So they are the same on any number of ranks, unlike those of
@@ -132,8 +136,9 @@ class Propagation(torch.nn.Module):
         return _Sum.apply(torch.as_tensor(value), self.product.comm)
 
     def all_reduce_gradients(self, model: torch.nn.Module) -> None:
-        """Sum the gradients of a model's parameters over all ranks, in place, in one
-        message.
+        """Sum the gradients of a model's parameters over all ranks.
+
+        In place, in one message.
 
         Ranks on which a parameter has no gradient contribute 0; without a gradient on
         any rank it stays None. All ranks call this together, after `backward`. The sums
@@ -171,8 +176,9 @@ class Propagation(torch.nn.Module):
             parameter.grad = part.reshape(parameter.shape).to(parameter)
 
     def broadcast(self, model: torch.nn.Module) -> None:
-        """Copy the parameters and buffers of a model from rank 0 to all ranks, in
-        place.
+        """Copy the parameters and buffers of a model from rank 0.
+
+        All ranks get them, in place.
         """
         state = [*model.parameters(), *model.buffers()]
         of_first = self.product.comm.bcast([rows_of(each.cpu()) for each in state])
@@ -256,8 +262,9 @@ class _Dropout(torch.autograd.Function):
 
 
 def as_tensor(array, rows):
-    """Return the rows `rows` of an array as a tensor that shares memory with it; None
-    stays None.
+    """Return the rows `rows` of an array as a tensor that shares memory with it.
+
+    None stays None.
 
     A SciPy CSR matrix becomes a sparse CSR tensor. An array that is read-only is
     copied.

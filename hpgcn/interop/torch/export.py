@@ -1,5 +1,6 @@
-"""Export trained models to PyG: a state_dict, and Python code that builds the model and
-loads it.
+"""Export trained models to PyG.
+
+A state_dict, and Python code that builds the model and loads it.
 """
 from __future__ import annotations
 
@@ -49,8 +50,9 @@ WEIGHTED = (GraphConvolution, SimplifiedConvolution, PersonalizedPropagation)  #
 
 def export_pyg(run: Result | str | os.PathLike[str], *,
                file: str = "model.pt") -> tuple[dict[str, torch.Tensor], str]:
-    """Return the model of a run as a state_dict, and the Python code of a PyG module
-    that loads it.
+    """Return the model of a run as a state_dict, and PyG code.
+
+    The Python code of a module loads it.
 
     Parameters
     ----------
@@ -94,8 +96,9 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
 
 def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor], *,
                     overwrite: bool = False) -> None:
-    """Write a state_dict in the format of torch.save, completely or not at all; errors
-    as `replacing`.
+    """Write a state_dict in the format of torch.save, completely or not at all.
+
+    Errors as `replacing`.
 
     Examples
     --------
@@ -113,8 +116,9 @@ def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor]
 
 
 class Export:
-    """The code of a model with PyG layers, built layer by layer: attributes, lines of
-    `forward`, and tensors.
+    """The code of a model with PyG layers, built layer by layer.
+
+    Attributes, lines of `forward`, and tensors.
     """
 
     def __init__(self, spec, arrays):
@@ -147,8 +151,9 @@ class Export:
         return {name: torch.from_numpy(np.array(array)) for name, array in self.state.items()}
 
     def code(self, file):
-        """Return the Python code that defines the model and loads its state_dict from a
-        file.
+        """Return the Python code that defines the model and loads it.
+
+        It loads its state_dict from a file.
         """
         inputs = "x, edge_index" + ", edge_attr" * bool(self.spec.edge_width)
         inputs += ", edge_weight=None" * self.weighted
@@ -220,8 +225,9 @@ class Export:
             self._dropout(block.dropout)
 
     def _of(self, block):
-        """Return the arrays of a block by their names without the layer number: W_a for
-        W0_a.
+        """Return the arrays of a block by their names without the layer.
+
+        W_a for W0_a.
         """
         return {re.sub(r"^([a-z]+)\d+", r"\1", name, flags=re.IGNORECASE): self.arrays[name]
                 for name in block.shapes()}
@@ -263,8 +269,9 @@ class Export:
         self.said.append(f"x = self.{self._make('norm', code, **scaled)}(x)")
 
     def _conv(self, code, own, *, weighted):
-        """Append a layer that multiplies by A. UsageError if it reads edge weights and
-        does not normalize by in-degree.
+        """Append a layer that multiplies by A.
+
+        UsageError if it reads edge weights and does not normalize by in-degree.
         """
         if weighted and norm_of(self.spec) not in ("sym", "in"):
             raise UsageError(f"{setting('norm_adj', norm_of(self.spec))}: PyG's layer normalizes "

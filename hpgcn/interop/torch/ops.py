@@ -1,5 +1,7 @@
-"""PyTorch operators for sparse times dense, which has derivatives of any order, and for
-the max or min of the messages of a row. They work in torch.compile.
+"""PyTorch operators on sparse matrices.
+
+Sparse times dense has derivatives of any order; max and min of a row's messages. They
+work in torch.compile.
 
 Operators take plain tensors: pattern, values and scale of A, pattern and values of A^T,
 the order of A's entries there. Values of A^T repeat those of A, so the gradient of
@@ -105,8 +107,9 @@ def _keep_for_spmm(ctx, inputs, output):
 
 
 def _spmm_backward(ctx, grad):
-    """Return the gradients of the values of A and of x, as autograd expects from
-    `_spmm`.
+    """Return the gradients of the values of A and of x.
+
+    Autograd expects them from `_spmm`.
     """
     *arrays, x = ctx.saved_tensors
     indptr, indices, values, scale, indptr_t, indices_t, _, order = arrays
@@ -126,8 +129,9 @@ _spmm.register_autograd(_spmm_backward, setup_context=_keep_for_spmm)
 @torch.library.custom_op("hpgcn::edge_dot", mutates_args=())
 def _edge_dot(indptr: Tensor, indices: Tensor, scale: Tensor | None, indptr_t: Tensor | None,
               indices_t: Tensor | None, order: Tensor | None, x: Tensor, y: Tensor) -> Tensor:
-    """Return scale_i times the dot product of x_i and y_j for each entry (i, j) of A,
-    (nnz,).
+    """Return scale_i times the dot product of x_i and y_j, (nnz,).
+
+    For each entry (i, j) of A.
     """
     wide = WIDE[x.dtype]
     if scale is not None:
@@ -180,8 +184,9 @@ def extreme(A, x, reduce):
 def _extreme(indptr: Tensor, indices: Tensor, values: Tensor | None, indptr_t: Tensor | None,
              indices_t: Tensor | None, order: Tensor | None, x: Tensor, reduce: str
              ) -> tuple[Tensor, Tensor]:
-    """Return the max or min of each row, (m, f), and the position of its entry, -1 in
-    rows without entries.
+    """Return the max or min of each row, (m, f), and its entry.
+
+    Positions are -1 in rows without entries.
     """
     wide = WIDE[x.dtype]
     with queued(x) as kernels:
@@ -217,8 +222,9 @@ _extreme.register_autograd(_extreme_gradients, setup_context=_keep_for_extremes)
 def _extreme_backward(indptr: Tensor, indices: Tensor, values: Tensor | None,
                       indptr_t: Tensor | None, indices_t: Tensor | None, order: Tensor | None,
                       x: Tensor, arg: Tensor, grad: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
-    """Return the gradients of x and of the values, (nnz,); the second is empty if there
-    are no values.
+    """Return the gradients of x and of the values, (nnz,).
+
+    The second is empty if there are no values.
     """
     wide = WIDE[x.dtype]
     flipped = None if order is None else tuple(map(pattern_of, (indptr_t, indices_t, order)))

@@ -41,8 +41,9 @@ class Module(NamedTuple):
 
 
 def tensors_of(model, name):
-    """Return a state_dict, passed directly or in a file, as tensors by name. Code in it
-    is never executed.
+    """Return a state_dict, passed directly or in a file, as tensors by name.
+
+    Code in it is never executed.
 
     Raises
     ------
@@ -125,8 +126,9 @@ def _module(path, keys, tensors):
 
 
 def _perceptron(keys, tensors):
-    """Return the keys of a GINConv by tensor names; linear maps and norms in `nn` are
-    numbered in order.
+    """Return the keys of a GINConv by tensor names.
+
+    Linear maps and norms in `nn` are numbered in order.
     """
     inner = modules_of({own.removeprefix("nn."): tensors[key] for own, key in keys.items()
                         if own.startswith("nn.")})

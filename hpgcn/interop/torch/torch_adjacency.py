@@ -89,8 +89,9 @@ class Adjacency:
         return other
 
     def averaging(self, dtype: torch.dtype) -> Adjacency:
-        """Return the matrix that averages: each row is divided by the number of its
-        entries.
+        """Return the matrix that averages.
+
+        Each row is divided by the number of its entries.
 
         `dtype` is the dtype of x.
         """
@@ -103,8 +104,9 @@ class Adjacency:
         return self.means[dtype]
 
     def arrays(self, transposes: bool) -> tuple[torch.Tensor | None, ...]:
-        """Return the arguments of operators: pattern, values and scale of A, then those
-        of its transpose.
+        """Return the arguments of operators.
+
+        Pattern, values and scale of A, then those of its transpose.
         """
         indptr_t, indices_t, order = self.pattern.transpose() if transposes else (None,) * 3
         values_t = None
@@ -120,8 +122,9 @@ class Adjacency:
 
 
 class TensorPattern:
-    """The sparsity pattern of a matrix (m, n), shared by all matrices with that
-    pattern.
+    """The sparsity pattern of a matrix (m, n).
+
+    All matrices with that pattern share it.
     """
 
     def __init__(self, indptr, indices, shape):
@@ -132,8 +135,9 @@ class TensorPattern:
         self.made = None
 
     def transpose(self):
-        """Return the pattern of the transpose, and the position of each of its entries
-        here; computed once.
+        """Return the pattern of the transpose, and where its entries are here.
+
+        It is computed once.
         """
         if self.made is None:
             with torch.inference_mode(False), queued(self.indices) as kernels:
@@ -179,8 +183,9 @@ def check_values(values, indices):
 
 
 def adjacency_of(A):
-    """Return the Adjacency of a sparse tensor, cached as long as A lives, and whether
-    it is A's transpose.
+    """Return the Adjacency of a sparse tensor, and whether it is transposed.
+
+    It is cached as long as A lives.
 
     A is in CSR, or in CSC, which is the CSR of the transpose. Changes in place through
     A, or its own `A.values()`, are detected by its version. Changes through a tensor
@@ -213,8 +218,9 @@ def adjacency_of(A):
 
 
 def traced_without_sparse(function):
-    """Wrap a function of (A, ...) so that `torch.compile` skips it if A is a sparse
-    tensor.
+    """Wrap a function of (A, ...) so that `torch.compile` skips it.
+
+    It is skipped if A is a sparse tensor.
     """
     aside = torch.compiler.disable(function)
 
@@ -226,8 +232,9 @@ def traced_without_sparse(function):
 
 
 def _made(A, flipped):
-    """Build the Adjacency of a sparse tensor; values that are all 1 become None. It
-    keeps no reference to A.
+    """Build the Adjacency of a sparse tensor.
+
+    Values that are all 1 become None. It keeps no reference to A.
     """
     values = None
     bare = A.detach()

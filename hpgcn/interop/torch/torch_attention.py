@@ -1,5 +1,6 @@
-"""Graph attention as a PyTorch operator: one pass over the entries in each direction,
-without arrays per entry.
+"""Graph attention as a PyTorch operator.
+
+One pass over the entries in each direction, without arrays per entry.
 
 See `hpgcn.kernels.reference.attend` for the formulas.
 """
@@ -87,8 +88,10 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
 def _attend(indptr: Tensor, indices: Tensor, indptr_t: Tensor | None, indices_t: Tensor | None,
             x: Tensor, row_score: Tensor, col_score: Tensor, slope: float, p: float, seed: int,
             keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the result of attention, and with `keep` the arrays lse, above and share
-    for the backward pass.
+    """Return the result of attention, and with `keep` three arrays.
+
+    lse (log of the sum of exponentials), above (sums over positive scores) and share
+    are for the backward.
     """
     wide = WIDE[x.dtype]
     m, heads = row_score.shape
@@ -162,8 +165,9 @@ _attend_backward.register_autograd(_refuse)
 
 
 def _drawn(m, x, p, seed):
-    """Return the kernel arguments for dropout; rows and columns are numbered by
-    position.
+    """Return the kernel arguments for dropout.
+
+    Rows and columns are numbered by position.
     """
     if not p:
         return {}

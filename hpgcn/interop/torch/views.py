@@ -1,5 +1,6 @@
-"""Convert tensors to arrays for kernels and back without a copy: NumPy on a CPU, CuPy
-on a GPU.
+"""Convert tensors to arrays for kernels and back without a copy.
+
+NumPy on a CPU, CuPy on a GPU.
 """
 import functools
 import math
@@ -18,8 +19,9 @@ _lasting = {}  # by the identity of tensors: weak references, and their arrays
 
 
 def rows_of(tensor, dtype=None):
-    """Return a tensor as an array in C order, optionally converted to `dtype`; None
-    stays None.
+    """Return a tensor as an array in C order, optionally converted to `dtype`.
+
+    None stays None.
     """
     if tensor is None:
         return None
@@ -30,8 +32,9 @@ def rows_of(tensor, dtype=None):
 
 
 def pattern_of(tensor):
-    """Return row pointers or columns as an array. On a GPU the same tensor always gives
-    the same array object.
+    """Return row pointers or columns as an array.
+
+    On a GPU the same tensor always gives the same array object.
 
     None stays None.
     """
@@ -46,8 +49,9 @@ def pattern_of(tensor):
 
 
 def empty(shape, dtype, like):
-    """Return an uninitialized tensor on the device of `like`, and an array that shares
-    its memory.
+    """Return an uninitialized tensor, and an array that shares its memory.
+
+    It lies on the device of `like`.
     """
     if like.is_cuda:
         tensor = torch.empty(shape, dtype=dtype, device=like.device)
@@ -65,8 +69,9 @@ def tensor_of(array, like):
 
 
 def queued(like):
-    """Context manager that gives the kernels for a tensor; on a GPU they run on torch's
-    current stream.
+    """Context manager that gives the kernels for a tensor.
+
+    On a GPU they run on torch's current stream.
     """
     return _on_stream(like) if like.is_cuda else _on_host()
 

@@ -105,8 +105,9 @@ def _check_weights(header, trained):
 
 
 def read_pyg(model, *, activation="own"):
-    """Read the weights of a trained PyG model that is a chain of GCN, SAGE (mean), GIN, GAT or SGC
-    layers.
+    """Read the weights of a trained PyG model.
+
+    It is a chain of GCN, SAGE (mean), GIN, GAT or SGC layers.
 
     Parameters
     ----------
@@ -299,8 +300,9 @@ class Taken:
         return array
 
     def matrix(self, own):
-        """Return the transpose of a weight matrix, because hpgcn multiplies by weights from the
-        right.
+        """Return the transpose of a weight matrix.
+
+        hpgcn multiplies by weights from the right.
         """
         return np.ascontiguousarray(self.take(own, 2).T)
 

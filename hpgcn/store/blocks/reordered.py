@@ -251,8 +251,9 @@ class OrderedEntries:
                              self.dtype.itemsize * (1 if compiled else 5), gathered, self.dtype)
 
     def values(self, width=()):
-        """Return the values, float32, an array that can only be sliced; `width` is the
-        shape of one.
+        """Return the values, float32, an array that can only be sliced.
+
+        `width` is the shape of one.
         """
         def gather(blocks, local):
             values = np.empty((local[-1], *width), np.float32)
@@ -263,8 +264,9 @@ class OrderedEntries:
                              np.dtype(np.float32), width)
 
     def _windows(self, read, item_bytes, gather, dtype, width=()):
-        """Return an array in windows; `gather(blocks, local)` makes one of its blocks and its
-        row pointers.
+        """Return an array in windows.
+
+        `gather(blocks, local)` makes one of its blocks and its row pointers.
         """
         # windows of whole rows
         blocks = row_blocks(self.pointers, self.window // item_bytes)
