@@ -11,7 +11,7 @@ from hpgcn.parallel.csr import Csr
 
 
 class RowPipeline:
-    """The row-by-row work of a training step that follows the product of a bare layer with A.
+    """The work on rows that follows the product of a bare layer with A.
 
     In the forward these are the layer's own W, if A comes first, then bias, activation
     and dropout, then the next layer's product with its W. In the backward they are the
@@ -39,7 +39,7 @@ class RowPipeline:
         return self.layer.A and self.layer.A.returns_batches
 
     def begin(self, Z, context) -> None:
-        """Let the next product with A complete rows of Z, (m, f'), as they return."""
+        """Let the next product with A complete the rows of Z, (m, f')."""
         layer, following = self.layer, self.following
         if not (self.activation and self._in_batches):
             return
@@ -66,7 +66,7 @@ class RowPipeline:
         return not (self.layer.stores_AX or isinstance(H, Csr)) and self._in_batches
 
     def backward(self, H, G, below, gradient):
-        """Compute the gradients of W and of H in batches of rows, as A^T G returns them."""
+        """Compute the gradients of W and of H as rows of A^T G return."""
         layer = self.layer
         W, dW = layer.parameter("W"), gradient.arrays[layer.name_of("W")]
         if layer.scale != 1:
@@ -92,12 +92,12 @@ class RowPipeline:
 
 
 def times_W(layer, H, out, first, last):
-    """Write rows [first, last) of H W to `out`, for the matrix W of a layer."""
+    """Write rows [first, last) of H W to `out`."""
     with layer.clock("dense"):
         layer.columns.linear(H[first:last], layer.parameter("W"), out[first:last])
 
 
 def expect(layer, H, phase):
-    """Note that the next product with A is that of `layer`, with H."""
+    """Note that `layer` takes the next product with A, of H."""
     with layer.clock.named(f"layer {layer.number} {phase}"):
         layer.A.expect(H, backward=phase == "backward")

@@ -1,7 +1,8 @@
-"""Messages of an exchange between single ranks: persistent requests, bound to two buffers.
+"""Messages of an exchange between single ranks.
 
-A GPU packs its rows itself; if MPI takes no GPU memory, requests are bound to pinned host
-views of the buffers. Ranks of a node may read each other's rows in shared memory.
+Requests are persistent, and bound to two buffers. A GPU packs its rows itself; if MPI
+takes no GPU memory, requests are bound to pinned host views of the buffers. Ranks of a
+node may read each other's rows in shared memory.
 """
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,12 +37,13 @@ class Channel:
 
 
 class Exchange:
-    """Messages of an exchange: at most one each way for a pair of ranks, in two buffers.
+    """Messages of an exchange, in two buffers.
 
-    `ends`: offsets by rank of the rows in the owned and in the ghost buffer; two (P +
-    1,). `sums`: number of rows to each rank that are partial sums, in pulls and in
-    pushes; two (P,). `tags`: of messages in pulls and in pushes. They differ between
-    exchanges that are under way at the same time.
+    There is at most one each way for a pair of ranks. `ends`: offsets by rank of the
+    rows in the owned and in the ghost buffer; two (P + 1,). `sums`: number of rows to
+    each rank that are partial sums, in pulls and in pushes; two (P,). `tags`: of
+    messages in pulls and in pushes. They differ between exchanges that are under way at
+    the same time.
     """
 
     tags = 1, 2
@@ -84,9 +86,7 @@ class Exchange:
                 self.comm.test(self.channel.requests, self.channel.pending)
 
     def begin(self, width: int, adjoint: bool) -> Channel:
-        """Return the channel for rows of a width and a direction; its send buffer is
-        filled next.
-        """
+        """Return the channel of a width and a direction, to fill it."""
         self.filling = self._channel(width, adjoint)
         return self.filling
 
@@ -103,7 +103,10 @@ class Exchange:
             self.channel.requests.wait_for_copies()
 
     def received(self, source: int, place: slice | None = None):
-        """Return rows that rank `source` sent: a slice of the receive buffer; None: all."""
+        """Return the rows that rank `source` sent.
+
+        `place`: their slice of the receive buffer; None: all.
+        """
         channel = self.channel
         first, last = channel.cuts[source:source + 2].tolist()
         place = place or slice(first, last)
@@ -112,7 +115,7 @@ class Exchange:
         return channel.incoming[place]
 
     def arriving(self, what: str) -> Iterator[int]:
-        """Yield ranks in increasing order as their messages arrive; then wait for all sends."""
+        """Yield ranks as their messages arrive; then wait for all sends."""
         channel = self.channel
         for source in channel.pieces:
             self.wait_for(source, what)

@@ -89,8 +89,9 @@ class HaloExchange(Transfer):
         self.exchange.progress()
 
     def start(self, H, what):
-        """Start sending rows of H (m, f) to their readers; shared messages follow once the
-        sums are filled in as well.
+        """Start sending rows of H (m, f) to their readers.
+
+        Shared messages follow once the sums are filled in as well.
         """
         self.H = H
         outgoing = self.exchange.begin(H.shape[1], self.adjoint).outgoing
@@ -167,7 +168,7 @@ class HaloExchange(Transfer):
                     self.buffers.device.discard(rows)
 
     def release(self):
-        """Let ranks of the node overwrite their rows, unless sums are among them."""
+        """Let ranks of the node overwrite rows, unless sums follow."""
         if self.alone:
             self.exchange.release()
 
@@ -201,9 +202,7 @@ class HaloExchange(Transfer):
 
     @cached_property
     def returned(self):
-        """Own rows that each rank reads, and for which it returns partial sums: their
-        numbers, in a list by rank.
-        """
+        """Numbers of the own rows that each rank reads and returns sums for, by rank."""
         cuts = pairwise(self.plan.send_offsets.tolist())
         return [rows_of(self.send_rows, first, last) for first, last in cuts]
 
@@ -225,19 +224,18 @@ class HaloExchange(Transfer):
 
 
 def slices_of(first, counts):
-    """Return a slice of `counts` rows from `first` on for each rank that has some, a dict."""
+    """Return the slices of `counts` rows from `first` on, by rank; leave out empty ones."""
     return {q: slice(int(first[q]), int(first[q] + counts[q]))
             for q in np.flatnonzero(counts).tolist()}
 
 
 def joined_transfers(pull: HaloPlan, push: HaloPlan, comm,
                      buffers: HaloBuffers) -> tuple[HaloExchange, HaloExchange]:
-    """Return the transfers of two HaloPlans in common messages: rows by `pull`, sums by the
-    transpose of `push`.
+    """Return the transfers of two HaloPlans that share messages.
 
-    One message goes to rank q: first this rank's rows that q reads, then this rank's
-    sums for rows of q. The first transfer pulls, and the second pushes, in a product
-    with A.
+    They send rows by `pull`, and sums by the transpose of `push`. One message goes to
+    rank q: first this rank's rows that q reads, then this rank's sums for rows of q.
+    The first transfer pulls, and the second pushes, in a product with A.
     """
     owned = pull.send_offsets + push.recv_offsets
     ghost = pull.recv_offsets + push.send_offsets

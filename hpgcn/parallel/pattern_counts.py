@@ -46,11 +46,10 @@ def block_numbers(offsets):
 def count_blocks(indptr: np.ndarray, indices: np.ndarray, row_offsets: np.ndarray,
                  block_of: np.ndarray, width: int,
                  order: np.ndarray | None = None) -> np.ndarray:
-    """Count the blocks of rows between offsets and of columns, (R, C) int64 twice: their
-    entries, and their rows that have entries.
+    """Count the entries of blocks, and their rows that have entries.
 
-    `block_of` (n,): block of each column, below `width`. `order` (m,): the rows between
-    `row_offsets`; by default all, as they come.
+    Return (R, C) int64 twice. `block_of` (n,): block of each column, below `width`.
+    `order` (m,): the rows between `row_offsets`; by default all, as they come.
     """
     pointers = indptr if order is None else run_offsets(np.diff(indptr)[order])
     order = np.arange(indptr.size - 1) if order is None else order
@@ -158,10 +157,11 @@ _count_parts = Threaded(_count_one_part)
 
 def count_held(indptr: np.ndarray, indices: np.ndarray, pushed: np.ndarray, part: np.ndarray,
                order: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Count the rows, columns and entries of blocks of parts by holder; (5, P, P) int64.
+    """Count the rows, columns and entries of blocks by holder.
 
-    The owner of its row holds an entry, or that of its column if it is `pushed`, (nnz,)
-    bool. Numbers [:, p, q] are those of the block in the rows of p and the columns of q:
+    Return (5, P, P) int64. The owner of its row holds an entry, or that of its column
+    if it is `pushed`, (nnz,) bool. Numbers [:, p, q] are those of the block in the rows
+    of p and the columns of q:
 
     - columns with entries that p holds, and rows with such entries;
     - rows with entries that q holds, columns with such entries, and these entries.

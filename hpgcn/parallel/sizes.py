@@ -1,11 +1,11 @@
-"""Rows and messages of a transfer on all ranks, counted from a table of rows by pair (pure)."""
+"""Count the rows and messages of transfers by tables of pairs (pure)."""
 import numpy as np
 
 from hpgcn.parallel.counts import PairMessages
 
 
 class ExchangeSizes:
-    """Rows and messages of a transfer between single ranks, by rank; (P,) int64 each.
+    """Rows and messages of a transfer, by rank; (P,) int64 each.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class ExchangeSizes:
         return self._calls(self._pulled, row_bytes)
 
     def push(self, row_bytes: int) -> list[PairMessages]:
-        """Return the PairMessages of each call that pushes sums to the owners of rows."""
+        """Return the PairMessages of each call that pushes sums."""
         return self._calls(self._pushed, row_bytes)
 
     def _calls(self, way, row_bytes):
@@ -80,7 +80,7 @@ class ExchangeSizes:
 
 
 def _tiers(table, away, linked):
-    """Return the rows and messages that each rank sends, then those between nodes."""
+    """Return rows and messages sent by each rank, then those between nodes."""
     tiers = [(table.sum(0), np.count_nonzero(table if linked is None else linked, axis=0))]
     if away is not None:
         tiers += _tiers(table * away, None, None)
@@ -88,9 +88,10 @@ def _tiers(table, away, linked):
 
 
 def pair_table(owner: np.ndarray, reader: np.ndarray, ranks: int) -> np.ndarray:
-    """Count the rows that each rank reads of each other one; (P, P) int64, as for ExchangeSizes.
+    """Count the rows that each rank reads of each other one.
 
-    `owner`, `reader`: ranks of each pair of a row and a rank that reads it.
+    Return (P, P) int64, a table of ExchangeSizes. `owner`, `reader`: ranks of each pair
+    of a row and a rank that reads it.
     """
     keys = reader * np.int64(ranks) + owner
     table = np.bincount(keys, minlength=ranks * ranks).reshape(ranks, ranks)
@@ -99,9 +100,9 @@ def pair_table(owner: np.ndarray, reader: np.ndarray, ranks: int) -> np.ndarray:
 
 
 def gather_tables(comm, *plans) -> np.ndarray:
-    """Return the tables of the HaloPlans or NodePlans of all ranks; (plans, 1 or 2, P, P).
+    """Return the tables of the HaloPlans or NodePlans of all ranks.
 
-    All ranks call this together.
+    They are (plans, 1 or 2, P, P) int64. All ranks call this together.
     """
     counts = [[np.diff(part.recv_offsets) for part in plan.parts] for plan in plans]
     return np.array(comm.allgather(counts), np.int64).transpose(1, 2, 0, 3)

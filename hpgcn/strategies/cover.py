@@ -147,7 +147,7 @@ class CoverCounts(CoverPlan):
             pattern.order, pattern.offsets))
 
     def _pushed(self, loads, limit):
-        """Return the entries that owners of columns hold, (nnz,) bool, as in the order of runs."""
+        """Return the entries that owners of columns hold in runs, (nnz,) bool."""
         pattern = self.pattern
         return balanced_cover(pattern.whole, pattern.part, pattern.part, loads, limit,
                               order=pattern.order, numbers=lambda: inverse(pattern.run_order))

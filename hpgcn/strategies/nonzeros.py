@@ -105,7 +105,7 @@ class NonzeroPlan(RowPlan):
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
     def tables(self):
-        """Return the tables of pulled rows and of pushed sums, two lists as for ExchangeSizes."""
+        """Return the tables of pulled rows and of pushed sums, two lists."""
         pattern, k = self.pattern, self.num_ranks
         reader, owner, rows, columns, holder = self.entries()
         return [tables_of_pairs(elsewhere(lines, owners, holder, k),
@@ -302,7 +302,7 @@ class NonzeroStrategy(RowStrategy):
         return self.Plan.Traffic(layouts, self.symmetric, transfers)
 
     def _sizes(self, product):
-        """Return the ExchangeSizes of R and of S of a RowProduct; all ranks call this together."""
+        """Return the ExchangeSizes of R and of S; all ranks call this together."""
         tables = gather_tables(self.comm, product.pull.plan, product.push.plan)
         return self.Plan.Traffic.sizes(*tables, self.nodes.numbers)
 

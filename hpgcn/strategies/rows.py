@@ -114,7 +114,7 @@ class RowStrategy(Strategy):
 
     @classmethod
     def of(cls, adjacency, rank_grid, comm, product, width, **others):
-        """Return the map of all rows, with buffers for products of `width` columns."""
+        """Return the map of all rows, with buffers of a width."""
         layout = rank_grid.layout
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
                        row_dtype=adjacency.row_dtype, nodes=rank_grid.nodes, **others)

@@ -208,11 +208,11 @@ def _tabulate_pieces(next_chunk, cuts, excess, prices, taker, sums, ptr, fresh, 
 
 @jit()
 def select_cheapest(price, row, size, most, whole):
-    """Return the positions of the cheapest sums up to a number of entries, cheapest first.
+    """Return the positions of the cheapest sums, up to a number of entries.
 
-    Sums of the same price are chosen by row, then by position. A sum is among them if
-    there are fewer than `most` entries before it in this order. If `whole`, the entries
-    of the sum itself may not exceed `most` either.
+    The cheapest is the first. Sums of the same price are chosen by row, then by
+    position. A sum is among them if there are fewer than `most` entries before it in
+    this order. If `whole`, the entries of the sum itself may not exceed `most` either.
 
     Parameters
     ----------
@@ -235,10 +235,10 @@ def select_cheapest(price, row, size, most, whole):
 
 @jit(inner=True)
 def _mark_cheapest(first, last, sums, ptr, fresh, row, marks, bit, most, whole, mark, other):
-    """Replace the marks with `bit` in blocks `first` to `last` - 1: the cheapest sums get
-    `mark`, the rest `other`.
+    """Replace the marks with `bit` in blocks [first, last).
 
-    Return how many sums are the cheapest, by `select_cheapest`.
+    The cheapest sums get `mark`, the rest `other`. Return how many sums are the
+    cheapest, by `select_cheapest`.
     """
     # the sums with the bit
     count = 0
@@ -289,8 +289,9 @@ def _mark_offered_blocks(next_chunk, every, wanted, prices, taker, sums, ptr, fr
 
 
 def _mark_fitting(next_chunk, bounds, room, sums, ptr, fresh, row, marks, fitting):
-    """Add FITS to the cheapest sums with BACK of each giver that fit its room; `fitting`
-    becomes their number.
+    """Add FITS to the cheapest sums with BACK that fit each giver's room.
+
+    `fitting` becomes their number.
     """
     for p in chunks(next_chunk, bounds.size - 1):
         fitting[p] = _mark_cheapest(bounds[p], bounds[p + 1], sums, ptr, fresh, row, marks, BACK,

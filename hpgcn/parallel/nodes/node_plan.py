@@ -95,10 +95,11 @@ def scrambled(rows):
 
 def tables_of_pairs(pairs: tuple, numbers: np.ndarray, nodes: NodeLayout,
                     ranks: int) -> list[np.ndarray]:
-    """Return the tables of ExchangeSizes of an exchange, one or two.
+    """Return the tables of ExchangeSizes of an exchange.
 
-    `pairs`: owner, reader and row of each distinct pair, as from `elsewhere`. `numbers`:
-    as in `sources_of_entries`.
+    It has two if the NodeLayout `nodes` is aware, else one. `pairs`: owner, reader and
+    row of each distinct pair, as from `elsewhere`. `numbers`: as in
+    `sources_of_entries`.
     """
     owner, reader, row = pairs
     if not nodes.aware:

@@ -1,6 +1,4 @@
-"""What `hpgcn train` would do in the cases of a plan: its partitions, and the rule by which
-it chooses a strategy.
-"""
+"""Find what `hpgcn train` would do in the cases of a plan: its partitions and strategy."""
 from hpgcn.errors import setting
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.effort import expected_seconds
@@ -97,8 +95,7 @@ def prepare(inputs, ranks):
 
 
 def taken_by_runs(inputs, rows, choose):
-    """Return the position in `rows` of the case that `hpgcn train` runs on each number of
-    ranks, a dict.
+    """Return the position in `rows` of the case that runs take, by number of ranks.
 
     Left out are numbers of ranks whose partition is not among the cases, or some of whose
     cases are not counted. `choose` is `report.choose`.
@@ -114,8 +111,9 @@ def taken_by_runs(inputs, rows, choose):
 
 
 def run_cases(inputs, rows, k):
-    """Return the positions in `rows` of the cases that a run on k ranks compares; [] if its
-    partition is not among them.
+    """Return the positions in `rows` of the cases that a run on k ranks compares.
+
+    [] if its partition is not among them.
     """
     if k == 1:
         return [next(place for place, entry in enumerate(rows) if entry["ranks"] == 1)]

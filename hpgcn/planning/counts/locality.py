@@ -1,4 +1,4 @@
-"""Estimate the reuse of rows in sparse products with a graph, by reads of its entries."""
+"""Estimate the reuse of rows in sparse products with a graph."""
 from functools import cached_property
 
 import numpy as np

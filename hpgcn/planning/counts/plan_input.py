@@ -95,7 +95,7 @@ class OrderedRows:
 
 
 class ModelInput:
-    """The sizes of a graph, and the model and settings that all answers are for.
+    """The sizes of a graph, and the model and settings of a plan.
 
     `widths` as in `make_spec`. `name` is the path of the file, or the name of the graph.
     `notes` say which widths were assumed. `prepared` has the method and effort of runs by

@@ -124,9 +124,10 @@ class GroupsByNode:
 
 def of_calls(calls: list, ranks: int, nodes: np.ndarray | None, between: Tier, within: Tier, *,
              copied: Tier | None = None, floor: bool = False) -> np.ndarray:
-    """Return the seconds that ranks need for calls, between and within nodes, (2, P).
+    """Return the seconds of calls on each rank, between and within nodes.
 
-    An exchange takes as long as its slowest rank: other ranks wait for its messages.
+    They are (2, P). An exchange takes as long as its slowest rank: other ranks wait for
+    its messages.
 
     Parameters
     ----------
@@ -156,7 +157,7 @@ def of_calls(calls: list, ranks: int, nodes: np.ndarray | None, between: Tier, w
 
 
 def of_collectives(call, nodes, between, within):
-    """Return the seconds of a Collective on each rank, between and within nodes, (2, P)."""
+    """Return the seconds of a Collective on each rank, as `of_calls`."""
     if nodes is None:
         seconds = between.of_collectives(call.kind, call.ranks, call.sizes).sum(0)
         seconds = np.broadcast_to(seconds, call.bytes.shape).ravel()

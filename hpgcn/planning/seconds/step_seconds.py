@@ -99,7 +99,7 @@ def corrected(machine, footprint):
 
 
 def computing(machine, ranks):
-    """Return the module that forecasts computing on a Machine with this number of ranks."""
+    """Return the module that forecasts computing on this many ranks."""
     if machine.devices is not None:
         return mixed_devices
     return memory_rates if machine.rates_of(ranks) is None else timed_kernels
@@ -175,7 +175,7 @@ def tier_seconds(machine, footprint):
 
 
 def _of_slowest(machine, footprint):
-    """Return compute and communication of the slowest rank, then those of both tiers."""
+    """Return compute, communication and both tiers of the slowest rank."""
     machine = corrected(machine, footprint)
     floor = footprint.plan.is_floor
     prediction = footprint.prediction

@@ -153,8 +153,9 @@ class RowBatches:
 
 @dataclass(frozen=True, eq=False)
 class BatchedOperand:
-    """A matrix (n_out, n_in) whose rows and columns are sorted by batch; each rank stores all of
-    it.
+    """A matrix (n_out, n_in) whose rows and columns are sorted by batch.
+
+    Each rank stores all of it.
     """
 
     block: Csr
