@@ -38,9 +38,9 @@ part() {  # name, command: run it; keep its time and whether it failed
 }
 
 serial() {
-    # in the order of tests/conftest.py: what takes longest is not left to the end
-    "$python" "${measure[@]}" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
-        --max-worker-restart=0 "${tier[@]}" tests --ignore=tests/mpi "${rest[@]}"
+    # a process that has finished its share takes tests from the end of the other's
+    "$python" "${measure[@]}" -m pytest -q -n 2 --dist worksteal --max-worker-restart=0 \
+        "${tier[@]}" tests --ignore=tests/mpi "${rest[@]}"
 }
 
 on_ranks() {  # number of ranks, arguments of pytest

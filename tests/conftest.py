@@ -28,17 +28,6 @@ for number in (signal.SIGINT, signal.SIGHUP):
 CHECKOUT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("HPGCN_TEST_DATA", CHECKOUT.parent / "shared" / "data")).resolve()
 THRESHOLDS = 20_000, 10, 10  # objects, collections: the compiler makes many, and little garbage
-# files that take longest; processes that share the files begin with these, and end together.
-# Neighbours in this list need different kernels, so that no kernel is compiled twice at a time.
-# test_readme compiles those of float32 and of covers: no file until test_scratch needs them.
-LONGEST = (
-    "test_readme", "test_papers", "test_notebooks", "test_fuzz", "test_checkpoint_crash",
-    "test_cuda_shim", "test_external", "test_bter", "test_checks", "test_aggregate",
-    "test_scratch", "test_set_up", "test_partition_nonzeros", "test_trainer_cuda",
-    "test_partition_methods", "test_mini_batches", "test_cli", "test_delay", "test_site",
-    "test_contract", "test_bad_inputs_hdf5", "test_models_serial", "test_attention",
-    "test_signals", "test_bench_tune", "test_heterophilous",
-    "test_faults", "test_benchmarks", "test_prose", "test_names")
 IMPORT_TORCH = "interop", "test_torch_on_ranks.py"  # their imports take seconds of each process
 LEFT_OUT = pytest.StashKey[Counter]()
 
@@ -100,9 +89,6 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: processes name it differently; give it an id")
-    if hasattr(config, "workerinput"):  # a worker of pytest-xdist
-        place = {name: number for number, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
     if config.option.product:
         return
 

@@ -3,6 +3,7 @@ import os
 
 import numpy as np
 import pytest
+from arrays import assert_all, assert_differ, assert_none
 from inputs import put
 
 from hpgcn import load
@@ -85,7 +86,8 @@ def test_like_a_distribution(asked, distance, clustering):
     graph = made(asked, classes=3)
     check_csr(graph.indptr, graph.indices, graph.indices.size, asked.num_nodes, "bter")
     A = graph.adjacency
-    assert (A != A.T).nnz == 0 and not A.diagonal().any()
+    assert (A != A.T).nnz == 0
+    assert_none(A.diagonal())
     ks, difference = distances(asked, graph)
     assert ks <= distance and difference <= clustering
     assert abs(graph.indices.size / 2 / asked.num_edges - 1) < 0.01
@@ -112,7 +114,7 @@ def test_tiny(tmp_path, counts, clustering, expected):
     assert generate.write_edge_list("bter", tmp_path / "g.txt", degrees=asked, seed=2) \
         == sum(expected) // 2
     again, _ = read(tmp_path / "g.txt", symmetrize=True) if sum(expected) else (graph, [])
-    assert np.array_equal(again.indices, graph.indices)
+    np.testing.assert_array_equal(again.indices, graph.indices)
     assert generate.write("bter", tmp_path / "g.h5", degrees=asked, classes=1, features=2)
 
 
@@ -138,12 +140,13 @@ def test_same_bits_on_disk_by_blocks_and_threads(tmp_path, monkeypatch, threads,
     stored = load(tmp_path / "g.h5").read()
     assert str(stored.header).replace("'g'", "") == str(first.header).replace("'g'", "")
     for name in ("indptr", "indices", "features", "labels", "degree_row", "degree_column"):
-        assert np.array_equal(getattr(first, name), getattr(stored, name)), name
-    assert all(np.array_equal(first.masks[key], stored.masks[key]) for key in first.masks)
+        np.testing.assert_array_equal(getattr(first, name), getattr(stored, name), name)
+    for key, mask in first.masks.items():
+        np.testing.assert_array_equal(mask, stored.masks[key])
     assert os.listdir(tmp_path) == ["g.h5"]
     monkeypatch.undo()
     other = generate.generate(kind, **options | {"seed": 8})
-    assert not np.array_equal(other.indices, first.indices)
+    assert_differ(other.indices, first.indices)
 
 
 def test_blocks_share_a_class():
@@ -170,7 +173,8 @@ def test_owners_of_stubs():
         table = bter_kernels.guide(first_stub, shift)
         ends = bter_kernels.matched(np.uint64(1), first_stub, table, shift, 0, stubs.sum() // 2)
         held = np.bincount(np.concatenate(ends), minlength=100)
-        assert np.all(held <= stubs) and held.sum() == 2 * (stubs.sum() // 2)
+        assert_all(held <= stubs)
+        assert held.sum() == 2 * (stubs.sum() // 2)
 
 
 def test_blocks_of_vertices():
@@ -193,7 +197,7 @@ def test_triangles_of_dense(A, dtype):
     graph = Graph.from_scipy(A.astype(float))
     counted = Triangles(graph.indptr, graph.indices.astype(dtype)).count()
     A = A.astype(np.int64)
-    assert np.array_equal(2 * counted, np.diagonal(A @ A @ A))
+    np.testing.assert_array_equal(2 * counted, np.diagonal(A @ A @ A))
 
 
 def test_triangles_by_many_threads():
@@ -201,7 +205,7 @@ def test_triangles_by_many_threads():
     triangles = Triangles(graph.indptr, graph.indices)
     assert triangles.steps > 1 << 20  # the work is enough for several threads
     A = graph.adjacency
-    assert np.array_equal(2 * triangles.count(), (A @ A).multiply(A).sum(axis=1))
+    np.testing.assert_array_equal(2 * triangles.count(), (A @ A).multiply(A).sum(axis=1))
 
 
 def test_degrees_of_a_directed_graph_with_loops():
@@ -212,11 +216,11 @@ def test_degrees_of_a_directed_graph_with_loops():
     assert "directed" in asked.notes[0] and f"{A.diagonal().sum()} self loops" in asked.notes[1]
     simple = networkx.from_numpy_array((A | A.T) & ~np.eye(60, dtype=bool))
     degree = np.array([d for _, d in simple.degree])
-    assert np.array_equal(asked.counts, np.bincount(degree))
+    np.testing.assert_array_equal(asked.counts, np.bincount(degree))
     local = np.array(list(networkx.clustering(simple).values()))
     for d in np.unique(degree[degree > 1]):
         assert np.isclose(asked.clustering[d], local[degree == d].mean())
-    assert np.all(np.isnan(asked.clustering[:2]))
+    assert_all(np.isnan(asked.clustering[:2]))
 
 
 def test_wedges_estimate_the_clustering():
@@ -239,7 +243,8 @@ def test_more_edges_of_the_same_vertices(factor):
     assert more.counts.size - 1 <= max(asked.num_nodes // 2, 40) and more.counts[0] >= 5
     assert ("neighbors" in " ".join(more.notes)) == (40 * factor > asked.num_nodes // 2)
     if factor == 7:
-        assert np.all(more.counts[4:11] > 0) and more.clustering[21] == 0.5
+        assert_all(more.counts[4:11] > 0)
+        assert more.clustering[21] == 0.5
         assert np.isnan(more.clustering[7])  # degree 1 has no target
     ks, _ = distances(more, made(more, classes=0))
     assert ks <= (0.02 if factor <= 2 else 0.08)  # noise of binomials of 915 vertices
@@ -275,7 +280,7 @@ def test_files_of_degrees(tmp_path):
     path = put(tmp_path / "d.txt", b"% degree count c\n3 4 0.25\n1, 2\n\n0 1\n9 0 .5\n")
     asked = read_degrees(path, MEMORY)
     assert asked.counts.tolist() == [1, 2, 0, 4] and asked.name == "d"
-    assert np.array_equal(asked.clustering, [NAN, NAN, NAN, 0.25], equal_nan=True)
+    np.testing.assert_array_equal(asked.clustering, [NAN, NAN, NAN, 0.25])
 
 
 def test_on_the_command_line(tmp_path, monkeypatch, capsys):
@@ -327,4 +332,4 @@ def test_draws_at_once_or_in_blocks():
     for step in (1, 13, 500):
         parts = [drawn.draw(first, min(first + step, drawn.num_draws))
                  for first in range(0, drawn.num_draws, step)]
-        assert np.array_equal(np.concatenate(parts, axis=1), whole)
+        np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)

@@ -180,7 +180,8 @@ def test_bipartite(tmp_path, content, options, ids, entries):
     assert graph.original_ids.tolist() == ids and not graph.header.directed
     A = graph.adjacency.toarray()
     assert {(u, v): A[u, v] for u, v in zip(*np.nonzero(np.triu(A)))} == entries
-    assert np.array_equal(A, A.T) and "two kinds of ids, " in "\n".join(notes)
+    np.testing.assert_array_equal(A, A.T)
+    assert "two kinds of ids, " in "\n".join(notes)
     assert "ids of the first column are numbered first, then those of the second" in notes
 
 

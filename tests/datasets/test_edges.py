@@ -99,7 +99,7 @@ def test_numbers_are_rounded_as_python_does():
     text = "".join(f"0 0 {word}\n" for word in words).encode()
     _, _, values = TextLines(io.BytesIO(text), "f").columns(Grammar((U, V, W)))
     expected = np.array([float(word) for word in words])
-    assert np.array_equal(values.view(np.int64), expected.view(np.int64))
+    np.testing.assert_array_equal(values.view(np.int64), expected.view(np.int64))
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from arrays import are_equal, assert_all, assert_differ, assert_none
 from inputs import put, rows
 
 from hpgcn.datasets.convert import read
@@ -19,14 +20,15 @@ def test_undirected_without_loops_or_duplicates(kind):
     graph = generate(kind, scale=11, features=5, classes=7, seed=3)
     check_csr(graph.indptr, graph.indices, graph.indices.size, 2048, kind)
     A = graph.adjacency
-    assert A.shape == (2048, 2048) and (A != A.T).nnz == 0 and not A.diagonal().any()
+    assert A.shape == (2048, 2048) and (A != A.T).nnz == 0
+    assert_none(A.diagonal())
     header = graph.header
     assert (header.num_nodes, header.num_edges) == (2048, A.nnz)
     assert (header.num_features, header.num_classes) == (5, 7)
     assert not header.directed and header.all_ones
     assert header.num_splits == 1 and header.split == "random:60/20/20:3"
-    assert np.array_equal(graph.degree_row, A.sum(axis=1))
-    assert np.array_equal(graph.degree_column, A.sum(axis=0))
+    np.testing.assert_array_equal(graph.degree_row, A.sum(axis=1))
+    np.testing.assert_array_equal(graph.degree_column, A.sum(axis=0))
     assert graph.indices.dtype == np.int32 and graph.features.dtype == np.float32
     assert np.bincount(graph.labels, minlength=7).min() >= 2048 // 7
     assert abs(int(graph.masks["train"].sum()) - 0.6 * 2048) < 7
@@ -46,9 +48,10 @@ def test_same_seed_same_bits(kind, monkeypatch):
     other = generate(kind, scale=10, features=3, seed=6)
     monkeypatch.setattr(rmat_draws, "CHUNK", 1 << 10)
     chunked = generate(kind, scale=10, features=3, seed=5)
-    assert all(np.array_equal(a, b) for a, b in zip(arrays(first), arrays(chunked)))
-    assert kind == "grid" or not np.array_equal(other.indices, first.indices)
-    assert not np.array_equal(other.features, first.features)
+    for a, b in zip(arrays(first), arrays(chunked)):
+        np.testing.assert_array_equal(a, b)
+    assert kind == "grid" or not are_equal(other.indices, first.indices)
+    assert_differ(other.features, first.features)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,7 +61,8 @@ def test_text_is_the_same_adjacency(tmp_path, kind, scale, edge_factor):
     path = tmp_path / "g.txt"
     size = write_edge_list(kind, path, scale=scale, edge_factor=edge_factor, classes=2, seed=1)
     pairs = np.array(path.read_text().partition("\n")[2].split(), int).reshape(-1, 2)
-    assert size == len(pairs) == graph.indices.size // 2 and np.all(pairs[:, 0] < pairs[:, 1])
+    assert size == len(pairs) == graph.indices.size // 2
+    assert_all(pairs[:, 0] < pairs[:, 1])
     if size:
         assert edges(read(path, symmetrize=True, strict=True)[0]) == edges(graph)
 
@@ -95,8 +99,8 @@ def test_rmat_quadrants():
     u, v = keyed_sampling.rmat(np.uint64(9), 0, 200_000, 20, 0)
     top = np.bincount(2 * (u >> 19) + (v >> 19), minlength=4) / u.size
     low = np.bincount(2 * (u & 1) + (v & 1), minlength=4) / u.size
-    assert np.allclose(top, [0.57, 0.19, 0.19, 0.05], atol=0.005)
-    assert np.allclose(low, top, atol=0.01)
+    np.testing.assert_allclose(top, [0.57, 0.19, 0.19, 0.05], rtol=1e-5, atol=0.005)
+    np.testing.assert_allclose(low, top, rtol=1e-5, atol=0.01)
 
 
 def test_sbm_blocks():
@@ -126,7 +130,7 @@ def test_separation_is_the_distance_of_class_means():
                    for far in (6, 0))
     shift = (graph.features - none.features).astype(float)
     means = np.stack([shift[graph.labels == c].mean(axis=0) for c in range(4)])
-    assert np.allclose(shift, means[graph.labels], atol=1e-5)
+    np.testing.assert_allclose(shift, means[graph.labels], rtol=1e-5, atol=1e-5)
     assert 3 < np.linalg.norm(means, axis=1).mean() < 9
 
 

@@ -319,7 +319,7 @@ def test_real_files(data_dir, name, sizes):
                                  shape=z["adj_shape"])
         features = sp.csr_array((z["attr_data"], z["attr_indices"], z["attr_indptr"]),
                                 shape=z["attr_shape"])
-        assert np.array_equal(graph.labels, z["labels"])
+        np.testing.assert_array_equal(graph.labels, z["labels"])
     assert abs(graph.adjacency - adjacency).nnz == 0
     assert abs(graph.features - features).nnz == 0
     header = graph.header

@@ -37,7 +37,7 @@ def test_on_disk_and_in_memory_give_the_same_file(tmp_path, packer):
     convert(path, tmp_path / "a.h5")
     convert(path, tmp_path / "b.h5", memory=4_000_000)
     with load(tmp_path / "a.h5") as first, load(tmp_path / "b.h5") as second:
-        assert np.array_equal(first.read().indices, second.read().indices)
+        np.testing.assert_array_equal(first.read().indices, second.read().indices)
         assert first.header.source_sha256 == second.header.source_sha256
 
 

@@ -1,6 +1,7 @@
 """Splits: their sizes and balance, and that they depend on seed and labels only."""
 import numpy as np
 import pytest
+from arrays import assert_differ, assert_none, assert_some
 from inputs import put, refused
 
 from hpgcn.datasets.convert import read
@@ -20,16 +21,17 @@ def test_random_is_balanced_and_disjoint():
     assert [np.bincount(LABELS[masks[key]]).tolist() for key in ("train", "val", "test")] == [
         [60, 30, 6], [20, 10, 2], [20, 10, 2]]
     assert sum(mask.astype(int) for mask in masks.values()).max() == 1
-    assert not any(mask[LABELS < 0].any() for mask in masks.values())
+    assert_none([mask[LABELS < 0] for mask in masks.values()])
 
 
 def test_random_depends_on_the_seed_and_the_labels():
     first, again, other = (random_split(LABELS, (60, 20, 20), seed, "g")["train"]
                            for seed in (3, 3, 4))
-    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    np.testing.assert_array_equal(first, again)
+    assert_differ(first, other)
     longer = random_split(np.concatenate([LABELS, [-1] * 7, [5] * 9]), (60, 20, 20), 3,
                           "g")["train"]
-    assert np.array_equal(longer[:LABELS.size], first)
+    np.testing.assert_array_equal(longer[:LABELS.size], first)
 
 
 def test_random_rest_and_fractions():
@@ -66,8 +68,8 @@ def test_per_class():
     for key, expected in counts.items():
         assert np.bincount(labels[masks[key]]).tolist() == expected
         np.testing.assert_array_equal(masks[key], again[key])
-        assert (masks[key] != other[key]).any()
-    assert not any(mask[labels < 0].any() for mask in masks.values())
+        assert_some(masks[key] != other[key])
+    assert_none([mask[labels < 0] for mask in masks.values()])
     with pytest.raises(DataError, match="class 1 has 51 labeled vertices, but split per-class"):
         per_class_split(labels, (21, 30), 0, "g")
 
@@ -92,7 +94,8 @@ def test_recorded_and_chosen(tmp_path, data_dir):
     for split in ("file", "planetoid"):
         graph, _ = read(cora, split=split)
         assert graph.header.split == "planetoid"
-        assert all(np.array_equal(own[key], graph.masks[key]) for key in own)
+        for key, mask in own.items():
+            np.testing.assert_array_equal(mask, graph.masks[key])
     refused(r"g\.txt: no split in the input", put(tmp_path / "g.txt", "0 1\n"), split="file")
     refused(r"g\.txt: no labels.*--labels", tmp_path / "g.txt", split="random:60/20/20")
 

@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from arrays import assert_all
 from inputs import put, refused
 from test_tables_by_id import FEATURES, LABELS
 
@@ -59,7 +60,8 @@ def test_random_numbers_are_rounded_once():
 def test_more_cells_than_expected_are_no_simple_numbers(monkeypatch):
     monkeypatch.setattr(text_cells, "MOST", 3)
     found = values([[b"", b"1", b"NA"]] * 9)
-    assert np.isnan(found[:, [0, 2]]).all() and (found[:, 1] == 1).all()
+    assert_all(np.isnan(found[:, [0, 2]]))
+    assert_all(found[:, 1] == 1)
 
 
 TEXTS = [

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from arrays import are_equal
 
 import hpgcn
 from hpgcn import store
@@ -43,7 +44,7 @@ def assert_same(graph, other, *, ids=True):
         assert getattr(graph.header, name) == getattr(other.header, name), name
     if ids:
         assert (graph.original_ids is None) == (other.original_ids is None)
-        assert graph.original_ids is None or np.array_equal(graph.original_ids, other.original_ids)
+        assert graph.original_ids is None or are_equal(graph.original_ids, other.original_ids)
 
 
 KINDS = [{}, {"weighted": False}, {"directed": False}, {"multilabel": True}, {"splits": 3},

@@ -1,6 +1,7 @@
 """Graph attention equals dense float64 code: heads, widths, dropout, blocks, gradients, limits."""
 import numpy as np
 import pytest
+from arrays import assert_all, assert_none
 from cases import DTYPES, long
 
 from hpgcn.kernels import cpu, reference
@@ -148,13 +149,17 @@ def test_gradients_are_those_of_the_reference(heads, f, index, dtype, p):
 def test_rows_without_entries_and_of_one(kernels, dtype):
     case = Case(3, 3, dtype)
     out, lse, above, share = case.kept(kernels)
-    assert (out[3] == 0).all() and (lse[3] == -np.inf).all()
-    assert (above[3] == 0).all() and (share[3] == 0).all()
+    assert_all(out[3] == 0)
+    assert_all(lse[3] == -np.inf)
+    assert_all(above[3] == 0)
+    assert_all(share[3] == 0)
     np.testing.assert_allclose(out[4], case.real["x"][2], rtol=1e-6)
     for gradient in case.gradients(kernels):
-        assert np.isfinite(gradient).all()
+        assert_all(np.isfinite(gradient))
     dx, drow, dcol = case.gradients(kernels)
-    assert (drow[3] == 0).all() and (dx[6] == 0).all() and (dcol[6] == 0).all()
+    assert_all(drow[3] == 0)
+    assert_all(dx[6] == 0)
+    assert_all(dcol[6] == 0)
     np.testing.assert_allclose(drow[4], 0, atol=1e-5)
 
 
@@ -166,10 +171,11 @@ def test_nothing_to_read(kernels):
     out, lse = kernels.attend(indptr, indices, np.zeros((0, 9)), np.ones((3, 3)), none, **kept)
     for each in (out, *kept.values()):
         np.testing.assert_array_equal(each, np.zeros(each.shape))
-    assert (lse == -np.inf).all()
+    assert_all(lse == -np.inf)
     dx, dcol = kernels.attend_backward(np.zeros(4, int), indices, np.zeros((0, 18)),
                                        np.ones((3, 9)), np.ones((3, 3)))
-    assert not dx.any() and not dcol.any()
+    assert_none(dx)
+    assert_none(dcol)
     out, lse = kernels.attend(indptr[:1], indices, np.ones((4, 9)), none, np.ones((4, 3)))
     assert out.shape == (0, 9) and lse.shape == (0, 3)
 
@@ -195,12 +201,13 @@ def test_large_scores_do_not_overflow(kernels, size, dtype):
         case.real[name] *= dtype(size)
     out, lse, above, share = case.kept(kernels)
     expected = dense(case)
-    assert np.isfinite(out).all() and not np.isnan(lse).any()
+    assert_all(np.isfinite(out))
+    assert_none(np.isnan(lse))
     if abs(size) == 1e4 and dtype == np.float64:
         close((out, lse, above, share), expected, dtype)
     if abs(size) == 1e4:  # with larger ones the rounding of lse is more than exp bears
         for gradient in case.gradients(kernels):
-            assert np.isfinite(gradient).all()
+            assert_all(np.isfinite(gradient))
 
 
 @BOTH
@@ -209,8 +216,10 @@ def test_what_is_not_a_number_is_seen(kernels):
     case.real["col_score"][2, 1] = np.nan
     out, lse = case.forward(kernels)
     reads = case.pattern[:, 2]
-    assert np.isnan(out[reads, 3:6]).all() and np.isnan(lse[reads, 1]).all()
-    assert np.isfinite(out[~reads]).all() and np.isfinite(out[:, :3]).all()
+    assert_all(np.isnan(out[reads, 3:6]))
+    assert_all(np.isnan(lse[reads, 1]))
+    assert_all(np.isfinite(out[~reads]))
+    assert_all(np.isfinite(out[:, :3]))
 
 
 @BOTH

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from arrays import assert_all
 from cases import KEY, long
 
 from hpgcn.kernels import cpu, reference, threads
@@ -69,7 +70,7 @@ def test_rounding_is_to_the_nearest(width):
     x = random((30, width), scale=1e3)
     found = in_threads_and_alone(lambda: cpu.convert(x, np.empty(x.shape, BF16)))
     np.testing.assert_array_equal(found, to_bf16(x))
-    assert (np.abs(to_float32(found) - x) <= np.abs(x) * 2.0**-8).all()
+    assert_all(np.abs(to_float32(found) - x) <= np.abs(x) * 2.0**-8)
 
 
 @pytest.mark.long
@@ -219,12 +220,12 @@ def test_dense_products(m, k, n):
     scale = np.abs(to_float32(x)) @ np.abs(W)
     found = in_threads_and_alone(lambda: cpu.matmul(x, W))
     assert found.dtype == np.float32
-    assert (np.abs(found - expected) <= 1e-5 * scale).all()
+    assert_all(np.abs(found - expected) <= 1e-5 * scale)
     rounded = in_threads_and_alone(lambda: cpu.matmul(x, W, np.empty((m, n), BF16)))
     np.testing.assert_array_equal(rounded, to_bf16(found))
     from_floats = cpu.matmul(to_float32(x), to_float32(to_bf16(W)), np.empty((m, n), BF16))
-    assert (np.abs(to_float32(from_floats) - expected) <= 2.0**-8 * np.abs(expected)
-            + 1e-5 * scale).all()
+    assert_all(np.abs(to_float32(from_floats) - expected) <= 2.0**-8 * np.abs(expected)
+            + 1e-5 * scale)
     # by a transpose, as a backward multiplies
     again = cpu.matmul(x, np.asfortranarray(W), np.empty((m, n), BF16))
     _near(again, rounded)
@@ -238,7 +239,7 @@ def test_long_sums_are_in_float32_and_in_an_order_of_their_own(k, m, n):
     found = in_threads_and_alone(lambda: cpu.matmul(x.T, y))
     assert found.dtype == np.float32
     scale = np.abs(to_float32(x)).T @ np.abs(to_float32(y))
-    assert (np.abs(found - expected) <= 2e-6 * scale).all()
+    assert_all(np.abs(found - expected) <= 2e-6 * scale)
     out = np.empty((m, n), np.float32)
     assert cpu.matmul(x.T, y, out) is out
     np.testing.assert_array_equal(out, found)

@@ -1,6 +1,7 @@
 """Dense bf16 products by each method that this CPU supports: tiles, pairs, or widening."""
 import numpy as np
 import pytest
+from arrays import assert_all
 from test_bits16 import (  # noqa: F401 - run here once more
     random,
     stored,
@@ -44,7 +45,7 @@ def test_numbers_of_other_rows_are_not_read(k, n):
     x[[0, 17, 49]] = 0x7FC0  # NaN
     found = cpu.matmul(x, W)
     sick = np.isin(np.arange(50), [0, 17, 49])
-    assert np.isnan(found[sick]).all()
+    assert_all(np.isnan(found[sick]))
     np.testing.assert_array_equal(found[~sick], expected[~sick])
     others = np.delete(np.arange(50), [0, 17, 49])
     x, g = stored((50, k)), stored((50, n), 2)
@@ -71,4 +72,4 @@ def test_sums_over_rows_of_any_number(m, k, n):
     x, g = stored((m, k)), stored((m, n), 1)
     total = to_float32(x).T.astype(float) @ to_float32(g)
     scale = np.abs(to_float32(x)).T @ np.abs(to_float32(g))
-    assert (np.abs(cpu.matmul(x.T, g) - total) <= 2e-6 * scale + 1e-30).all()
+    assert_all(np.abs(cpu.matmul(x.T, g) - total) <= 2e-6 * scale + 1e-30)

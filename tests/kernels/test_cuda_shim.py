@@ -10,6 +10,7 @@ import types
 import numpy as np
 import pytest
 import shim
+from arrays import assert_all, assert_none
 from cases import DTYPES
 from commands import python
 from shim import COMPILER, KERNELS, SOURCES, WITHOUT_WARPS, ShimDevice, names_of, twins
@@ -149,7 +150,7 @@ def test_pieces_hold_every_nonzero_once():
     split = order[slot[order] >= 0]
     np.testing.assert_array_equal(slot[split], np.arange(6))
     np.testing.assert_array_equal(row[split], [40, 40, 41, 41, 41, 41])
-    assert (np.diff(np.ceil(np.log2(end - begin + 1))) <= 0).all()
+    assert_all(np.diff(np.ceil(np.log2(end - begin + 1))) <= 0)
 
 
 @on_device
@@ -187,7 +188,8 @@ def test_rows_that_begin_anywhere(f, offset, nonzeros, dtype):
     cuda.spmm(indptr, indices, None, x, out[offset:offset + 30 * f].reshape(30, f))
     np.testing.assert_allclose(out[offset:offset + 30 * f].reshape(30, f), expected,
                                atol=1e-4 if dtype == np.float32 else 1e-12)
-    assert (out[:offset] == 7).all() and (out[offset + 30 * f:] == 7).all()
+    assert_all(out[:offset] == 7)
+    assert_all(out[offset + 30 * f:] == 7)
 
 
 @on_device
@@ -223,7 +225,8 @@ def test_rows_of_any_kind_are_gathered(dtype, f):
     out = np.zeros((90, f + 3), dtype)
     cuda.gather(x, index.astype(np.int32), out[:, 1:f + 1])
     np.testing.assert_array_equal(out[:, 1:f + 1], x[index])
-    assert not out[:, 0].any() and not out[:, f + 1:].any()
+    assert_none(out[:, 0])
+    assert_none(out[:, f + 1:])
 
 
 @on_device
@@ -284,10 +287,10 @@ def test_long_products_of_bits16_take_few_blocks(monkeypatch):
     product = np.matmul
     monkeypatch.setattr(np, "matmul", lambda x, y: heights.append(x.shape) or product(x, y))
     x = to_bf16(np.ones((1000, 12)))
-    assert (cuda.matmul(x, to_bf16(np.ones((12, 4)))) == 12).all()
+    assert_all(cuda.matmul(x, to_bf16(np.ones((12, 4)))) == 12)
     assert heights == [(64, 12)] * 15 + [(40, 12)]
     heights.clear()
-    assert (cuda.matmul(x.T, to_bf16(np.ones((1000, 4)))) == 1000).all()
+    assert_all(cuda.matmul(x.T, to_bf16(np.ones((1000, 4)))) == 1000)
     assert heights == [(12, 64)] * 15 + [(12, 40)]
 
 

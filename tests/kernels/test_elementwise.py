@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from arrays import assert_all, assert_none
 from cases import DTYPES, tolerance
 
 from hpgcn.kernels import cpu, pack_mask, reference, unpack_mask
@@ -31,8 +32,8 @@ def test_activate(dtype, width):
         if masked:
             np.testing.assert_array_equal(mask, bits)
             kept = unpack_mask(mask, width)
-            assert not out[~kept].any()
-            assert not relu or (out[kept] > 0).all()
+            assert_none(out[~kept])
+            assert_all(not relu or out[kept] > 0)
         if not p:
             total = np.maximum(z + bias, 0) if relu else z + bias
             np.testing.assert_allclose(expected, total, **tolerance(dtype))
@@ -74,7 +75,8 @@ def test_activate_smooth(dtype, kind, width, first):
         if kept:
             np.testing.assert_array_equal(mask, bits)
             dropped = ~unpack_mask(mask, width)
-            assert not out[dropped].any() and not slope[dropped].any()
+            assert_none(out[dropped])
+            assert_none(slope[dropped])
             assert dropped.any() == bool(p)
         if kind == "elu" and kept:
             scale = reference.dropout_scale(p)

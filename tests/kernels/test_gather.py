@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+from arrays import assert_all, assert_none
 from cases import DTYPES
 
 from hpgcn.kernels import cpu, reference
@@ -64,7 +65,7 @@ def test_rows_stored_past_the_cache(dtype, offsets, f, monkeypatch):
             assert cpu.gather(x, index, out) is out
         np.testing.assert_array_equal(out, x[index])
         beside = np.r_[memory[:first], memory[first + out.nbytes:]]
-        assert (beside == 77).all()  # this memory must not be written
+        assert_all(beside == 77)  # this memory must not be written
 
 
 def test_columns_of_wider_rows():
@@ -72,10 +73,11 @@ def test_columns_of_wider_rows():
     x, out, index = rng.standard_normal((60, 40)), np.zeros((200, 50)), rng.integers(0, 60, 200)
     cpu.gather(x[:, 3:20], index, out[:, 30:47])
     np.testing.assert_array_equal(out[:, 30:47], x[index, 3:20])
-    assert not out[:, :30].any() and not out[:, 47:].any()
+    assert_none(out[:, :30])
+    assert_none(out[:, 47:])
     total = np.zeros((60, 40))
     cpu.scatter_add(out[:, 30:47], index, total[:, 1:18])
     expected = np.zeros((60, 17))
     reference.scatter_add(out[:, 30:47], index, expected)
     np.testing.assert_array_equal(total[:, 1:18], expected)
-    assert not total[:, 18:].any()
+    assert_none(total[:, 18:])

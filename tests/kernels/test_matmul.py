@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from arrays import assert_all, assert_none, assert_some
 from cases import DTYPES, long
 
 from hpgcn.kernels import cpu, pack_mask, reference, threads
@@ -41,7 +42,7 @@ def assert_product(found, x, y):
     wide = np.float64 if x.dtype == np.float32 else np.longdouble
     bound = 4 * np.finfo(x.dtype).eps * np.sqrt(x.shape[1]) * (np.abs(x) @ np.abs(y))
     assert found.dtype == x.dtype
-    assert (np.abs(found - x.astype(wide) @ y.astype(wide)) <= bound).all()
+    assert_all(np.abs(found - x.astype(wide) @ y.astype(wide)) <= bound)
 
 
 def for_blas(x, y):
@@ -115,7 +116,7 @@ def test_long_rows(blocks, m, k, n, dtype):
     assert kernel_for(x, w, wide[:, :n]) is (rows_times if ours else None)
     cpu.matmul(x, w, wide[:, :n])
     assert_product(wide[:, :n], x, w)
-    assert not wide[:, n:].any()
+    assert_none(wide[:, n:])
     assert_product(cpu.matmul(g, w.T), g, w.T)
 
     out = np.empty((k, n), dtype)
@@ -138,7 +139,8 @@ def test_bits_that_are_kept(blocks, m, k, n):
     np.testing.assert_allclose(wide[:, :n], expected, rtol=0, atol=1e-3)
     kept = np.unpackbits(mask, axis=1, bitorder="little")[:, :n] > 0
     np.testing.assert_array_equal(cpu.matmul(x, w, mask=mask)[~kept], 0)
-    assert not m or expected[kept].any()
+    if m:
+        assert_some(expected[kept])
 
 
 @pytest.mark.long
@@ -161,14 +163,15 @@ def test_results_past_the_cache_are_stored_by_whole_lines(monkeypatch, n, begins
     assert (shapes[-1].streamed > 0) == (stored_past and whole_panel)
     launch(*arguments)
     assert_product(out, x, w)
-    assert (memory[:first] == 7).all() and (memory[first + out.size:] == 7).all()
+    assert_all(memory[:first] == 7)
+    assert_all(memory[first + out.size:] == 7)
 
 
 def test_nan_stays():
     x, w = operands(400, 5, 10)
     x[7, 2] = np.nan
     assert np.isnan(cpu.matmul(x, w)).all(1).tolist() == [i == 7 for i in range(400)]
-    assert np.isnan(cpu.matmul(x.T, np.c_[x, x]))[2].all()
+    assert_all(np.isnan(cpu.matmul(x.T, np.c_[x, x]))[2])
 
 
 def test_blas_divides_products_itself_where_it_has_threads(blocks, monkeypatch):

@@ -5,6 +5,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.sparse as sp
+from arrays import assert_all, assert_differ, assert_none, assert_some
 from graphs import make, several_labels
 from poison import poisoned, poisoned_forward  # noqa: F401 - a fixture
 from training import SETTINGS, loss_and_gradient, run, start
@@ -133,7 +134,8 @@ def check_arrays(model, **settings):
     loss, gradient = loss_and_gradient(trainer)
     gradient = gradient.copy()
     again, same = loss_and_gradient(trainer)
-    assert loss == again and np.isfinite(first).all()
+    assert loss == again
+    assert_all(np.isfinite(first))
     np.testing.assert_array_equal(gradient, same)
     np.testing.assert_array_equal(logits_of(trainer), first)
 
@@ -351,8 +353,9 @@ def initial(model, *widths, seed=7):
 def test_initial_weights_are_keyed():
     one = initial("gcn", 5, 4, 3)
     assert one.flat.tobytes() == initial("gcn", 5, 4, 3).flat.tobytes()
-    assert np.any(initial("gcn", 5, 4, 3, seed=8).flat != one.flat)
-    assert np.abs(one.weights[0]).max() <= np.sqrt(6 / 9) and not one.biases[0].any()
+    assert_differ(initial("gcn", 5, 4, 3, seed=8).flat, one.flat)
+    assert np.abs(one.weights[0]).max() <= np.sqrt(6 / 9)
+    assert_none(one.biases[0])
     # a layer's weights do not depend on how many layers there are
     np.testing.assert_array_equal(initial("gcn", 5, 4, 3, 2).weights[0], one.weights[0])
     draws = keyed_uniform(0, "W0", 100_000)
@@ -362,7 +365,7 @@ def test_initial_weights_are_keyed():
 def test_initial_weights_are_keyed_by_name():
     sage = initial("sage-mean", 5, 4, 3)
     assert list(sage.arrays) == ["W0_self", "W0_neighbour", "W1_self", "W1_neighbour", "b0", "b1"]
-    assert np.any(sage.arrays["W0_self"] != sage.arrays["W0_neighbour"])
+    assert_differ(sage.arrays["W0_self"], sage.arrays["W0_neighbour"])
     deeper = initial("sage-mean", 5, 4, 3, 2)
     np.testing.assert_array_equal(deeper.arrays["W1_neighbour"], sage.arrays["W1_neighbour"])
     gin = initial("gin", 5, 4, 3)
@@ -370,7 +373,8 @@ def test_initial_weights_are_keyed_by_name():
         "W0_a": (5, 4), "W0_b": (4, 4), "W1_a": (4, 4), "W1_b": (4, 3),
         "b0_a": (4,), "b0_b": (4,), "eps0": (1,), "b1_a": (4,), "b1_b": (3,), "eps1": (1,)}
     assert initial("gin", 5, 3).arrays["W0_a"].shape == (5, 3)
-    assert all(array.any() == (array.ndim == 2) for array in gin.arrays.values())
+    for array in gin.arrays.values():
+        (assert_some if array.ndim == 2 else assert_none)(array)
     np.testing.assert_array_equal(initial("sage-gcn", 5, 4).flat, initial("gcn", 5, 4).flat)
 
 
@@ -413,8 +417,9 @@ def test_what_decays_leads(model, first, every):
     assert (parameters.decayed("first"), parameters.decayed("all")) == (first, every)
     for name, array in parameters.arrays.items():
         array[:] = 2 if name.startswith("W0") else 1 if name.startswith("W") else 0
-    assert np.all(parameters.flat[:first] == 2)
-    assert np.all(parameters.flat[first:every] == 1) and not parameters.flat[every:].any()
+    assert_all(parameters.flat[:first] == 2)
+    assert_all(parameters.flat[first:every] == 1)
+    assert_none(parameters.flat[every:])
     assert num_parameters(spec) == parameters.flat.size
     assert num_parameters(replace(spec, norm="layer")) == parameters.flat.size + 2 * 4
 
@@ -434,7 +439,8 @@ def test_buffers_are_made_once(model, input_dropout):
         evaluate(trainer.evaluation)
     assert {name: array.ctypes.data for name, array in work.items()} == before
     # X and A X are read, never written
-    assert all(np.array_equal(*pair) for pair in zip(kept, features))
+    for pair in zip(kept, features):
+        np.testing.assert_array_equal(*pair)
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import oracle
 import pytest
+from arrays import assert_all, assert_none, assert_some
 from graphs import make
 from stacks import KINDS, PLATONOV, STACKS, of_torch
 from training import run, start
@@ -109,7 +110,8 @@ def test_names_and_shapes():
     assert parameters.decayed("first") == 2 * 13 * 10
     assert list(parameters.arrays) == ["W0", "W0_res", "W1", "W1_res", "b0", "gain0", "shift0",
                                        "mean0", "variance0", "b1"]
-    assert (parameters.arrays["variance0"] == 1).all() and not parameters.arrays["mean0"].any()
+    assert_all(parameters.arrays["variance0"] == 1)
+    assert_none(parameters.arrays["mean0"])
 
 
 def test_a_first_maximum_takes_the_gradient():
@@ -121,7 +123,8 @@ def test_a_first_maximum_takes_the_gradient():
     view = trainer.training
     logits, backward = view.model.forward(view.features, 1)
     gradient = backward(view.loss.gradient(logits)[1]).arrays
-    assert gradient["b0"].any() and not gradient["b1"].any()
+    assert_some(gradient["b0"])
+    assert_none(gradient["b1"])
 
 
 def test_batch_norm_keeps_all_rows():

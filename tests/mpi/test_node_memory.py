@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from arrays import assert_all
 from graphs import make, scattered
 from training import run
 
@@ -36,7 +37,8 @@ def test_memory_that_one_rank_lacks_is_used_by_none(comm, monkeypatch, step):
             wide, _ = found
             wide[comm.rank][:] = comm.rank
             comm.barrier()
-            assert all((wide[rank] == rank).all() for rank in range(comm.size))
+            for rank in range(comm.size):
+                assert_all(wide[rank] == rank)
         comm.barrier()
         memory.close()
 
@@ -80,7 +82,7 @@ def test_another_process_opens_a_file_by_its_key_only(comm):
         assert memory_files.open_file(wrong) is None
     key.close()
     assert memory_files.open_file(key) is None
-    assert np.array_equal(memory, [9, 2, 3])
+    np.testing.assert_array_equal(memory, [9, 2, 3])
 
 
 def test_no_room(comm, monkeypatch):

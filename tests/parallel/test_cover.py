@@ -9,6 +9,7 @@ import cover_reference
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from arrays import assert_all, assert_none
 
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
 from hpgcn.parallel.covers.cover_balance import PushedGraph, select_cheapest
@@ -85,7 +86,7 @@ def test_no_rank_takes_on_more_than_the_limit_and_ranks_agree(balance, seed, hub
     assert pushed.sum() == result.sum()
     held = loads + np.bincount(owner[pushed], minlength=k) - np.bincount(reader[pushed],
                                                                          minlength=k)
-    assert np.all(held <= np.maximum(limit, loads))
+    assert_all(held <= np.maximum(limit, loads))
     everything = passed(matrix, own, np.zeros(matrix.nnz, bool))
     fewest = passed(matrix, own, minimum_cover(matrix, own))
     assert fewest <= passed(matrix, own, result) <= everything
@@ -113,7 +114,7 @@ def test_no_rank_takes_on_more_than_the_limit_and_ranks_agree(balance, seed, hub
         thread.start()
     for thread in threads:
         thread.join()
-    assert np.array_equal(apart, result)
+    np.testing.assert_array_equal(apart, result)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -138,8 +139,8 @@ def test_as_the_reference_with_any_number_of_threads(seed, monkeypatch):
             set_num_threads(threads)
             with threshold(0):
                 found = balanced_cover(A, reader, owner, loads, limit)
-                assert np.array_equal(found, expected)
-                assert np.array_equal(trimmed_cover(A, reader, owner, given), trimmed)
+                np.testing.assert_array_equal(found, expected)
+                np.testing.assert_array_equal(trimmed_cover(A, reader, owner, given), trimmed)
     finally:
         set_num_threads(count)
 
@@ -173,8 +174,8 @@ def test_covers_of_parts_are_counted_as_those_of_rows_in_the_order_of_runs(seed,
     grid = RankGrid((k,), BlockLayout(offsets, 1, 0), {"balance": balance})
     plan, expected = (STRATEGIES["cover"].Plan.of(each, grid)
                       for each in (pattern, pattern.ordered))
-    assert np.array_equal(plan.counts, expected.counts)
-    assert np.array_equal(plan.held_entries, expected.held_entries)
+    np.testing.assert_array_equal(plan.counts, expected.counts)
+    np.testing.assert_array_equal(plan.held_entries, expected.held_entries)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -196,7 +197,8 @@ def test_no_message_is_longer_than_that_of_p2p(seed):
                 product = Product(0, 1, False, backward)
                 ours, theirs = (plan.restrict(*rows).traffic.counts(product, 1)
                                 for plan in whole.values())
-                assert np.all(ours[0] <= theirs[0]) and np.all(ours[1] <= theirs[1])
+                assert_all(ours[0] <= theirs[0])
+                assert_all(ours[1] <= theirs[1])
                 fewer += (ours[0] < theirs[0]).any()
     assert fewer
 
@@ -207,15 +209,15 @@ def test_a_sum_that_alone_costs_more_is_given_up():
     own = np.repeat([0, 1], [2, 10])
     matrix = sp.csr_array((np.ones(20), (rows, columns)), shape=(12, 12))
     both = minimum_cover(matrix, own)
-    assert both.all()
+    assert_all(both)
     loads = np.array([25, 25])
     for limit, summed in ((60, 20), (45, 20), (44, 0), (34, 0)):
         pushed = balanced_cover(matrix, own, own, loads, limit)
         assert pushed.sum() == summed
-    assert not trimmed_cover(matrix, own, own, rows == 0).any()
+    assert_none(trimmed_cover(matrix, own, own, rows == 0))
     # a column that both read alone passes one row, instead of two sums
     one = matrix[:, :3]
-    assert not trimmed_cover(one, own, own[:3], np.ones(2, bool)).any()
+    assert_none(trimmed_cover(one, own, own[:3], np.ones(2, bool)))
 
 
 @pytest.mark.parametrize("whole", [False, True])

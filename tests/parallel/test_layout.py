@@ -4,6 +4,7 @@ from math import gcd
 
 import numpy as np
 import pytest
+from arrays import assert_all
 
 from hpgcn.parallel.layout import BlockLayout, balanced, split, stages
 
@@ -58,7 +59,7 @@ def test_every_element_has_one_owner(offsets, columns, width):
                                           if other.block == one.block]
         assert one.column_ranks.tolist() == [other.rank for other in together
                                              if other.column == one.column]
-    assert np.all(owners == 1)
+    assert_all(owners == 1)
 
 
 @pytest.mark.parametrize("rows, pieces, columns", [
@@ -70,7 +71,7 @@ def test_stages_partition_the_columns(rows, pieces, columns):
     found = stages(offsets, rows, pieces, columns)
     assert found.row.size == pieces * (rows + columns - gcd(rows, columns))
     assert found.offsets[0] == 0 and found.offsets[-1] == 50
-    assert np.all(np.diff(found.offsets) >= 0)
+    assert_all(np.diff(found.offsets) >= 0)
     for (lo, hi), row, column, piece in zip(pairwise(found.offsets), found.row, found.column,
                                             found.piece):
         block = row * pieces + piece
@@ -80,8 +81,8 @@ def test_stages_partition_the_columns(rows, pieces, columns):
     # a layer meets its row blocks and its column blocks in rising order
     for piece in range(pieces):
         mine = found.piece == piece
-        assert np.all(np.diff(found.row[mine]) >= 0)
-        assert np.all(np.diff(found.column[mine]) >= 0)
+        assert_all(np.diff(found.row[mine]) >= 0)
+        assert_all(np.diff(found.column[mine]) >= 0)
         assert set(found.column[mine]) == set(range(columns))
 
 

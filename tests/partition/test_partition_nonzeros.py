@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from arrays import assert_all, assert_some
 from graphs import make
 from small_graphs import edges, grid, two_cliques
 
@@ -141,13 +142,13 @@ def test_moves_keep_their_counts(k, paired):
     assert state.nets[:, LAM].sum() < 0.8 * touched
     rows = np.bincount(part[nets.first.size:], minlength=k)
     fits = np.array([loads, rows]).max(axis=1) <= capacity
-    assert (np.array([state.load.max(), state.rows.max()]) <= capacity)[fits].all()
+    assert_all((np.array([state.load.max(), state.rows.max()]) <= capacity)[fits])
 
     # nets are only noted as inside a part if all that they share units with are
-    assert state.inside.any()
+    assert_some(state.inside)
     for net in np.flatnonzero(state.inside):
         units = state.members[state.start[net]:state.start[net + 1]]
-        assert (state.nets[nets.ends[units], LAM] == 1).all()
+        assert_all(state.nets[nets.ends[units], LAM] == 1)
 
     anew = state_of(nets.ends, state.part, 120, k, nets.weight, capacity)
     for name in ("load", "rows", "part_bits"):
@@ -254,7 +255,7 @@ def test_greedy_holders(kind, k):
     free, owner = greedy_holders(rows, given, k, np.array([10**6, 120]))
     np.testing.assert_array_equal(owner, given)
     reader, giver = given[number], given[rows.indices]
-    assert ((free == reader) | (free == giver)).all()
+    assert_all((free == reader) | (free == giver))
     summed = balanced_cover(rows, given, given, np.zeros(k, np.int64), 10**6)
     least = np.where(summed, giver, reader)
     volumes = [sum(each.nnz for each in touched(rows, given, k, holder)) - 240

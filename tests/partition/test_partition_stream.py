@@ -1,6 +1,7 @@
 """Method stream: balance, blocks, files, degenerate graphs and volume."""
 import numpy as np
 import pytest
+from arrays import assert_all, assert_some
 from small_graphs import edges, grid, two_cliques
 
 from hpgcn import load, save
@@ -63,7 +64,7 @@ def test_blocks_and_files_change_nothing(tmp_path, symmetrize):
         np.testing.assert_array_equal(level.weights, weights)
         np.testing.assert_array_equal(stream_parts(level, 4, 0.01, seed=3), whole)
     level = memory_level(rows, weights)
-    assert (stream_parts(level, 4, 0.01, seed=4) != whole).any()
+    assert_some(stream_parts(level, 4, 0.01, seed=4) != whole)
 
 
 @pytest.mark.long
@@ -100,7 +101,7 @@ def test_other_parts_of_clusters_are_compared_at_the_end(monkeypatch):
     other = stream_parts(level, 4, 0.01, cut=cut, cost=last_is_better)
     assert other is seen[1]
     np.testing.assert_array_equal(seen[0], own)
-    assert (other != own).any()
+    assert_some(other != own)
     first = stream_parts(level, 4, 0.01, cut=cut, cost=lambda part: 0)
     np.testing.assert_array_equal(first, own)
 
@@ -150,7 +151,7 @@ def test_sampled_entries_keep_the_weight_and_both_directions():
     rows, columns, kept = arrays = (np.empty(size, np.int32), np.empty(size, np.int32),
                                     np.empty(size, np.int64))
     count = keep_between(*block, own, 4, 0, *arrays)
-    assert (kept[:count] == 4).all()
+    assert_all(kept[:count] == 4)
     assert 0.9 * size < 4 * count < 1.1 * size
     pairs = {*zip(rows[:count].tolist(), columns[:count].tolist())}
     assert pairs == {(column, row) for row, column in pairs}

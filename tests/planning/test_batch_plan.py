@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from arrays import assert_all, assert_some
 from commands import refused, succeed
 from graphs import make
 
@@ -107,7 +108,7 @@ def test_batches_send_what_a_loop_over_entries_counts(name, directed, sampler):
         for phase, counts in loop(batches, 4, number).items():
             np.testing.assert_array_equal(aggregation(prediction, phase), counts)
         weights = prediction.bytes["weights", "backward"]  # counted once per step
-        assert (weights == batches.full_step.bytes["weights", "backward"]).all()
+        assert_all(weights == batches.full_step.bytes["weights", "backward"])
 
 
 @pytest.mark.parametrize("name", takers())
@@ -124,7 +125,7 @@ def test_all_neighbours_of_all_seeds_are_a_pruned_step(name):
     for _ in range(2):
         levels.insert(0, levels[0] | (A.T @ levels[0]))
     plans = [batches.plan.restrict(out, into) for into, out in pairwise(levels)]
-    assert not all(level.all() for level in levels)
+    assert_some([~level for level in levels])
     for phase in ("forward", "backward"):
         sums = sum(plans[product.layer].traffic.counts(product, 8) for product in batches.products
                    if product.phase == phase)
@@ -144,7 +145,7 @@ def files(tmp_path_factory):
     store.write_graph(folder / "whole.h5", graph)
     parts = make_partition(graph, 4, method="block")  # RCM moves rows
     store.write_partitioned(folder / "parts.h5", graph, parts)
-    assert (parts.perm != np.arange(203)).any()
+    assert_some(parts.perm != np.arange(203))
     return folder
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from arrays import assert_all
 from graphs import make
 
 from hpgcn.config import Config
@@ -112,11 +113,11 @@ def test_ranks_add_up_to_the_graph(name, ranks, directed):
         assert operand.entries.sum() == nonzeros * copies
         # each meets every column once
         assert operand.entries_read.sum() == nonzeros * plan.traffic.slices
-    assert (footprint.parts["matrix"] > 0).all()
-    assert (footprint.setup > footprint.parts["matrix"]).all()
+    assert_all(footprint.parts["matrix"] > 0)
+    assert_all(footprint.setup > footprint.parts["matrix"])
     gpu = footprint.on_gpu
     assert set(gpu) == {*ON_GPU, "total"}
-    assert (gpu["total"] == sum(gpu[name] for name in ON_GPU if name != "staging")).all()
+    assert_all(gpu["total"] == sum(gpu[name] for name in ON_GPU if name != "staging"))
 
 
 def test_blocks_by_hand():

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from arrays import assert_all
 from checkout import ROOT
 from commands import refused, succeed
 from graphs import make
@@ -110,11 +111,13 @@ def test_a_step_is_between_the_slower_device_and_the_sum(graph, ranks):
     updating = compute(graph, machine(**instant), ranks)
     instant = {f"update__{name}": 1e25 for name in FILE["update"]}
     aggregating = compute(graph, machine(**instant), ranks)
-    assert (updating > 0).all() and (aggregating > 0).all()
+    assert_all(updating > 0)
+    assert_all(aggregating > 0)
     # which rank computes longest may change: at most the sum of both
-    assert (alone <= (updating + aggregating) * (1 + 1e-9)).all()
-    assert (many < alone).all()
-    assert (many >= updating * (1 - 1e-9)).all() and (many >= aggregating * (1 - 1e-9)).all()
+    assert_all(alone <= (updating + aggregating) * (1 + 1e-9))
+    assert_all(many < alone)
+    assert_all(many >= updating * (1 - 1e-9))
+    assert_all(many >= aggregating * (1 - 1e-9))
     if ranks == 1:
         np.testing.assert_allclose(alone, updating + aggregating)
 
@@ -126,8 +129,8 @@ def test_a_step_is_between_the_slower_device_and_the_sum(graph, ranks):
 def test_faster_devices_take_no_longer(graph, rate):
     series = np.array([compute(graph, machine(3, **{rate: value}))
                        for value in (1e-3, 1e3, 1e12)])
-    assert (np.diff(series, axis=0) <= 0).all()
-    assert (series[-1] < series[0]).all()
+    assert_all(np.diff(series, axis=0) <= 0)
+    assert_all(series[-1] < series[0])
 
 
 def test_a_device_of_64_bits_multiplies_at_its_own_rate(graph):

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from arrays import assert_all
 from graphs import make
 from simulated import SIMULATED, halo_plans
 
@@ -120,7 +121,8 @@ def test_counts_of_a_pattern_are_those_of_dense_blocks(piece, monkeypatch):
     pointers, columns = with_loops(A.indptr, A.indices)
     looped = (A + sp.eye(23)).tocsr()
     looped.sort_indices()
-    assert np.array_equal(pointers, looped.indptr) and np.array_equal(columns, looped.indices)
+    np.testing.assert_array_equal(pointers, looped.indptr)
+    np.testing.assert_array_equal(columns, looped.indices)
 
     # blocks, with an empty one
     dense = A.toarray()
@@ -140,11 +142,12 @@ def test_counts_of_a_pattern_are_those_of_dense_blocks(piece, monkeypatch):
     assert read.tolist() == expected.tolist()
     largest = [[sp.csgraph.structural_rank(sp.csr_array(b)) for b in row] for row in square]
     np.fill_diagonal(largest := np.array(largest), 0)
-    assert np.all(matched <= largest) and np.all(2 * matched >= largest)
+    assert_all(matched <= largest)
+    assert_all(2 * matched >= largest)
 
     # another order
     order = np.random.default_rng(0).permutation(23)
-    assert np.array_equal(permuted(pattern, order).matrix.toarray(), dense[order][:, order])
+    np.testing.assert_array_equal(permuted(pattern, order).matrix.toarray(), dense[order][:, order])
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -158,11 +161,12 @@ def test_counts_of_parts_are_those_of_moved_rows(symmetric):
     offsets = np.searchsorted(part[order], np.arange(6))
     pattern = BlockPattern(Pattern(sp.csr_array(A), symmetric), part, order, offsets, None)
     moved = permuted(pattern.whole, order)
-    assert np.array_equal(pattern.indptr, moved.indptr)
+    np.testing.assert_array_equal(pattern.indptr, moved.indptr)
     for one, other in ((pattern, moved), (pattern.transposed, moved.transposed)):
-        assert np.array_equal(one.ghosts(offsets)[0], other.ghosts(offsets)[0])
+        np.testing.assert_array_equal(one.ghosts(offsets)[0], other.ghosts(offsets)[0])
         for bounds in (offsets, offsets[[0, 2, 5]], offsets[::5]):
-            assert np.array_equal(one.nonzeros(bounds, bounds), other.nonzeros(bounds, bounds))
-            assert np.array_equal(one.touched_rows(bounds, bounds),
-                                  other.touched_rows(bounds, bounds))
-    assert np.array_equal(pattern.ghosts(offsets)[1], moved.ghosts(offsets)[1])
+            np.testing.assert_array_equal(one.nonzeros(bounds, bounds),
+                                          other.nonzeros(bounds, bounds))
+            np.testing.assert_array_equal(one.touched_rows(bounds, bounds),
+                                          other.touched_rows(bounds, bounds))
+    np.testing.assert_array_equal(pattern.ghosts(offsets)[1], moved.ghosts(offsets)[1])

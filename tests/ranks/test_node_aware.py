@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from arrays import assert_all, assert_none
 from commands import succeed
 from graphs import make, scattered
 from held import check_held, footprint_of, run_two_epochs
@@ -70,7 +71,7 @@ def test_a_plan_predicts_both_tiers(comm, nodes, strategy, directed, aware, prun
     after = comm.counters.between_nodes("train", comm.nodes, comm.rank)
     sent = np.array(comm.allgather(np.subtract(after, before)))
     if comm.nodes.max():
-        assert np.array_equal(sent.T, list(prediction.between.values()))
+        np.testing.assert_array_equal(sent.T, list(prediction.between.values()))
         assert trainer.run_info.predicted_between == prediction.per_epoch_between()
     assert sent.any() == comm.nodes.any()
     assert trainer.run_info.node_aware == (comm.nodes.any() and aware == "always")
@@ -116,7 +117,7 @@ def test_rows_and_sums_cross_once_for_any_holders(strategy):
         assert first.between[0].sum() == len(pairs)
         ranks = {(h, line) for h, line in zip(holder, lines) if h != owner[line]}
         assert first.bytes.sum() + second.bytes.sum() == transfer.sent.sum() == len(ranks)
-        assert not second.between[0].any()
+        assert_none(second.between[0])
 
 
 @pytest.mark.parametrize("comm, nodes", [(4, 2)], indirect=["comm"], ids=["2 x 2"])
@@ -194,7 +195,7 @@ def test_a_rank_waits_until_its_rows_are_read():
                 memory.begin([0], ())
                 ready = iter([False, *[True] * 9]).__next__
                 comm.mpi.turns.wait(1, ready, str)  # rank 0 runs until it waits
-                assert (arrays[0] == number).all()
+                assert_all(arrays[0] == number)
                 memory.release()
         memory.close()
         return memory.answers

@@ -4,6 +4,7 @@ Same losses and metrics, fewer bytes, as predicted.
 """
 import numpy as np
 import pytest
+from arrays import assert_all
 from graphs import make, scattered
 from training import WIDE, alone, assert_same_curves, metrics_of, run, served, start
 
@@ -32,7 +33,7 @@ def test_the_loss_curve_is_that_of_all_rows_on_one_rank(comm, strategy, model, c
         totals = trainer.shard.train.totals
     whole, _ = alone(graph, config.replace(prune=False))
     assert_same_curves(pruned, whole, 1e-5 if config.dtype == "float32" else 1e-10)
-    assert np.all(np.diff(totals) <= 0)
+    assert_all(np.diff(totals) <= 0)
 
 
 @pytest.mark.long

@@ -61,7 +61,7 @@ def test_who_only_sends_waits_until_it_is_sent(comm):
     H = np.arange(n * 256, dtype=np.float32).reshape(n, 256)  # too much to be sent in passing
     for factor in (1, 2, 3):
         found = made.forward(own(made.layout, H) * factor)
-        assert np.array_equal(found, own(made.layout, H[columns]) * factor)
+        np.testing.assert_array_equal(found, own(made.layout, H[columns]) * factor)
     made.close()
 
 

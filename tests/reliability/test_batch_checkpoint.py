@@ -97,7 +97,7 @@ def test_arrays_in_files(small, tmp_path, fault, monkeypatch, batch):
         train(graph, settings(out, **changes, **second), ranks=3, resume=out)
         assert left_behind(out) == left_behind(tmp_path / "whole")
     logits = [predict(graph, out, ranks=3, **where)["logits"] for where in ({}, disk)]
-    assert np.array_equal(*logits)
+    np.testing.assert_array_equal(*logits)
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Keyed random permutations are uniform and independent; an epoch draws each unit once."""
 import numpy as np
 import pytest
+from arrays import assert_differ
 
 from hpgcn.parallel.layout import split
 from hpgcn.sampling import SAMPLERS, keyed_draws, parse, submatrix_kernels
@@ -12,12 +13,12 @@ def test_places_are_a_bijection_that_each_number_knows_alone(n):
     for seed in range(3):
         key = keyed_draws.key_of(seed, 1, 7)
         found = keyed_draws.permuted(numbers, n, key)
-        assert np.array_equal(np.sort(found), numbers)
+        np.testing.assert_array_equal(np.sort(found), numbers)
         some = np.random.default_rng(seed).integers(0, n, 5)
-        assert np.array_equal(keyed_draws.permuted(some, n, key), found[some])
+        np.testing.assert_array_equal(keyed_draws.permuted(some, n, key), found[some])
     if n > 10:
         other = keyed_draws.permuted(numbers, n, keyed_draws.key_of(2, 1, 8))
-        assert not np.array_equal(found, other)
+        assert_differ(found, other)
 
 
 @pytest.mark.parametrize("n, least", [
@@ -43,7 +44,7 @@ def test_places_are_uniform_alone_and_in_pairs(monkeypatch, n, least):
 @pytest.mark.parametrize("n, blocks", [(10, 3), (9, 3), (5, 5), (7, 1), (100, 7)])
 def test_blocks_are_those_of_a_split(n, blocks):
     found = keyed_draws.block_of(np.arange(n), n, blocks)
-    assert np.array_equal(found, np.repeat(np.arange(blocks), np.diff(split(n, blocks))))
+    np.testing.assert_array_equal(found, np.repeat(np.arange(blocks), np.diff(split(n, blocks))))
 
 
 @pytest.mark.parametrize("kind", SAMPLERS.values(), ids=SAMPLERS)
@@ -53,11 +54,11 @@ def test_an_epoch_deals_each_unit_once(kind, units, size):
     sampler, again = (kind(units, size, 4, *fan_outs) for _ in range(2))
     numbers = np.arange(units)
     first, second = (sampler.batch_of(numbers, epoch) for epoch in (1, 2))
-    assert np.array_equal(np.bincount(first), sampler.sizes())
+    np.testing.assert_array_equal(np.bincount(first), sampler.sizes())
     assert sampler.sizes().max() <= sampler.size
-    assert not np.array_equal(first, second)
+    assert_differ(first, second)
     assert sum(map(sampler.share, range(sampler.batches))) == pytest.approx(1)
-    assert np.array_equal(first, again.batch_of(numbers, 1))
+    np.testing.assert_array_equal(first, again.batch_of(numbers, 1))
 
 
 @pytest.mark.parametrize("kind", SAMPLERS.values(), ids=SAMPLERS)
@@ -95,11 +96,11 @@ def test_entries_are_drawn_uniformly_without_replacement():
     pairs = np.zeros((9, 9))
     for seed in range(trials):
         pointers, columns, values = draw(matrix, degrees, count, seed)
-        assert np.array_equal(np.diff(pointers), np.minimum(degrees, count))
+        np.testing.assert_array_equal(np.diff(pointers), np.minimum(degrees, count))
         rows = np.repeat(np.arange(degrees.size), np.diff(pointers))
         factor = np.maximum(degrees / count, 1)[rows]
         places = np.rint(values / factor - 1).astype(int)
-        assert np.array_equal(matrix[1][places], columns)
+        np.testing.assert_array_equal(matrix[1][places], columns)
         assert np.unique(places).size == places.size
         drawn[places] += 1
         nine = places[rows == 4] - matrix[0][4]
@@ -143,4 +144,5 @@ def test_rows_of_any_length_are_sorted():
     order = np.lexsort((columns, row))
     expected = columns[order], values[order]
     submatrix_kernels.sort_rows(pointers, columns, values)
-    assert np.array_equal(columns, expected[0]) and np.array_equal(values, expected[1])
+    np.testing.assert_array_equal(columns, expected[0])
+    np.testing.assert_array_equal(values, expected[1])

@@ -1,6 +1,7 @@
 """Mini-batches estimate products with A, the loss and its gradient without bias."""
 import numpy as np
 import pytest
+from arrays import assert_some
 from graphs import make
 
 from hpgcn.comm import SerialComm
@@ -104,7 +105,7 @@ def test_a_product_is_unbiased_row_by_row(batch):
             squares[rows_out] += found ** 2
             counts[rows_out] += 1
     seen = counts > 30
-    assert seen.any()
+    assert_some(seen)
     counts = counts[seen, None]
     mean = sums[0, seen] / counts
     error = np.sqrt(np.maximum(squares[seen] / counts - mean ** 2, 0) / counts) + 1e-12

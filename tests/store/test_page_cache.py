@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from arrays import assert_all
 from commands import succeed
 from graphs import make
 
@@ -86,7 +87,7 @@ def test_a_file_leaves_as_it_is_written_and_read(folder, graph, monkeypatch, com
             stored.slab(start, min(10007, start + 2000))
             assert cached_bytes(path) < FEW
         assert stored.sha256() and cached_bytes(path) < FEW
-        assert np.array_equal(stored.read().features, graph.features)
+        np.testing.assert_array_equal(stored.read().features, graph.features)
     assert cached_bytes(path) < FEW
     with load(path) as stored:
         stored.read()
@@ -145,7 +146,7 @@ def test_pieces_of_a_file(folder, monkeypatch):
         file.write_array(rows, 16)
         found = np.empty_like(rows)
         file.read_array(found, 16)
-        assert (found == rows).all()
+        assert_all(found == rows)
         with pytest.raises(OSError, match="ends at byte 8008, expected 8 bytes more"):
             file.read_array(found, 24)
     assert not any(path.name != "probe" for path in folder.iterdir())

@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from arrays import assert_all, assert_none
 from checkout import ROOT
 from stored_graphs import assert_same, make_graph, make_partition
 
@@ -72,7 +73,7 @@ def test_ones_are_stored_as_bytes_and_never_read(tmp_path):
     with h5py.File(path, "r+") as file:
         values = file["adjacency/values"]
         assert values.dtype == np.uint8
-        assert (values[()] == 1).all()
+        assert_all(values[()] == 1)
         values[0] = 7
     assert_same(store.load(path).read(), graph)
     with pytest.raises(StorageError, match="adjacency/values"):
@@ -154,7 +155,7 @@ def test_partitioned_is_permuted(tmp_path, features, weighted, compress):
             assert getattr(stored.partition, name) == getattr(partition, name)
         for p in range(3):
             rows = stored.offsets[p:p + 2]
-            assert (partition.part[stored.slab(*rows).vertex] == p).all()
+            assert_all(partition.part[stored.slab(*rows).vertex] == p)
             assert_same(stored.slab(*rows), permuted.slab(*rows))
 
 
@@ -240,7 +241,7 @@ def test_memory_budget(tmp_path, graph_file):
     store.write_graph(bomb, zeros, compress="gzip")
     assert bomb.stat().st_size < 200_000
     with store.load(bomb, memory=12_000_000) as stored:
-        assert not stored.slab(0, 1000).features.any()
+        assert_none(stored.slab(0, 1000).features)
         with pytest.raises(DataError, match="needs 16"):
             stored.read()
 

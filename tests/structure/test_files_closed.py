@@ -4,6 +4,7 @@ import gc
 import h5py
 import numpy as np
 import pytest
+from arrays import assert_some
 from commands import succeed
 from graphs import make
 
@@ -65,7 +66,7 @@ def test_predict(path, parts):
 def test_propagation(path, parts):
     with hpgcn.propagation(path) as product:
         assert_closed(path.parent)  # the product no longer needs the file
-        assert product.forward(np.ones((product.num_rows, 1), np.float32)).any()
+        assert_some(product.forward(np.ones((product.num_rows, 1), np.float32)))
 
     def multiply(comm):
         for each in (path, parts):

@@ -6,6 +6,7 @@ and A^T G from the blocks of each rank. They use no code of hpgcn.strategies.
 from itertools import pairwise, product
 
 import numpy as np
+from arrays import are_equal
 
 from hpgcn.parallel.halo_plan import by_owner, complete, needs
 from hpgcn.parallel.layout import BlockLayout, RowPartition, split, stages
@@ -63,7 +64,7 @@ class Simulated:
         self.R, self.L, self.C = cube
         self.ranks = Ranks(self.R * self.L * self.C)
         self.offsets = np.asarray(offsets)
-        self.symmetric = np.array_equal(A, A.T)
+        self.symmetric = are_equal(A, A.T)
         self.owners = [BlockLayout(self.offsets, self.C, rank) for rank in range(self.ranks.size)]
         self.blocks = [slice(*pair) for pair in pairwise(self.offsets.tolist())]
         self.big = [slice(*pair) for pair in pairwise(self.offsets[::self.L].tolist())]

@@ -264,7 +264,7 @@ def test_training_and_prediction_take_a_number_of_ranks(tmp_path):
     given = run_on_ranks(lambda comm: hpgcn.train(scattered(graph, as_comm(comm)), config, comm), 3)
     assert len({tuple(row["loss"] for row in result.history) for result in given}) == 1
     labels = hpgcn.predict(graph, tmp_path / "run", ranks=2)["label"]
-    assert np.array_equal(labels, hpgcn.predict(graph, several)["label"])
+    np.testing.assert_array_equal(labels, hpgcn.predict(graph, several)["label"])
     with pytest.raises(UsageError, match=r"function is of type int, expected a function"):
         run_on_ranks(3, 2)
     for ranks in (0, -1, 2.0, "2", True, 2000):

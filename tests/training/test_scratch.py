@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from arrays import assert_all, assert_none
 from checkout import ROOT
 from commands import clean_environment, peak_of_group, run, succeed
 from graphs import make, scattered
@@ -57,7 +58,9 @@ def test_arrays_in_files(tmp_path):
         few.resize(10)
     assert not os.listdir(tmp_path)
     assert files.nbytes == x.nbytes + y.nbytes
-    assert x[:1000].tolist() == list(range(1000)) and not x[1000:].any() and not y.any()
+    assert x[:1000].tolist() == list(range(1000))
+    assert_none(x[1000:])
+    assert_none(y)
     assert few.tolist() == [1] * 10
     del x, y
     assert files.nbytes == 0
@@ -107,7 +110,7 @@ def test_a_turn_is_read_ahead(arrays):
     del y, arrays
     bring_in(touched, 0)
     assert 0 < in_memory() - begin < x.nbytes
-    assert (x == np.arange(x.size)).all()
+    assert_all(x == np.arange(x.size))
 
 
 def test_an_array_is_read_on(arrays):
@@ -126,7 +129,7 @@ def test_an_array_is_read_on(arrays):
         end_turn(0, 1)
         following.result(60.0)
     assert in_memory() == begin + 2 * touched
-    assert (x == np.arange(x.size)).all()
+    assert_all(x == np.arange(x.size))
 
 
 def test_new_arrays_are_not_written(tmp_path):
@@ -148,7 +151,8 @@ def test_discarded_bytes_are_not_written(arrays):
     block[:] = 7
     files.discard(block[:100])
     files.discard(block[100:])
-    assert in_memory() == begin and not block.any()
+    assert in_memory() == begin
+    assert_none(block)
 
     block[:] = 7
     files.discard(block[:100])
@@ -166,7 +170,7 @@ def test_the_room_is_kept(tmp_path):
         made = [np.full(GROUP, k, np.uint8) for k in range(12)]
         for k, each in enumerate(made):
             assert in_memory() - begin <= 4 * GROUP
-            assert (each == k).all()
+            assert_all(each == k)
         del made, each
     assert in_memory() == begin
 
@@ -207,7 +211,7 @@ def test_results_are_those_in_memory(settings, small):
     expected = run_on_ranks(work, 3)[0]
     history, logits = run_on_disk(work, 3, small, kept=1)[0]
     assert [each["loss"] for each in history] == [each["loss"] for each in expected[0]]
-    assert np.array_equal(logits, expected[1])
+    np.testing.assert_array_equal(logits, expected[1])
     assert not os.listdir(small)
 
 
@@ -387,7 +391,7 @@ def test_in_a_control_group(tmp_path):
     expected = train(load(tmp_path / "p.h5"), Config(
         layers=3, hidden=128, epochs=2, strategy="p2p"), ranks=8)
     found = predict(str(tmp_path / "p.h5"), str(out), memory=str(limit), scratch=str(scratch_dir))
-    assert np.array_equal(found["logits"], predict(str(tmp_path / "p.h5"), expected,
+    np.testing.assert_array_equal(found["logits"], predict(str(tmp_path / "p.h5"), expected,
                                                    ranks=8)["logits"])
 
 

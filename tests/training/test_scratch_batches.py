@@ -45,10 +45,10 @@ def test_rows_are_read_without_their_blocks(tmp_path):
     begin = int(TABLE[IN_MEMORY])
     for rows in (np.random.default_rng(0).permutation(len(x))[:500], [5, 5, 6], [], [len(x) - 1]):
         rows = np.array(rows, int)
-        assert np.array_equal(files.take(x, rows), expected[rows])
+        np.testing.assert_array_equal(files.take(x, rows), expected[rows])
     assert int(TABLE[IN_MEMORY]) == begin
-    assert np.array_equal(files.take(expected, np.array([3])), expected[[3]])
-    assert np.array_equal(x, expected)
+    np.testing.assert_array_equal(files.take(expected, np.array([3])), expected[[3]])
+    np.testing.assert_array_equal(x, expected)
 
 
 def test_bytes_of_reads():
@@ -81,7 +81,8 @@ def test_results_are_those_in_memory(sampler, strategy, more, small):
     losses, weights = run_on_ranks(work, 3)[0]
     found, found_weights = run_on_disk(work, 3, small, kept=1)[0]
     assert found == losses
-    assert all(np.array_equal(found_weights[name], weights[name]) for name in weights)
+    for name, array in weights.items():
+        np.testing.assert_array_equal(found_weights[name], array)
     assert not os.listdir(small)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 import numba
 import numpy as np
 import pytest
+from arrays import assert_none
 from commands import python
 from compilations import Names, noted_calls
 from graphs import make
@@ -53,7 +54,7 @@ def test_an_epoch_makes_no_array_that_was_not_there(settings):
 def test_every_page_is_touched(size):
     array = np.ones(size, np.uint8)
     touch(array)
-    assert not array[::PAGE].any()
+    assert_none(array[::PAGE])
     space = Workspace(np.float64)
     space.reserve({"a": (size, np.dtype(np.float32))})
     assert space.arrays["a"].size == size
