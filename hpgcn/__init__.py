@@ -56,8 +56,9 @@ __path__ = [_FOLDER]
 
 
 class _Clone:
-    """An import hook that finds `hpgcn.kernels` and `hpgcn.datasets` in a clone, where
-    both folders lie beside this one.
+    """An import hook for `hpgcn.kernels` and `hpgcn.datasets` in a clone.
+
+    Both folders lie beside this one there.
     """
 
     @staticmethod

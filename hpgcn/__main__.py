@@ -60,8 +60,9 @@ def _main(argv, make_parser):
 
 
 def command(argv, make_parser):
-    """Run a command and return its exit code. Output may still wait in the buffers of
-    the streams.
+    """Run a command and return its exit code.
+
+    Output may still wait in the buffers of the streams.
     """
     # parse, before anything is logged
     ranked = argv[:1] in (["train"], ["predict"]) or argv[:2] == ["bench", "machine"]
@@ -103,8 +104,9 @@ def command(argv, make_parser):
 
 
 def failed(error, verbose, ranked):
-    """Report the error that ended a command, and return its exit code. Call it in an
-    `except` block.
+    """Report the error that ended a command, and return its exit code.
+
+    Call it in an `except` block.
     """
     number = signals.ended_by()
     if number:  # libraries may have replaced the exception of the signal
@@ -135,8 +137,9 @@ def failed(error, verbose, ranked):
 
 
 def fail(error, verbose, ranked):
-    """Print one line for `error` and return its exit code; end all ranks unless every
-    rank raises the error.
+    """Print one line for `error` and return its exit code.
+
+    End all ranks unless every rank raises the error.
 
     If other ranks are still waiting in the start of MPI, they receive the message
     there.
@@ -158,8 +161,9 @@ def fail(error, verbose, ranked):
 
 
 def fail_to_print(error):
-    """Report like `fail` that standard output is closed; end quietly if only its reader
-    has left.
+    """Report like `fail` that standard output is closed.
+
+    End quietly if only its reader has left.
     """
     streams.silence(sys.stdout)
     if isinstance(error, BrokenPipeError):
@@ -169,8 +173,9 @@ def fail_to_print(error):
 
 
 def interrupted(number):
-    """Print the name of the signal on rank 0, end all ranks, and return the exit code
-    of the signal.
+    """Print the name of the signal on rank 0, and end all ranks.
+
+    Return the exit code of the signal.
     """
     if not launcher.launched_rank():
         streams.say(f"hpgcn: {signals.told(number)}")
@@ -193,8 +198,9 @@ def connected():
 
 
 class OneLine(logging.Formatter):
-    """A log formatter that writes each record on one line; line feeds in names are
-    escaped.
+    """A log formatter that writes each record on one line.
+
+    Line feeds in names are escaped.
     """
 
     def format(self, record):

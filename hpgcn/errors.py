@@ -1,5 +1,6 @@
-"""The exceptions of hpgcn: each class has its own exit code, and each message is one
-line.
+"""The exceptions of hpgcn.
+
+Each class has its own exit code, and each message is one line.
 """
 from contextvars import ContextVar
 
@@ -9,8 +10,9 @@ COMMAND_LINE = ContextVar("command_line", default=False)  # whether settings are
 
 
 def setting(name, value=None):
-    """Return the name of a field of Config, or parameter of train, as the user writes
-    it, maybe with a value.
+    """Return the name of a setting as the user writes it.
+
+    It is a field of Config or a parameter of train, maybe with a value.
 
     That is `--comm-timeout 5` on the command line, and `comm_timeout=5` in Python. True
     is a flag without a value.
@@ -51,8 +53,9 @@ def _shown(value, kind):
 
 
 def printable(value):
-    """Return text on one line, with escapes for characters that a terminal would
-    interpret or cannot show.
+    """Return text on one line, with escapes.
+
+    They replace characters that a terminal would interpret or cannot show.
     """
     return "".join(map(_escape, str(value)))
 
@@ -97,8 +100,9 @@ class DataError(HpgcnError, ValueError):
 
 
 class DataWarning(UserWarning):
-    """Warning: an input was perhaps not read as intended. The message names the flag
-    that decides.
+    """Warning: an input was perhaps not read as intended.
+
+    The message names the flag that decides.
     """
 
 
@@ -173,8 +177,9 @@ def agreed(error):
 
 
 def warn(message):
-    """Warn with a DataWarning that points to the line outside of this package that led
-    to the call. If a launcher started several ranks, the first one warns.
+    """Warn with a DataWarning at the caller's line outside this package.
+
+    If a launcher started several ranks, the first one warns.
     """
     import sys
     import warnings
@@ -202,8 +207,9 @@ def suggestion(word, known):
 
 
 def require(module, extra, purpose):
-    """Import an optional module, or raise a MissingError with the name of the extra and
-    the pip command.
+    """Import an optional module, or raise a MissingError.
+
+    The error has the name of the extra and the pip command.
     """
     from importlib import import_module
 

@@ -45,7 +45,7 @@ def translated(settings, present):
     """Return settings with those of earlier versions as words of the `present` ones.
 
     One line in the log names the present setting. `strategy` keeps the names of its words,
-    as in 2d:grid=4x2, because only strategies know them.
+    as in 2d:grid=4x2, because they are declared by strategies.
     """
     found = {name: value for name, value in settings.items() if name not in WORDS}
     for name, entry in WORDS.items():

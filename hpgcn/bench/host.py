@@ -1,5 +1,6 @@
-"""The processors of this process: their description, their highest rates, and the time
-of a call on them.
+"""The processors of this process.
+
+Their description, their highest rates, and the time of a call on them.
 """
 
 import os
@@ -44,8 +45,9 @@ class BenchHost:
         self.cache_bytes = last_level(self.caches)
 
     def describe(self):
-        """Return a description of this machine: a dict of texts and numbers, with the
-        unit at the end of keys.
+        """Return a description of this machine.
+
+        A dict of texts and numbers, with the unit at the end of keys.
         """
         blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
         return {
@@ -87,8 +89,9 @@ class BenchHost:
                 "triad": partial(triad_arrays, size, a, b, c, 0.5, bounds)}
 
     def memory_rates(self, timings, arrays=COUNTED):
-        """Return the bandwidth of each of `memory_calls` from its timing, and the
-        highest as memory_bytes_per_s.
+        """Return bandwidths of `memory_calls`, and the highest one.
+
+        They follow from timings; the highest is memory_bytes_per_s.
         """
         size = 8 * self.memory_calls["read"].args[0]
         rates = {f"{name}_bytes_per_s": count * size / (1e-3 * timings[name]["time_ms"])
@@ -96,8 +99,9 @@ class BenchHost:
         return {**rates, "memory_bytes_per_s": max(rates.values())}
 
     def dense_limits(self, repeats, seed):
-        """Measure the flops per second of the product of two square matrices, in
-        float32 and in float64.
+        """Measure the flops per second of products of two square matrices.
+
+        In float32 and in float64.
         """
         n = GEMM_SIZE
         rng = np.random.default_rng(seed)
@@ -117,8 +121,9 @@ class BenchHost:
                              f"is {budget}; use --scale-down")
 
     def seconds(self, call):
-        """Run `call` on all ranks; return the seconds of the slowest rank as a tuple of
-        one number.
+        """Run `call` on all ranks.
+
+        Return the seconds of the slowest rank as a tuple of one number.
         """
         if self.comm is not None:
             self.comm.barrier()
@@ -183,8 +188,9 @@ def cpu_model():
 
 
 def cores(cpus, root=CPUS):
-    """Count the physical cores of some logical CPUs. Each CPU counts as a core if the
-    system has no list.
+    """Count the physical cores of some logical CPUs.
+
+    Each CPU counts as a core if the system has no list.
     """
     names = ("physical_package_id", "core_id")
     folders = [root / f"cpu{cpu}" / "topology" for cpu in cpus]
@@ -195,8 +201,9 @@ def cores(cpus, root=CPUS):
 
 
 def caches(cpus, root=CPUS):
-    """List the caches of some logical CPUs: level, type, size_bytes of one cache,
-    line_bytes, instances.
+    """List the caches of some logical CPUs.
+
+    Level, type, size_bytes of one cache, line_bytes, instances.
     """
     files = ("level", "type", "size", "coherency_line_size", "shared_cpu_list")
     sharers = {}
@@ -216,8 +223,9 @@ def caches(cpus, root=CPUS):
 
 
 def last_level(listed):
-    """Return the total bytes of the caches of the highest level in a list from
-    `caches`.
+    """Return the total bytes of the highest-level caches.
+
+    The list is that of `caches`.
     """
     data = [cache for cache in listed if cache["type"] != "Instruction"]
     top = max((cache["level"] for cache in data), default=0)

@@ -1,5 +1,6 @@
-"""Calls of kernels that a training step makes apart from its sparse products, and
-arrays for these calls.
+"""Calls of kernels of a training step, and arrays for these calls.
+
+Its sparse products are apart.
 """
 
 from typing import ClassVar
@@ -14,8 +15,9 @@ ADAM = {"step": 1, "lr": 1e-3}
 
 
 class Arrays:
-    """Arguments for kernels that are timed: arrays of n rows, and of the nnz entries of
-    an (n, n) matrix.
+    """Arguments for kernels that are timed.
+
+    Arrays of n rows, and of the nnz entries of an (n, n) matrix.
 
     An array is made at its first use. Kernels only read x and y, which have normal
     draws; they may write z, out and above.

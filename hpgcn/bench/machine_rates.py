@@ -58,8 +58,9 @@ def measure(settings, host, comm):
 
 
 def measure_steps(settings, report, comm):
-    """Return the factors of strategies on a machine whose other rates are in `report`; all
-    ranks call this together.
+    """Return the factors of strategies; all ranks call this together.
+
+    The other rates of the machine are in `report`.
     """
     machine = None
     with comm.collective_errors():

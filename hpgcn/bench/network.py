@@ -1,5 +1,6 @@
-"""Measure the network between ranks by messages like those of training: all ranks
-exchange at once.
+"""Measure the network between ranks by messages like those of training.
+
+All ranks exchange at once.
 """
 import time
 from itertools import cycle
@@ -22,8 +23,9 @@ SIGNS = {key: 1 if key.endswith("latency_s") else -1 for key in KEYS}
 
 
 def measure(comm, repeats):
-    """Time messages between all ranks in several patterns; all ranks call this
-    together.
+    """Time messages between all ranks in several patterns.
+
+    All ranks call this together.
 
     latency_s: of an exchange of one number with each other rank, by message.
     bytes_per_s: the rate at which a rank sends while it receives the same amount.
@@ -67,8 +69,9 @@ def measure(comm, repeats):
 
 
 def measure_tiers(comm, repeats):
-    """Measure the network, and if ranks are on several nodes both tiers; a dict of the
-    fields of a machine file. All ranks call this together.
+    """Measure the network, and if ranks are on several nodes both tiers.
+
+    A dict of the fields of a machine file. All ranks call this together.
 
     Within nodes, the ranks of each node exchange messages, on all nodes at once. Between
     nodes, ranks with the same number on their node exchange messages, all at once. So each
@@ -102,8 +105,9 @@ def _measure_groups(comm, ranks, repeats):
 
 
 class TimedExchange:
-    """An exchange of `count` float32 between every two ranks. With `one_way` only even
-    ranks send.
+    """An exchange of `count` float32 between every two ranks.
+
+    With `one_way` only even ranks send.
     """
 
     def __init__(self, comm, count, one_way=False):
@@ -128,8 +132,9 @@ class TimedExchange:
 
 
 class TimedBroadcast:
-    """Broadcasts of `count` float32 from each rank in turn; the next one starts before
-    the wait for one, as in training.
+    """Broadcasts of `count` float32 from each rank in turn.
+
+    The next one starts before the wait for one, as in training.
     """
 
     def __init__(self, comm, count):

@@ -1,5 +1,6 @@
-"""Measure the seconds of each kernel of a training step at several sizes, for `hpgcn
-plan`.
+"""Measure the seconds of each kernel of a step at several sizes.
+
+`hpgcn plan` reads them.
 """
 from functools import partial
 from itertools import product
@@ -36,8 +37,9 @@ ENOUGH = 0.1  # seconds of a call's repetitions that are enough
 
 
 def measure(settings, host, ranks=1):
-    """Time kernels while `ranks` ranks run the same kernels side by side; all ranks
-    call this together.
+    """Time kernels while `ranks` ranks run the same kernels side by side.
+
+    All ranks call this together.
 
     Return kernel_rates.Rates as a dict of numbers and lists of numbers.
     """
@@ -57,8 +59,9 @@ def measure(settings, host, ranks=1):
 
 
 def least(host, calls, settings, label):
-    """Return the shortest time of each call in seconds; a call is repeated several
-    times in a row, or for ENOUGH seconds.
+    """Return the shortest time of each call in seconds.
+
+    A call is repeated several times in a row, or for ENOUGH seconds.
 
     A call then finds its arrays in the caches, like a kernel that reads the output of
     the previous one.
@@ -75,8 +78,9 @@ def least(host, calls, settings, label):
 
 
 def random_matrix(rows, columns, degree, seed):
-    """Return indptr, indices and values of a matrix whose rows have `degree` nonzeros
-    in random columns each.
+    """Return indptr, indices and values of a random matrix.
+
+    Rows have `degree` nonzeros in random columns each.
     """
     indptr = np.arange(0, degree * rows + 1, degree, dtype=np.int64)
     indices = np.random.default_rng(seed).integers(0, columns, indptr[-1], np.int32)
@@ -84,8 +88,9 @@ def random_matrix(rows, columns, degree, seed):
 
 
 def row_times(settings, host, size, width):
-    """Return the seconds that each kernel takes for one row, with arrays of `size`
-    bytes in total.
+    """Return the seconds that each kernel takes for one row.
+
+    Arrays have `size` bytes in total.
     """
     size = min(size, memory_budget() // 8)
     n = max(64, size // (ARRAYS * 4 * width))
@@ -102,8 +107,9 @@ def row_times(settings, host, size, width):
 
 
 def gather_pieces(kernels, arrays):
-    """Gather the left and the right half of the columns separately, as for messages to
-    two ranks.
+    """Gather the left and the right half of the columns separately.
+
+    Messages to two ranks do so.
     """
     half = -(-arrays.width // 2)
     room = arrays.out.reshape(-1)[:arrays.n * half].reshape(arrays.n, half)
@@ -112,8 +118,9 @@ def gather_pieces(kernels, arrays):
 
 
 def entry_times(settings, host):
-    """Return the seconds of one nonzero and of one row, by attention kernel and width,
-    with arrays in caches.
+    """Return the seconds of a nonzero and a row, by kernel and width.
+
+    Kernels of attention, with arrays in caches.
     """
     found = {name: np.zeros((2, len(ROW_WIDTHS))) for name in ENTRY_CALLS}
     for i, width in enumerate(ROW_WIDTHS):
@@ -134,8 +141,9 @@ def entry_times(settings, host):
 
 
 def product_times(settings, host):
-    """Return the seconds of one nonzero and of one row of a sparse product, by array
-    size and width.
+    """Return the seconds of a nonzero and a row of a sparse product.
+
+    By array size and width.
 
     The time of a nonzero is the difference between long and short rows, divided by the
     difference of their nonzeros. The time of a row is the remaining time of a short
@@ -175,8 +183,9 @@ def product_times(settings, host):
 
 
 def dense_times(settings, host):
-    """Return the seconds of one multiplication in the products x W and x^T g, for pairs
-    of DENSE_SIZES.
+    """Return the seconds of one multiplication in x W and x^T g.
+
+    For pairs of DENSE_SIZES.
     """
     found = {"rows": [], "sums": []}
     for small in DENSE_SIZES:
@@ -197,8 +206,9 @@ def dense_times(settings, host):
 
 
 def call_seconds(host):
-    """Return the fixed seconds of a kernel call, measured in a training step on a tiny
-    graph.
+    """Return the fixed seconds of a kernel call.
+
+    They are measured in a training step on a tiny graph.
     """
     graph = generate("grid", scale=6, edge_factor=1, features=16, classes=4, seed=0)
     config = Config(eval_every=0, threads=num_threads())

@@ -49,8 +49,9 @@ def labelled(values):
 
 
 def aligned(rows):
-    """Return measured rows as an aligned table below a heading with units: text to the
-    left, numbers right.
+    """Return measured rows as an aligned table with headings and units.
+
+    Text is aligned left, numbers right.
     """
     keys = [key for key in rows[0] if key not in HIDDEN]
     text = [column for column, key in enumerate(keys) if isinstance(rows[0][key], str)]
@@ -60,8 +61,9 @@ def aligned(rows):
 
 
 def measure_of(key):
-    """Return the divisor, the unit and the number format for a key of a report. Plain
-    values have no unit.
+    """Return the divisor, the unit and the number format for a key of a report.
+
+    Plain values have no unit.
     """
     if key.startswith("share_of"):
         key = "_share"

@@ -6,8 +6,9 @@ from hpgcn.runtime.progress_bar import bar
 
 
 def in_turns(host, calls, repeats, label):
-    """Time several calls in alternation, so that a disturbance of the machine affects
-    all of them.
+    """Time several calls in alternation.
+
+    A disturbance of the machine then affects all of them.
 
     Each call is first made once, untimed, to compile code and touch pages. The progress
     bar shows `label`. Return a dict of times by name, as from `time_turns`.

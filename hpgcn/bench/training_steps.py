@@ -34,8 +34,9 @@ PARTITIONING = 600.0  # seconds that ranks wait for the parts, beyond their time
 
 
 def measure(machine, comm, seed=0):
-    """Return the measured seconds of steps over those that `machine` forecasts: a dict of
-    {"computing", "messages"} by `factor_name`. All ranks call this together.
+    """Return the measured seconds of steps over those that `machine` forecasts.
+
+    A dict of {"computing", "messages"} by `factor_name`. All ranks call this together.
 
     Medians count, over the epochs of all turns without the first of each. Computing is
     the mean over ranks, and the rest of the epoch are messages. `machine`: of rank 0.
@@ -71,8 +72,9 @@ def _graph(comm, seed):
 
 
 def count_strategies(source, config, machine, ranks):
-    """Yield each strategy on the parts of a graph: Config, `factor_name`, Candidate and
-    RankFootprint.
+    """Yield each strategy on the parts of a graph.
+
+    Config, `factor_name`, Candidate and RankFootprint.
 
     If ranks share nodes, strategies that support it are counted twice: with direct messages,
     and node-aware.

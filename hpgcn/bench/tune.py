@@ -1,5 +1,6 @@
-"""Measure and store the best prefetch distances of sparse products on this CPU: `hpgcn
-bench tune`.
+"""Measure and store the best prefetch distances of sparse products on this CPU.
+
+`hpgcn bench tune`.
 
 The distance is an argument of a compiled product, but the number of lines of a row is
 compiled in. Therefore only a few numbers of lines are tried, with many distances.
@@ -35,8 +36,9 @@ NEAR = ((0, 0), (6, 1), (12, 1), (24, 1), (32, 1), (64, 1), (16, 2), (16, ALL))
 
 
 def measure(settings, host, comm):
-    """Time products with each candidate PrefetchDistance and with x in each of LEVELS;
-    store the best ones.
+    """Time products with each PrefetchDistance; store the best ones.
+
+    x lies in each of LEVELS.
 
     rows : a dict for each level and row length, with level, row (its cache lines: one, few or
         more), near, near_lines, far, far_lines, time_ms of the choice, default_ms, and
@@ -86,8 +88,9 @@ def measure(settings, host, comm):
 
 
 def choose(level, place, product, settings, host):
-    """Return the best PrefetchDistance for x in a cache level and one kind of rows, and
-    the ms of all candidates.
+    """Return the best PrefetchDistance of a level, and all times in ms.
+
+    For x in this cache level and one kind of rows.
 
     The distance into the second cache is chosen first, then that into the first cache.
     Finally the best is compared with the default; it must be faster by SPARE.
@@ -104,8 +107,9 @@ def choose(level, place, product, settings, host):
         return {reach: timing["time_ms"] for reach, timing in timings.items()}
 
     def of(candidates):
-        """Merge the candidates that prefetch the same lines of a row; return those that
-        differ.
+        """Merge the candidates that prefetch the same lines of a row.
+
+        Return those that differ.
         """
         return dict.fromkeys((ahead, count if count < lines else every)
                              for ahead, count in candidates)
@@ -123,6 +127,7 @@ def choose(level, place, product, settings, host):
 
 def choose_other(found, field, values, product, settings, host):
     """Return the best value of one `field` of Tuning, and the ms of all values.
+
     `found`: the tuned fields so far.
     """
     calls = {value: partial(run, found._replace(**{field: value}), product) for value in values}
@@ -136,8 +141,9 @@ def choose_other(found, field, values, product, settings, host):
 
 
 def of_stores(settings):
-    """Return a product that mostly writes: its results lie in memory, outside of all
-    caches.
+    """Return a product that mostly writes.
+
+    Its results lie in memory, outside of all caches.
     """
     width = ROWS["more"]
     rows = max(1, size_of("memory") // settings.scale_down // (4 * width))
@@ -145,8 +151,9 @@ def of_stores(settings):
 
 
 def of_blocks(settings):
-    """Return a product of rows with many nonzeros, whose x is several times larger than
-    the second cache.
+    """Return a product of long rows whose x exceeds the second cache.
+
+    It is several times larger.
     """
     width = ROWS["more"]
     rows = max(1, CACHES * tuning.second_cache() // settings.scale_down // (4 * width))
@@ -154,8 +161,9 @@ def of_blocks(settings):
 
 
 def of_entries(settings):
-    """Return a product that mostly reads its matrix: rows of x are one cache line, and
-    x fits the last cache.
+    """Return a product that mostly reads its matrix.
+
+    Rows of x are one cache line, and x fits the last cache.
     """
     width = ROWS["one line"]
     rows = max(1, size_of("last") // settings.scale_down // (4 * width))
@@ -170,8 +178,9 @@ def size_of(level):
 
 
 def make_product(m, rows, width, per_row, seed):
-    """Return the arguments of a sparse product with m rows, whose nonzeros lie in
-    uniformly drawn columns.
+    """Return the arguments of a sparse product with m rows.
+
+    Nonzeros lie in uniformly drawn columns.
     """
     columns = np.random.default_rng(seed).integers(0, rows, (m, per_row), np.int32)
     columns.sort(axis=1)
@@ -193,8 +202,9 @@ OTHERS = {
 
 @contextmanager
 def writable():
-    """Context manager: turn an error in writing or removing the tuning file into an
-    OutputError.
+    """Turn an error in writing the tuning file into an OutputError.
+
+    A context manager; also an error in removing it.
     """
     try:
         yield
@@ -206,8 +216,9 @@ def writable():
 
 
 def with_reach(level, place, reach):
-    """Return the default Tuning with another PrefetchDistance for one level and one
-    kind of rows.
+    """Return the default Tuning with another PrefetchDistance.
+
+    It is for one level and one kind of rows.
     """
     default = tuning.default()
     kinds = list(default.reach[level])

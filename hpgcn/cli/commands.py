@@ -1,5 +1,6 @@
-"""The functions of the commands, called with parsed arguments. The docstring of each is its help
-text.
+"""The functions of the commands, called with parsed arguments.
+
+The docstring of each is its help text.
 
 Slow imports are delayed until a command runs.
 """

@@ -43,8 +43,9 @@ PREDICTED = {"logits": "one score per class", "label": "the predicted label",
 
 
 def describe_file(path, *, verify=False):
-    """Return aligned lines about the contents of any hpgcn file; with `verify` compare
-    every checksum.
+    """Return aligned lines about the contents of any hpgcn file.
+
+    With `verify` compare every checksum.
     """
     reader = Reader(path, tuple(KINDS))
     try:
@@ -173,9 +174,7 @@ def _feature_names(names):
 
 
 def _labels(stored, reader):
-    """Return (label, text) pairs on the labels, with one pair for each class that has a
-    name.
-    """
+    """Return (label, text) pairs on the labels and each class with a name."""
     c = stored.header.num_classes
     if "labels" not in reader.entries:
         return [("labels", "none")]
@@ -270,8 +269,9 @@ def _sizes(reader):
 
 
 def classes(names, counts=None):
-    """Return a (label, text) pair for each class, with its number of vertices
-    if known.
+    """Return a (label, text) pair for each class.
+
+    With its number of vertices, if known.
     """
     rows = [("classes", f"{k} {name}" + ("" if counts is None else f": {counts[k]:,} vertices"))
             for k, name in enumerate(names[:NAMED])]
@@ -306,8 +306,9 @@ def settings(config):
 
 
 def _settings(attributes):
-    """Return (label, text) pairs on the attribute config_toml, and its Config, None if
-    it is unreadable.
+    """Return (label, text) pairs on the attribute config_toml, and its Config.
+
+    The Config is None if it is unreadable.
     """
     try:
         text = str(attributes.pop("config_toml", ""))

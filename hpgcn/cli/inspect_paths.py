@@ -25,8 +25,7 @@ from hpgcn.training.saved.checkpoint import NAME, Checkpoints, read_checkpoint
 
 
 def describe(path, *, verify=False):
-    """Describe a file of hpgcn, a run directory or a checkpoint, and name the next
-    command to run.
+    """Describe a file, a run or a checkpoint; name the next command.
 
     `verify` compares every checksum; in a run directory those of its model. DataError
     for other files.
@@ -73,8 +72,9 @@ def _checkpoints(run):
 
 
 def _verified(folder, names):
-    """Verify the checksums of the files in a run directory; raise StorageError if one
-    does not match.
+    """Verify the checksums of the files in a run directory.
+
+    Raise StorageError if one does not match.
     """
     checked = [name for name in ("model.h5", "predictions.h5") if name in names]
     for name in checked:

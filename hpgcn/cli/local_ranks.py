@@ -3,8 +3,9 @@ from hpgcn.errors import UsageError
 
 
 def ranks_for(world, args, scratch):
-    """Return how a command starts its ranks: the arguments `comm`, `ranks` and `nodes` of
-    `hpgcn.train`.
+    """Return how a command starts its ranks.
+
+    The arguments `comm`, `ranks` and `nodes` of `hpgcn.train`.
 
     `world` are the ranks of the launcher. UsageError if both were requested.
     """

@@ -1,5 +1,6 @@
-"""Functions that all commands share: printing, settings from flags, and settings equal
-on all ranks.
+"""Functions that all commands share.
+
+Printing, settings from flags, and settings equal on all ranks.
 """
 from hpgcn import __version__
 from hpgcn.errors import printable
@@ -13,15 +14,17 @@ def print_unless_quiet(args, *lines):
 
 
 def print_text(*texts):
-    """Print text with control characters escaped, so that names of files cannot control
-    a terminal.
+    """Print text with control characters escaped.
+
+    So names of files cannot control a terminal.
     """
     print("\n".join(printable(line) for text in texts for line in text.split("\n")))
 
 
 def given(args, names):
-    """Return the settings among `names` that the command line sets, a dict, and those of
-    earlier versions.
+    """Return the settings among `names` that the command line sets, a dict.
+
+    Those of earlier versions are among them.
     """
     values = {name: getattr(args, name, None) for name in (*names, *WORDS)}
     return {name: value for name, value in values.items() if value is not None}

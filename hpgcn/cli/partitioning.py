@@ -14,8 +14,9 @@ log = logging.getLogger("hpgcn")
 
 
 def partition_file(args, source, out, vector, names, sampled):
-    """Partition an open graph by each method in `names`; write the parts, or a `vector` of part
-    numbers.
+    """Partition an open graph by each method in `names`.
+
+    Write the parts, or a `vector` of part numbers.
 
     `sampled` are the arguments of the method stochastic.
     """

@@ -8,8 +8,7 @@ from hpgcn.setting_words import OF_STRATEGY
 
 
 def answer(args, settings):
-    """Return the text that `hpgcn plan` prints, and write its picture if one is
-    requested.
+    """Return the text of `hpgcn plan`; write its picture if requested.
 
     `settings` are the fields of hpgcn.Config that the command line sets.
     """

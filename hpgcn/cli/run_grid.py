@@ -47,8 +47,9 @@ def parse_numbers(flag, text):
 
 @dataclass(frozen=True)
 class RunGrid:
-    """The runs of one command: a grid of seeds x splits. Falsy if neither flag was
-    given.
+    """The runs of one command: a grid of seeds x splits.
+
+    Falsy if neither flag was given.
     """
 
     seeds: list[int] | None = None  # None: the value in the settings
@@ -63,21 +64,24 @@ class RunGrid:
 
     @property
     def first(self):
-        """Return the split and the seed of the first run. None means the value in the
-        settings.
+        """Return the split and the seed of the first run.
+
+        None means the value in the settings.
         """
         splits = [0] if self.splits == ALL else self.splits
         return (splits or [None])[0], (self.seeds or [None])[0]
 
     def last_split(self, split_index):
-        """Return the highest split number among the runs; `split_index` is the setting
-        for a single split.
+        """Return the highest split number among the runs.
+
+        `split_index` is the setting for a single split.
         """
         return max(self.splits or [split_index])
 
     def directory(self, out, split, seed):
-        """Return the run directory of a split and a seed. A None adds no folder to the
-        path.
+        """Return the run directory of a split and a seed.
+
+        A None adds no folder to the path.
         """
         folders = [f"split-{split}"] * (split is not None) + [f"seed-{seed}"] * (seed is not None)
         return os.path.join(out, *folders)
@@ -90,8 +94,9 @@ class RunGrid:
                 for split, seed in product(self.splits or [None], self.seeds or [None])]
 
     def words(self, configs, summaries):
-        """Return a table with one line for each run, their mean and their standard
-        deviation.
+        """Return a table of all runs, their mean and standard deviation.
+
+        Each run has one line.
         """
         from hpgcn.runtime.text_table import percent
 
@@ -114,8 +119,9 @@ class RunGrid:
 
 
 def summarize_runs(configs, summaries):
-    """Return mean and standard deviation of the accuracies of all runs; None if a run
-    has no accuracy.
+    """Return mean and standard deviation of the accuracies of all runs.
+
+    None if a run has no accuracy.
     """
     found = {}
     for name in ("best_val_acc", "test_acc"):

@@ -1,5 +1,6 @@
-"""Parts that all parsers share: the parser class, flags for settings, sizes and
-integers.
+"""Parts that all parsers share.
+
+The parser class, flags for settings, sizes and integers.
 """
 import argparse
 import re
@@ -18,8 +19,9 @@ IN_REGISTRIES = ("strategy", "model")
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """A help formatter that keeps the line breaks of examples and wraps all other
-    texts.
+    """A help formatter that keeps the line breaks of examples.
+
+    All other texts are wrapped.
     """
 
     def add_argument(self, action):
@@ -43,8 +45,9 @@ class HelpAll(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser with headings. It raises UsageError, and accepts values such
-    as `-,u,v`.
+    """An argument parser with headings.
+
+    It raises UsageError, and accepts values such as `-,u,v`.
 
     `examples` are command lines that end the help text.
     """
@@ -63,8 +66,9 @@ class Parser(argparse.ArgumentParser):
         return self._headings[title]
 
     def hide(self, titles):
-        """Hide the options under these headings from --help, and add --help-all, which
-        shows them.
+        """Hide the options under these headings from --help; add --help-all.
+
+        The latter shows them.
         """
         self.hidden = tuple(titles)
         self.add_argument("--help-all", action=HelpAll, nargs=0, default=argparse.SUPPRESS,
@@ -129,8 +133,9 @@ def _placeholder(action):
 
 
 def verbosity(**options):
-    """Return a parent parser with --verbose and --quiet; `options` are passed to its
-    parser.
+    """Return a parent parser with --verbose and --quiet.
+
+    `options` are passed to its parser.
     """
     common = Parser(add_help=False, **options)
     for flag, name, text in (
@@ -141,8 +146,9 @@ def verbosity(**options):
 
 
 def alone(command):
-    """Add the flag --alone: every process that a launcher starts runs the command by
-    itself.
+    """Add the flag --alone.
+
+    Every process that a launcher starts runs the command by itself.
     """
     command.add_argument(
         "--alone", action="store_true",
@@ -165,8 +171,9 @@ def local_ranks(command, text=""):
 
 
 def add_settings(command, names, *, common=False, **texts):
-    """Add a flag for each named field of Config under its heading, and hidden flags of
-    earlier versions.
+    """Add a flag for each named field of Config under its heading.
+
+    Flags of earlier versions are hidden.
 
     The fields that are `common` come first if that is requested. `texts` are other help
     texts, by name. A flag that is not given has the value None.

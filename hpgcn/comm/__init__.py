@@ -1,5 +1,6 @@
-"""Communication between ranks. Only `world` uses COMM_WORLD; importing this does not
-start MPI.
+"""Communication between ranks.
+
+Only `world` uses COMM_WORLD; importing this does not start MPI.
 """
 from hpgcn.comm.collective_errors import abort_on_exception
 from hpgcn.comm.communicator import MpiComm, SerialComm, as_comm, world

@@ -1,5 +1,7 @@
-"""Errors that all ranks raise together, settings that must be equal, longer timeouts, objects
-that all ranks close together, and the end of all ranks.
+"""Errors that all ranks raise together, and the end of all ranks.
+
+Also settings that must be equal, longer timeouts, and objects that all ranks close
+together.
 """
 from __future__ import annotations
 
@@ -76,8 +78,9 @@ def difference(one, other):
 
 
 class CollectiveClose:
-    """A context manager that calls `close` at its end, unless an error occurs on this
-    rank only.
+    """A context manager that calls `close` at its end.
+
+    It does not after an error on this rank only.
 
     A subclass has `close`, which all ranks call together, and their communicator
     `comm`.
@@ -90,8 +93,9 @@ class CollectiveClose:
         raise NotImplementedError
 
     def closes(self, error: BaseException | None) -> bool:
-        """Return whether the end of a `with` calls `close`: not after an error of this
-        rank only.
+        """Return whether the end of a `with` calls `close`.
+
+        It does not after an error of this rank only.
         """
         return error is None or self.comm.size == 1 or getattr(error, "collective", False)
 
@@ -105,8 +109,9 @@ class CollectiveClose:
 
 
 def abort_on_exception():
-    """Install a hook by which an uncaught exception ends all ranks, which would wait
-    for this one.
+    """Install a hook by which an uncaught exception ends all ranks.
+
+    They would wait for this one.
     """
     if getattr(sys.excepthook, "ends_all_ranks", False):
         return

@@ -74,8 +74,9 @@ class Collectives:
             name="reduce")
 
     def start_allreduce(self, array, kind, op="sum"):
-        """Replace `array` by its sum, or maximum (op "max"), over ranks, in pieces like
-        `start_reduce`.
+        """Replace `array` by its sum, or maximum (op "max"), over ranks.
+
+        It goes in pieces like `start_reduce`.
         """
         if op not in ("sum", "max"):
             raise InternalError(f"allreduce: op is {op!r}, expected 'sum' or 'max'")
@@ -90,8 +91,9 @@ class Collectives:
         return self._own("reduce", start, view, SEND | RECEIVE, None, name="reduce")
 
     def start_allgather(self, own, out, counts, kind):
-        """Copy the block of each rank into `out`, in rank order; `own` may be this
-        rank's block of `out`.
+        """Copy the block of each rank into `out`, in rank order.
+
+        `own` may be this rank's block of `out`.
         """
         own = flat(own, "own")
         blocks = self._blocks(flat(out, "out"), counts, "out")
@@ -99,8 +101,9 @@ class Collectives:
         return self._exchange([own] * self.size, blocks, kind)
 
     def start_alltoall(self, send, send_counts, recv, recv_counts, kind, lane=0):
-        """Copy block q of `send` to rank q, and into block q of `recv` the block that
-        rank q sends here.
+        """Copy block q of `send` to rank q, and its block into `recv`.
+
+        Block q of `recv` is the one that rank q sends here.
 
         The arrays do not overlap. The counts, (P,) ints each, are those of this rank:
         send_counts[q] equals recv_counts[this rank] of rank q. All-to-alls of different
@@ -113,8 +116,9 @@ class Collectives:
         return self._exchange(outgoing, incoming, kind, lane=lane)
 
     def start_reduce_scatter(self, packed, out, counts, kind, work=None):
-        """Sum `packed` over ranks: rank q gets the sum of block q in `out`, added in
-        rank order.
+        """Sum `packed` over ranks.
+
+        Rank q gets the sum of block q in `out`, added in rank order.
 
         The sum is formed when it is waited for. `out`, counts[rank] elements, may lie
         anywhere in `packed`, sum(counts) elements. `work` is room for the blocks of the
@@ -150,8 +154,9 @@ class Collectives:
         return self._exchange(blocks, incoming, kind, add)
 
     def wait(self, requests, what, pending=None, name=None, patient=False):
-        """Test requests until all are complete, or those whose numbers are in the set
-        `pending`.
+        """Test requests until all, or those in `pending`, are complete.
+
+        `pending` is a set of numbers.
 
         Completed numbers leave `pending`. A rank polls, yields, then sleeps: with more
         ranks than cores, MPI's own Waitsome is hundreds of times slower. `what` is
@@ -238,9 +243,7 @@ class Collectives:
         return self.stager is not None and not isinstance(array, np.ndarray)
 
     def _pieces(self, view, operation):
-        """Cut a view into equal pieces, each short enough for one call of the
-        operation.
-        """
+        """Cut a view into equal pieces for one call of the operation each."""
         if self.size == 1 or not view.size:
             return []
         limit = MAX_MESSAGE_BYTES
@@ -296,8 +299,9 @@ class Collectives:
             return self._begin(calls, "message", describe, finish, name=finish and "reduce")
 
     def _begin(self, calls, operation, describe, finish=None, name=None):
-        """Make calls in order; calls with GPU memory wait until it is ready
-        (hpgcn.comm.staging).
+        """Make calls in order.
+
+        Calls with GPU memory wait until it is ready (hpgcn.comm.staging).
         """
         # earlier calls with GPU memory go first: MPI counts the order
         if self.stager is not None:

@@ -56,8 +56,9 @@ class SerialComm(Collectives, CollectiveErrors):
         self.clock = Clock()
 
     def use(self, device, aware=None):
-        """Accept arrays of this device in collectives; return a Route. All ranks call
-        this before they make groups.
+        """Accept arrays of this device in collectives.
+
+        Return a Route. All ranks call this before they make groups.
         """
         self.device = device
         way = route.choose(self, device, aware)
@@ -66,8 +67,7 @@ class SerialComm(Collectives, CollectiveErrors):
         return way
 
     def group(self, ranks):
-        """Return the communicator of the ranks in `ranks`, renumbered from 0 in their
-        order.
+        """Return the communicator of the ranks in `ranks`, renumbered from 0 in their order.
 
         `ranks`, increasing, are numbers in this communicator. Every rank calls it, with
         the group that it is in; groups may be made of groups. A second call returns the
@@ -126,8 +126,9 @@ class SerialComm(Collectives, CollectiveErrors):
         return thing
 
     def alltoallv(self, arrays):
-        """Send 1-D int64 array q to rank q; return received arrays by rank. Counts
-        bytes.
+        """Send 1-D int64 array q to rank q.
+
+        Return received arrays by rank. Counts bytes.
         """
         return arrays
 
@@ -376,8 +377,9 @@ def describe_farm():
 
 
 def as_comm(comm, timeout=600.0):
-    """Return the communicator for None (one rank) or an mpi4py communicator; UsageError
-    for other types. A SerialComm or MpiComm is returned as it is.
+    """Return the communicator for None (one rank) or an mpi4py communicator.
+
+    UsageError for other types. A SerialComm or MpiComm is returned as it is.
 
     None gets a warning in a process that its launcher started together with others.
     """

@@ -21,8 +21,10 @@ TEST_BYTES = 1 << 20  # bytes of a test message
 
 
 def check_running(comm=None):
-    """Refuse (UsageError) a communicator of mpi4py before MPI starts or after it ends, a freed
-    one, and one of two groups. None stands for MPI's own.
+    """Refuse (UsageError) a communicator that is not running.
+
+    Before MPI starts, after it ends, a freed one, and one of two groups. None stands
+    for MPI's own.
 
     MPI would end this process if it were called.
     """
@@ -38,8 +40,9 @@ def check_running(comm=None):
 
 
 def avoid_copies():
-    """Switch off copies between processes if the system refuses them; call it before MPI
-    starts.
+    """Switch off copies between processes if the system refuses them.
+
+    Call it before MPI starts.
     """
     if copies_refused():
         for name, value in SETTINGS.items():

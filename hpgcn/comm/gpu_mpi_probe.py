@@ -1,5 +1,6 @@
-"""Probe whether MPI sends GPU memory: `python -m hpgcn.comm.gpu_mpi_probe GPU`, which
-may crash.
+"""Probe whether MPI sends GPU memory.
+
+`python -m hpgcn.comm.gpu_mpi_probe GPU`, which may crash.
 """
 
 import sys

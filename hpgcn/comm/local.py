@@ -1,5 +1,6 @@
-"""Ranks in one process: `run_on_ranks` calls a function on several ranks; one runs at a
-time.
+"""Ranks in one process: `run_on_ranks` calls a function on several ranks.
+
+One runs at a time.
 
 For learning, for debugging and for counting messages: nothing is faster than on one
 rank.
@@ -22,8 +23,9 @@ MOST_RANKS = 1024  # each has a thread, and a stack of its own
 
 
 class LocalComm(MpiComm):
-    """Communicator of ranks that are threads of this process. Waits have no deadline: a
-    deadlock raises an error.
+    """Communicator of ranks that are threads of this process.
+
+    Waits have no deadline: a deadlock raises an error.
     """
 
     in_process = True
@@ -35,16 +37,18 @@ class LocalComm(MpiComm):
         self.nodes = mpi.nodes
 
     def use(self, device, aware=None):
-        """Accept arrays of this device in collectives, which copy them on the device;
-        return a Route.
+        """Accept arrays of this device in collectives, which copy them on the device.
+
+        Return a Route.
         """
         way = SerialComm.use(SerialComm(self.timeout), device, aware)
         self.device = device
         return way
 
     def wait(self, requests, what, pending=None, name=None, patient=False):
-        """Let other ranks run until the requests are complete; arguments as in
-        `Collectives.wait`.
+        """Let other ranks run until the requests are complete.
+
+        Arguments as in `Collectives.wait`.
         """
         pending = set(range(len(requests))) if pending is None else pending
 
@@ -151,8 +155,9 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
 
 
 def run_on_disk(function, ranks, scratch, *arguments, kept=0, room=None, **options):
-    """Call a function like `run_on_ranks`, with large arrays of the ranks in files of
-    the folder `scratch`.
+    """Call a function like `run_on_ranks`, with arrays in files.
+
+    Large arrays of the ranks lie in the folder `scratch`.
 
     The arrays of three turns are in memory at a time (hpgcn.runtime.disk.residency), at
     most `room` bytes. The last `kept` ranks keep their arrays in memory. Nothing remains
@@ -185,8 +190,9 @@ def run_on_disk(function, ranks, scratch, *arguments, kept=0, room=None, **optio
 
 
 def _communicators(turns, post, nodes=None):
-    """Return a communicator for each rank, all over the same post; `nodes` as in
-    `run_on_ranks`.
+    """Return a communicator for each rank, all over the same post.
+
+    `nodes` as in `run_on_ranks`.
     """
     ranks = range(turns.size)
     given = nodes is not None
@@ -198,10 +204,10 @@ def _communicators(turns, post, nodes=None):
 
 
 def in_process(function, comm=None, ranks=1, *arguments, nodes=None, **options):
-    """Call `function(comm, ...)` directly if `ranks` is 1, else on `ranks` ranks in
-    this process; `nodes` as in `run_on_ranks`.
+    """Call `function(comm, ...)` here, or on `ranks` ranks in this process.
 
-    Returns what it returns on rank 0. UsageError if both `comm` and `ranks` are given.
+    One rank calls it directly. `nodes` is that of `run_on_ranks`. Returns the result of
+    rank 0. UsageError if both `comm` and `ranks` are given.
     """
     if type(ranks) is int and ranks == 1:
         return function(comm, *arguments, **options)

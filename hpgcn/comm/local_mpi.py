@@ -98,8 +98,9 @@ class Post:
             sender.copied()
 
     def collective(self, key, rank, size, kind, part, finish):
-        """Add a rank's part of a collective call; the last rank to call it runs
-        `finish(parts)`.
+        """Add a rank's part of a collective call.
+
+        The last rank to call it runs `finish(parts)`.
         """
         parts = self.collectives.setdefault(key, {})
         request = Request()
@@ -169,8 +170,9 @@ class Intracomm:
         return Prequest(self._receive(buffer, source, tag), done=True)
 
     def Iprobe(self, source, tag, status):
-        """Return False: messages of the kind that hpgcn probes for are never sent in
-        one process.
+        """Return False: such messages are never sent in one process.
+
+        hpgcn probes for no others.
         """
         return False
 

@@ -60,8 +60,9 @@ class Queue:
         self.running = []
 
     def extend(self, starts, null):
-        """Queue calls, which start when a slot is free; return their requests, `null`
-        until then.
+        """Queue calls, which start when a slot is free.
+
+        Return their requests, `null` until then.
         """
         requests = [null] * len(starts)
         idle = not self.waiting

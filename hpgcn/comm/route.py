@@ -112,8 +112,9 @@ def library(symbols):
 
 
 def probe(number):
-    """Send memory of GPU `number` in a process of its own; return the failure, "" for
-    success.
+    """Send memory of GPU `number` in a process of its own.
+
+    Return the failure, "" for success.
     """
     try:
         done = subprocess.run([*PROBE, str(number)], check=False, stdin=subprocess.DEVNULL,

@@ -21,8 +21,9 @@ SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 class SlowNetwork:
-    """A simulated network: it delays the completion of messages by a rate and a
-    latency.
+    """A simulated network.
+
+    It delays the completion of messages by a rate and a latency.
 
     Parameters
     ----------
@@ -40,8 +41,9 @@ class SlowNetwork:
         self.under_way = {}
 
     def begin(self, requests, received, hops=1):
-        """Note that these requests start now; `received` has the bytes of each, 0 for a
-        send.
+        """Note that these requests start now.
+
+        `received` has the bytes of each, 0 for a send.
         """
         now = time.perf_counter()
         self.free = max(self.free, now)
@@ -52,8 +54,9 @@ class SlowNetwork:
         self.under_way[id(requests)] = times, set()
 
     def deliver(self, requests, completed, pending):
-        """Return the numbers in `pending` of requests that MPI has completed and whose
-        delay is over.
+        """Return the completed requests in `pending` whose delay is over.
+
+        Their numbers; MPI has completed them.
         """
         if id(requests) not in self.under_way:
             return completed
@@ -95,7 +98,8 @@ def requested_network():
 
 
 def requested_overlap():
-    """Return whether ranks compute during broadcasts, by HPGCN_OVERLAP; UsageError
-    unless it is 0 or 1.
+    """Return whether ranks compute during broadcasts, by HPGCN_OVERLAP.
+
+    UsageError unless it is 0 or 1.
     """
     return is_allowed(OVERLAP)

@@ -29,8 +29,10 @@ class MpiCall(NamedTuple):
 
 
 class StagedCopy(NamedTuple):
-    """An MPI call with GPU memory: `start()` makes it; the other fields are addresses
-    and size of its arrays. `host` is 0 if no copy is needed.
+    """An MPI call with GPU memory: `start()` makes it.
+
+    The other fields are addresses and size of its arrays. `host` is 0 if no copy is
+    needed.
     """
 
     start: object
@@ -114,8 +116,9 @@ class GpuStager:
         self.pool = {}  # unused PinnedMemory, by size
 
     def most(self, operation, limit):
-        """Return the bytes of the longest piece that an operation sends at once. Sums
-        are not cut, because the cut would change their bits.
+        """Return the bytes of the longest piece that an operation sends at once.
+
+        Sums are not cut, because the cut would change their bits.
         """
         if operation == "reduce" or operation in self.direct:
             return limit
@@ -182,8 +185,9 @@ class GpuStager:
             self.waiting.popleft()[2]()
 
     def flush(self, comm):
-        """Make all waiting MPI calls of a communicator, because MPI matches them by
-        their order.
+        """Make all waiting MPI calls of a communicator.
+
+        MPI matches them by their order.
         """
         places = (place for place, (_, other, _) in enumerate(self.waiting, 1) if other is comm)
         last = max(places, default=0)
@@ -208,8 +212,9 @@ class GpuStager:
 
 
 def joined(copies):
-    """Join copies (GPU address, host address, bytes) that are adjacent in both
-    memories, in chunks.
+    """Join copies that are adjacent in both memories, in chunks.
+
+    A copy is (GPU address, host address, bytes).
 
     Yield (GPU address, host address, bytes, list of the copies), of CHUNK_BYTES at
     most.

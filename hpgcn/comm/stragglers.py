@@ -27,8 +27,9 @@ def unresponsive_ranks(comm, seconds):
 
 
 def drain(comm):
-    """Receive all messages that `unresponsive_ranks` left; `comm` is that of the whole
-    job, not of a group.
+    """Receive all messages that `unresponsive_ranks` left.
+
+    `comm` is that of the whole job, not of a group.
 
     MPICH does not finalise over messages that were never received. They arrive after
     their senders gave up waiting. So call this after a barrier that ranks have passed.
@@ -38,8 +39,9 @@ def drain(comm):
 
 
 def heard(comm):
-    """Receive one message of `unresponsive_ranks`, if any; return its source rank, else
-    None.
+    """Receive one message of `unresponsive_ranks`, if any.
+
+    Return its source rank, else None.
     """
     status = comm.MPI.Status()
     if not comm.mpi.Iprobe(comm.MPI.ANY_SOURCE, WORD, status):

@@ -10,14 +10,16 @@ from hpgcn.errors import DeadlockError, HpgcnError, InternalError
 
 
 class RankEnded(BaseException):
-    """Another rank failed, so this one unwinds. A BaseException, so that handlers do
-    not catch it.
+    """Another rank failed, so this one unwinds.
+
+    A BaseException, so that handlers do not catch it.
     """
 
 
 class Turns:
-    """Scheduler of ranks in one process: one rank runs until it waits, then the next
-    one runs.
+    """Scheduler of ranks in one process.
+
+    One rank runs until it waits, then the next one runs.
 
     Attributes
     ----------
@@ -151,9 +153,7 @@ class Turns:
             raise RankEnded
 
     def _next(self, rank):
-        """Return the first rank after this one, in cyclic order, that can go on, or
-        None.
-        """
+        """Return the next rank in cyclic order that can go on, or None."""
         for step in range(1, self.size + 1):
             other = (rank + step) % self.size
             if other in self._over:

@@ -75,8 +75,9 @@ def examine():
 
 @contextmanager
 def asking(pool):
-    """Context manager for a pool whose threads run processes; an exception in the block
-    ends these processes.
+    """Context manager for a pool whose threads run processes.
+
+    An exception in the block ends these processes.
     """
     try:
         yield pool
@@ -104,8 +105,9 @@ def probe(name, arguments):
 
 
 def answer(seconds, module, *arguments, launcher=()):
-    """Run a module of hpgcn.doctor; return the JSON that it prints, or a status and
-    text if it prints none.
+    """Run a module of hpgcn.doctor.
+
+    Return the JSON that it prints, or a status and text if it prints none.
     """
     command = [*launcher, sys.executable, "-P", "-m", f"hpgcn.doctor.{module}", *arguments]
     code, out, err = ask(command, seconds)
@@ -116,8 +118,9 @@ def answer(seconds, module, *arguments, launcher=()):
 
 
 def judge(alone, pair, refused=""):
-    """Return the Findings on the self tests of one rank and of two ranks. `pair` is
-    None without mpiexec or MPI. `refused` is that of `copies_refused`.
+    """Return the Findings on the self tests of one rank and of two ranks.
+
+    `pair` is None without mpiexec or MPI. `refused` is that of `copies_refused`.
     """
     # one rank
     if isinstance(alone, tuple):
@@ -155,8 +158,9 @@ def find_launcher():
 
 
 def describe_launcher(launcher):
-    """Return a Finding on the mpiexec in use, and on another one that the shell would
-    find.
+    """Return a Finding on the mpiexec in use.
+
+    It names another one that the shell would find.
     """
     if launcher is None:
         return Finding("mpiexec", "warn", "not found: only one rank, unless this cluster has its "
@@ -174,8 +178,9 @@ def python():
 
 
 def cores():
-    """Return a Finding on the cores that this process may use, and on the CPU time
-    limit of control groups.
+    """Return a Finding on cores and the CPU time limit.
+
+    The limit is that of control groups.
     """
     allowed = usable_cores()
     text = (f"{allowed} of {os.cpu_count() or 1} usable; P ranks on this node use max(1, {allowed} "
@@ -200,8 +205,9 @@ def version(name):
 
 
 def ask(command, seconds):
-    """Run a process; return its exit code (None after a timeout), standard output and
-    standard error.
+    """Run a process.
+
+    Return its exit code (None after a timeout), standard output and standard error.
     """
     try:
         child = subprocess.Popen(
@@ -237,8 +243,9 @@ def end(child):
 
 
 def no_answer(code, err, seconds):
-    """Return a status and a text for a process that ended, or timed out, without a
-    result.
+    """Return status and text for a process without a result.
+
+    It ended, or timed out.
     """
     if code is None:
         return "slow", (f"no answer within {seconds} s: the machine is busy (load "

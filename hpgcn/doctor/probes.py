@@ -1,5 +1,6 @@
-"""Checks that each run in a process of their own: `python -m hpgcn.doctor.probes NAME`
-prints the result.
+"""Checks that each run in a process of their own.
+
+`python -m hpgcn.doctor.probes NAME` prints the result.
 
 The result is JSON: a status and a text. The status is "ok", "warn", "fail", or
 "missing" if a module is not installed.
@@ -50,8 +51,9 @@ def mpi():
 
 
 def takes_gpu_memory(MPI):
-    """Return a text: whether MPI sends GPU memory directly, and the reason. With CuPy a
-    message is tried.
+    """Return a text: whether MPI sends GPU memory directly, and the reason.
+
+    With CuPy a message is tried.
     """
     claimed, reason = route.query_gpu_support(MPI)
     failure = route.probe(0) if claimed and cupy_packages() else None
@@ -89,8 +91,9 @@ def engine(name):
 
 
 def files(folder):
-    """Test fsync, rename and locks in a folder. An empty name means the folder of
-    temporary files.
+    """Test fsync, rename and locks in a folder.
+
+    An empty name means the folder of temporary files.
     """
     folder = folder or tempfile.gettempdir()
     text = f"{folder}: {shutil.disk_usage(folder).free / GIB:.1f} GiB free"

@@ -1,5 +1,6 @@
-"""Train two epochs on the karate club, with whole messages and with small pieces, and
-print JSON.
+"""Train two epochs on the karate club, and print JSON.
+
+Messages are whole, then in small pieces.
 """
 
 import json
@@ -28,8 +29,9 @@ def losses(graph, ranks):
 
 
 def run():
-    """Train twice, with whole messages and with pieces; return the communicator and a
-    dict of the results.
+    """Train twice, with whole messages and with pieces.
+
+    Return the communicator and a dict of the results.
     """
     from hpgcn.kernels.cpu.emit.emitter import vector_bytes
 

@@ -1,5 +1,6 @@
-"""Models as lists of layers with explicit gradients: each forward returns its backward
-function.
+"""Models as lists of layers with explicit gradients.
+
+Each forward returns its backward function.
 """
 from hpgcn.model.layers.layer import Layer
 from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss

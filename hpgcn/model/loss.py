@@ -1,5 +1,6 @@
-"""Loss and accuracies over all ranks. Ranks that share a row exchange sums over its
-columns.
+"""Loss and accuracies over all ranks.
+
+Ranks that share a row exchange sums over its columns.
 """
 import copy
 from typing import NamedTuple
@@ -12,8 +13,9 @@ from hpgcn.model.targets import PLAIN
 
 
 class MaskedRows(NamedTuple):
-    """The rows of this rank in each mask, on its device, and their number over all
-    ranks.
+    """Rows of this rank in each mask, and their number over all ranks.
+
+    The rows lie on its device.
     """
 
     rows: dict  # by mask
@@ -21,8 +23,9 @@ class MaskedRows(NamedTuple):
 
     @staticmethod
     def of(masks, columns):
-        """Find the rows of each mask, dict of (m,) bool. A row that several ranks share
-        counts once.
+        """Find the rows of each mask, dict of (m,) bool.
+
+        A row that several ranks share counts once.
         """
         rows = {key: columns.device.put(np.flatnonzero(masks[key])) for key in SPLIT}
         own = columns.row.rank == 0  # one of the ranks that share a row counts it
@@ -57,8 +60,9 @@ class BatchLoss:
         return part
 
     def tally(self, logits):
-        """Count correct, predicted and true vertices by mask and class (or label), over
-        all ranks: (masks, 3, c).
+        """Count correct, predicted and true vertices over all ranks.
+
+        By mask and class (or label), (masks, 3, c).
         """
         predicted, true = self.predictions(logits)
         counts = np.array([self.count_rows(predicted[rows], true[rows]) for rows in
@@ -87,8 +91,9 @@ class Loss(BatchLoss):
             self.target = columns.device.put(targets.table(np.ones(num_classes)))
 
     def _weigh(self, labels, num_classes, targets):
-        """Return the weight of each class, and the total weight of the training
-        vertices of all ranks.
+        """Return the weight of each class, and the total weight.
+
+        The latter is of the training vertices of all ranks.
         """
         mine = labels[self.columns.device.get(self.rows["train"])]
         own = self.columns.row.rank == 0  # one of the ranks that share a row counts it
@@ -97,8 +102,9 @@ class Loss(BatchLoss):
         return weights, float(counts @ weights)
 
     def gradient(self, logits, out=None):
-        """Return this rank's term of the SUM of training losses, and the gradient of
-        their mean, (m, c_j).
+        """Return this rank's term of the SUM of losses, and the gradient.
+
+        The gradient is that of their mean, (m, c_j).
         """
         grad = np.empty_like(logits) if out is None else out
         options = {"scale": 1 / self.norm, "grad": grad, "target": self.target}
@@ -130,8 +136,9 @@ class Loss(BatchLoss):
         return result
 
     def _moments(self, logits):
-        """Return the maximum z_max and the sum of exp(z - z_max) of each row, over the
-        ranks that share the row.
+        """Return z_max and the sum of exp(z - z_max) of each row.
+
+        Both are over the ranks that share the row.
         """
         largest = self._largest(logits)
         total = kernels.backend(logits).spread_sum(logits, largest)
@@ -145,15 +152,14 @@ class Loss(BatchLoss):
         return largest
 
     def _spread(self, logits, moments, key, **options):
-        """Return the sum of the loss terms of this rank's columns over the rows of a
-        mask.
-        """
+        """Return the loss terms of this rank's columns over the rows of a mask."""
         return kernels.backend(logits).spread_gradient(
             logits, self.labels, self.first, self.rows[key], *moments, **options)
 
     def _right(self, logits, largest):
-        """Return which rows are classified correctly; among the ranks that share a row
-        only the first counts it.
+        """Return which rows are classified correctly.
+
+        Among the ranks that share a row only the first counts it.
         """
         return (self._predicted(logits, largest) == self.labels) & (self.columns.row.rank == 0)
 
@@ -164,23 +170,26 @@ class Loss(BatchLoss):
         return -where
 
     def predictions(self, logits):
-        """Return the predicted classes (m,), the first ones with the largest logit, and
-        the labels, on the host.
+        """Return the predicted classes (m,) and the labels, on the host.
+
+        The first class with the largest logit is predicted.
         """
         get = self.columns.device.get
         return get(self._predicted(logits, self._largest(logits))), get(self.labels)
 
     def count_rows(self, predicted, true):
-        """Count correct, predicted and true vertices by class, (3, c); among the ranks
-        that share rows only the first counts them.
+        """Count correct, predicted and true vertices by class, (3, c).
+
+        Among the ranks that share rows only the first counts them.
         """
         own = self.columns.row.rank == 0
         return [own * np.bincount(classes, minlength=self.num_classes)
                 for classes in (true[predicted == true], predicted, true)]
 
     def ranking(self, logits):
-        """Return scores and labels for ROC-AUC with two classes: z[:, 1] - z[:, 0], (m,
-        1), and y == 1, on the host.
+        """Return scores and labels for ROC-AUC with two classes, on the host.
+
+        Scores are z[:, 1] - z[:, 0], (m, 1), labels y == 1.
         """
         lead = self.columns.device.xp.zeros(logits.shape[0], logits.dtype)
         for column in range(logits.shape[1]):
@@ -208,8 +217,9 @@ class MultiLabelLoss(BatchLoss):
         self.smoothing = targets.smoothing
 
     def gradient(self, logits, out=None):
-        """Return this rank's term of the SUM of the vertices' mean losses, and the
-        gradient (m, t_j).
+        """Return this rank's term of the SUM of mean losses, and the gradient.
+
+        Means are those of vertices; the gradient is (m, t_j).
         """
         grad = np.empty_like(logits) if out is None else out
         scale = 1 / (self.norm * self.num_classes)

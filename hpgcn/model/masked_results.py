@@ -1,5 +1,6 @@
-"""Skip elements of a product with A that dropout sets to 0 (S-SpMM), if that saves
-time.
+"""Skip elements of a product with A that dropout sets to 0 (S-SpMM).
+
+They are skipped if that saves time.
 
 A product A (H W) is followed by bias, activation and dropout. Dropout masks are keyed,
 so that they can be computed before the product. Elements that dropout sets to 0 need
@@ -33,8 +34,9 @@ def skipped_share(dropped, width, together):
 
 
 def saves(dropped, width, together, itemsize, row_entries):
-    """Return whether skipping the elements that dropout sets to 0 saves more than the
-    mask costs.
+    """Return whether skipping dropped elements saves more than its cost.
+
+    The cost is that of the mask.
 
     `row_entries` is the mean number of entries in a row of A.
     """
@@ -43,8 +45,9 @@ def saves(dropped, width, together, itemsize, row_entries):
 
 
 def masked_layers(spec, setting, slices, row_entries, *, on_gpu=False):
-    """Return for each layer whether its product with A skips elements that dropout sets
-    to 0; tuple of bool.
+    """Return for each layer whether its product with A skips elements.
+
+    Tuple of bool; dropout sets these elements to 0.
 
     Parameters
     ----------

@@ -1,5 +1,6 @@
-"""Metrics of an evaluation other than accuracy: macro-F1 and ROC-AUC, exact over all
-ranks.
+"""Metrics of an evaluation other than accuracy.
+
+Macro-F1 and ROC-AUC, exact over all ranks.
 
 Ranks add whole numbers, or one rank collects all scores. Therefore the partition does
 not influence metrics, except through rounding of the logits.
@@ -11,8 +12,9 @@ from hpgcn.graphs.validation import SPLIT
 
 
 def macro_f1(loss, logits):
-    """Return macro-F1 by mask: the mean of 2 TP / (2 TP + FP + FN) over classes, or
-    labels; a dict.
+    """Return macro-F1 by mask.
+
+    The mean of 2 TP / (2 TP + FP + FN) over classes, or labels; a dict.
 
     As in scikit-learn, classes that are neither true nor predicted in a mask are left
     out; such labels count as 0. None for an empty mask.
@@ -28,8 +30,9 @@ def macro_f1(loss, logits):
 
 
 def roc_auc(loss, logits):
-    """Return the area under the ROC curve by mask, a dict; for several labels the mean
-    of their areas.
+    """Return the area under the ROC curve by mask, a dict.
+
+    For several labels the mean of their areas.
 
     This is the share of pairs of a true and a false vertex whose scores are in order;
     ties count half (Hanley and McNeil 1982). Labels that are all true or all false in a
@@ -59,8 +62,9 @@ def roc_auc(loss, logits):
 
 
 def _area(score, true):
-    """Return the area under the ROC curve for scores (m,) and truth (m,) bool; None
-    with one class only.
+    """Return the area under the ROC curve for scores (m,) and truth (m,) bool.
+
+    None with one class only.
     """
     positive = int(true.sum())
     pairs = positive * (true.size - positive)

@@ -1,5 +1,6 @@
-"""A model as a list of stages with explicit gradients: each forward returns its
-backward function.
+"""A model as a list of stages with explicit gradients.
+
+Each forward returns its backward function.
 
 Dropout precedes each layer, and an activation follows each layer but the last: H' =
 dropout(act(Z + b)), or with normalization H' = dropout(act(norm(Z + b))).
@@ -19,8 +20,9 @@ WORK = ("H1", "H2")  # arrays of a step to which layers of an evaluation write i
 
 
 class Model:
-    """A model of the registry on distributed matrices: layers, dropout, norms and
-    activations.
+    """A model of the registry on distributed matrices.
+
+    Layers, dropout, norms and activations.
 
     It stores one activation per layer and the arrays that gradients read. It also has
     work arrays of the widest layer; products with W and products with A alternate
@@ -57,8 +59,9 @@ class Model:
             self.stages = [*(stage for group in groups[:first] for stage in group), jump]
 
     def _groups(self):
-        """Return a list with the stages of each layer; this also creates the layers and
-        norms.
+        """Return a list with the stages of each layer.
+
+        This also creates the layers and norms.
         """
         blocks = blocks_of(self.spec)
         scale = kernels.backend(self.parameters.flat).dropout_scale
@@ -82,7 +85,7 @@ class Model:
         return groups
 
     def _link_pipelines(self, groups):
-        """Connect the RowPipelines of layers with what follows them row by row."""
+        """Connect the RowPipelines of layers with the row-wise work that follows."""
         for group, following in zip(groups, [*groups[1:], []]):
             first, *behind = group
             if not (isinstance(first, LayerStage) and first.pipeline and behind
@@ -108,8 +111,9 @@ class Model:
                     self.borders.append((first.layer.A, layer.A))
 
     def _fused(self, blocks, number):
-        """Return whether the next layer's backward applies the mask of the activation
-        after layer `number`.
+        """Return whether the next layer's backward applies the mask.
+
+        It is that of the activation after layer `number`.
         """
         block = blocks[number]
         if block.activation != "relu" or block.ffn:
@@ -120,9 +124,7 @@ class Model:
         return not (read_twice or (following.norm != "none" and following.norm_first))
 
     def _stages(self, block, layer, given, before, fused):
-        """Return the stages that make up one LayerBlock: norm, layer, activation and so
-        on.
-        """
+        """Return the stages that make up one LayerBlock: norm, layer, activation and so on."""
         # the norm, before or after the layer
         number = block.number
         level = number + 1
@@ -162,8 +164,9 @@ class Model:
         return stages
 
     def _map(self, layer, kept, before=None, **which):
-        """Return the LayerStage of a layer, with an output array that differs from its
-        input array. An evaluation writes to the arrays of a step.
+        """Return the LayerStage of a layer.
+
+        Output and input arrays differ. An evaluation writes to the arrays of a step.
         """
         self._maps.append(layer)
         taken = self._place
@@ -171,8 +174,9 @@ class Model:
         return LayerStage(layer, kept, self._place, before, **which)
 
     def _place_backwards(self):
-        """Choose the arrays for gradients so that a linear layer's output differs from
-        its input.
+        """Choose the arrays for gradients of all layers.
+
+        A linear layer's output differs from its input.
         """
         place = "ping"  # place of the gradient of the logits
         for layer in reversed(self._maps):
@@ -193,8 +197,9 @@ class Model:
         return logits, embedded
 
     def forward(self, features, step):
-        """Run the forward of a training step on Features of the input level; `step`,
-        from 1, keys dropout.
+        """Run the forward of a training step on Features of the input level.
+
+        `step`, from 1, keys dropout.
 
         Return the logits (m_L, c) and backward. backward(G) takes the gradient of the
         logits and returns Parameters with this rank's partial sums; their sum over
@@ -217,8 +222,9 @@ class Model:
         self.layers[0].prepare(features, width)
 
     def outputs(self):
-        """Return the output of each layer in the last training forward, a list of (m,
-        f). The backward overwrites all but the last one.
+        """Return the output of each layer in the last training forward.
+
+        A list of (m, f). The backward overwrites all but the last one.
         """
         last = self.layers[-1]
         return [self.workspace.buffer(f"{'F' if block.ffn else 'H'}{layer.number + 1}",
@@ -227,8 +233,9 @@ class Model:
                 for layer, block in zip(self.layers, blocks_of(self.spec))]
 
     def update_running_moments(self, gradient):
-        """Move batch-norm moments, which share the gradient's allreduce, to the running
-        statistics.
+        """Move batch-norm moments to the running statistics.
+
+        They share the gradient's allreduce.
         """
         for norm in self.norms:
             norm.update_running_moments(gradient)

@@ -1,5 +1,6 @@
-"""The structure of a model, layer by layer, from which parameters and stages
-are made.
+"""The structure of a model, layer by layer.
+
+Parameters and stages are made from it.
 """
 from dataclasses import dataclass
 
@@ -14,8 +15,9 @@ INNER_KEY = 1024  # key of dropout inside the block of layer 0, above all number
 
 @dataclass(frozen=True)
 class LayerBlock:
-    """The structure of one layer: its class, widths, norm, activation, dropout and skip
-    connection.
+    """The structure of one layer.
+
+    Its class, widths, norm, activation, dropout and skip connection.
     """
 
     number: int

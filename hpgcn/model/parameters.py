@@ -15,8 +15,9 @@ from hpgcn.runtime.device import HOST
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """All weights and biases in one flat array, so that one allreduce and one optimizer
-    step suffice.
+    """All weights and biases in one flat array.
+
+    So one allreduce and one optimizer step suffice.
     """
 
     flat: np.ndarray  # (p,), weights first
@@ -30,8 +31,9 @@ class Parameters:
 
     @staticmethod
     def over(flat, shapes):
-        """Return Parameters whose arrays, of these shapes, are consecutive views of a
-        flat array.
+        """Return Parameters whose arrays are views of a flat array.
+
+        They have these shapes, one after the other.
         """
         ends = accumulate(map(math.prod, shapes.values()))
         arrays = {name: flat[end - math.prod(shape):end].reshape(shape)
@@ -39,16 +41,18 @@ class Parameters:
         return Parameters(flat, arrays)
 
     def on(self, device):
-        """Return a copy in the memory of `device`; on the host return views of the same
-        array.
+        """Return a copy in the memory of `device`.
+
+        On the host return views of the same array.
         """
         shapes = {name: array.shape for name, array in self.arrays.items()}
         return Parameters.over(device.put(self.flat), shapes)
 
     @staticmethod
     def initial(spec):
-        """Return initial values: Glorot uniform weights keyed by (seed, name), gains
-        and variances 1, all others 0.
+        """Return initial values of parameters.
+
+        Glorot uniform weights keyed by (seed, name), gains and variances 1, all others 0.
 
         They are equal on every rank.
         """
@@ -64,8 +68,9 @@ class Parameters:
 
     @staticmethod
     def stored(arrays, options, name):
-        """Build Parameters from the arrays in a file, by name; return them and the
-        ModelSpec.
+        """Build Parameters from the arrays in a file, by name.
+
+        Return them and the ModelSpec.
 
         `options` are the Config of the run that trained them, `name` is that of the
         file. A UsageError as `find_model`; a DataError if an array is missing, is one
@@ -119,16 +124,18 @@ class Parameters:
         return [array for array in self.arrays.values() if array.ndim == 1]
 
     def decayed(self, which):
-        """Return the number of elements with weight decay: matrices of the "first"
-        layer, or of "all" layers.
+        """Return the number of elements with weight decay.
+
+        Matrices of the "first" layer, or of "all" layers.
         """
         return sum(array.size for name, array in self.arrays.items()
                    if array.ndim == 2 and (which == "all" or layer_of(name) == 0))
 
 
 def parameter_shapes(spec):
-    """Return the shapes of a model's parameters by name: first matrices in order of
-    layers, then vectors.
+    """Return the shapes of a model's parameters by name.
+
+    First matrices in order of layers, then vectors.
 
     They are the shapes of all layers, with the number of the layer in each name; see
     `hpgcn.model.model_parts.LayerBlock.shapes`.

@@ -23,8 +23,9 @@ STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around lay
 
 
 def find_model(options):
-    """Return the key of MODELS for a Config: MODEL-AGGREGATOR, or MODEL if it
-    has no aggregators.
+    """Return the key of MODELS for a Config.
+
+    MODEL-AGGREGATOR, or MODEL if it has no aggregators.
 
     Raise UsageError if the name is unknown, or if the model does not support the
     aggregator, the norm or other settings. The same if settings exclude each other.
@@ -41,8 +42,9 @@ def find_model(options):
 
 
 def _check_halves(options, name):
-    """Refuse options that do not support rows in bf16; only some kernels compute with
-    16 bits.
+    """Refuse options that do not support rows in bf16.
+
+    Only some kernels compute with 16 bits.
     """
     where = assigned("dtype", options.dtype)
     if not MODELS[name].supports_bf16:
@@ -73,9 +75,7 @@ def models_that_read(field):
 
 
 def _check_stack(options, layer):
-    """Refuse settings of layers that the model does not use, or that exclude each
-    other.
-    """
+    """Refuse settings of layers that exclude each other or do not apply."""
     # settings that this model does not read
     for field in unread_settings(layer):
         value = getattr(options, field)
@@ -112,8 +112,9 @@ def _model_name(model, aggregator):
 
 
 def norm_of(spec):
-    """Return the normalization of A in a model: the requested one, or the default of
-    its layers.
+    """Return the normalization of A in a model.
+
+    The requested one, or the default of its layers.
     """
     return MODELS[spec.architecture].norm if spec.norm_adj == "own" else spec.norm_adj
 
@@ -136,16 +137,15 @@ def products_of(spec):
 
 
 def supports_pruning(spec):
-    """Return whether a model can skip rows that no loss depends on. Batch norm needs
-    all rows.
+    """Return whether a model can skip rows that no loss depends on.
+
+    Batch norm needs all rows.
     """
     return spec.norm != "batch" and all(kind.supports_pruning for kind in layer_kinds(spec))
 
 
 def inner_widths(spec):
-    """Return the inner width of each layer, list of L int: see
-    `hpgcn.model.Layer.inner_width`.
-    """
+    """Return the inner width of each layer, list of L int: see `hpgcn.model.Layer.inner_width`."""
     return [kind.inner_width(spec, number)
             for number, kind in enumerate(layer_kinds(spec))]
 
@@ -156,8 +156,9 @@ def reads_X(spec):
 
 
 def find_widths(options, architecture, features, classes):
-    """Return the L + 1 widths of a model: features, hidden widths as the options
-    require, classes.
+    """Return the L + 1 widths of a model.
+
+    Features, hidden widths as the options require, classes.
     """
     outer = options.input_layer + options.output_layer
     hidden = [options.hidden] * (options.layers - 1 + outer)
@@ -165,8 +166,9 @@ def find_widths(options, architecture, features, classes):
 
 
 def spec_of(options, architecture, widths, **others):
-    """Return the ModelSpec for a Config and widths; `others` are fields that depend
-    on the graph.
+    """Return the ModelSpec for a Config and widths.
+
+    `others` are fields that depend on the graph.
     """
     layer = MODELS[architecture]
     own = options.activation == "own"
@@ -228,8 +230,9 @@ def make_spec(header, options, widths=None):
 
 
 def find_edge_width(header, architecture):
-    """Return the columns of the edge features that a model reads, 0 if it reads none;
-    UsageError if the graph lacks them.
+    """Return the columns of the edge features that a model reads.
+
+    0 if it reads no features; UsageError if the graph lacks them.
     """
     if not MODELS[architecture].uses_edge_features:
         return 0
@@ -251,8 +254,9 @@ def _check_messages(options, sparse, name):
 
 
 def heads_of(spec):
-    """Return the number of attention heads of each product with A in a model; 0 without
-    attention.
+    """Return the number of attention heads of each product with A in a model.
+
+    0 without attention.
     """
     return [kind.heads(spec, number) if kind.uses_attention else 0
             for number, kind in enumerate(layer_kinds(spec))
@@ -260,9 +264,7 @@ def heads_of(spec):
 
 
 def check_strategy(strategy, spec, ranks):
-    """Raise UsageError if a Strategy cannot compute a model's layers on `ranks`
-    ranks.
-    """
+    """Raise UsageError if a Strategy cannot compute a model's layers on `ranks` ranks."""
     heads = heads_of(spec)
     if spec.halved and not strategy.supports_bf16:
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_bf16)

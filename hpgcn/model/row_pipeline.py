@@ -2,8 +2,8 @@
 
 A strategy that returns rows in batches (`returns_batches`) calls `rows_done` for each
 batch while the next one is aggregated (mixgcn, section 3.2.2). It may begin the next
-product with A with these rows. The layers themselves know nothing of this: they find
-their products with W already formed.
+product with A with these rows. The layers contain none of this: their products with W are
+already formed when they read them.
 """
 from hpgcn import kernels
 from hpgcn.model.layers.layer import Layer
@@ -13,9 +13,9 @@ from hpgcn.parallel.csr import Csr
 class RowPipeline:
     """The work on rows that follows the product of a bare layer with A.
 
-    In the forward these are the layer's own W, if A comes first, then bias, activation
-    and dropout, then the next layer's product with its W. In the backward they are the
-    gradients of W and of the layer's input.
+    In the forward: the product with the layer's W if A comes first, bias, activation,
+    dropout and the next layer's product with its W. In the backward: the gradients of W
+    and of the layer's input.
 
     Attributes
     ----------

@@ -1,5 +1,6 @@
-"""The stages of a model. Each forward returns its backward function; `chain` combines
-several stages.
+"""The stages of a model.
+
+Each forward returns its backward function; `chain` combines several stages.
 
 A stage has `forward(H, context)`, which returns its result (m', f'_j) of H (m, f_j) and
 backward(G, gradient). This writes the stage's parts of `gradient`, Parameters of this
@@ -25,8 +26,9 @@ class ForwardContext(NamedTuple):
 
 
 def chain(stages, H, context):
-    """Apply stages one after another; return the result and the backward function of
-    the whole chain.
+    """Apply stages one after another.
+
+    Return the result and the backward function of the whole chain.
     """
     backwards = []
     for stage in stages:
@@ -42,8 +44,9 @@ def _backward_of_all(backwards, G, gradient):
 
 
 class LayerStage:
-    """The stage of a Layer without its last bias. It computes the gradient of that
-    bias.
+    """The stage of a Layer without its last bias.
+
+    It computes the gradient of that bias.
 
     `kept` is the name of the output array in training, `place` that of the work array
     used otherwise. `before` is the Activation whose mask the layer's backward applies,
@@ -96,8 +99,9 @@ class LayerStage:
 
 
 class Activation:
-    """A stage that computes dropout(act(Z + b)) in place; the LayerStage before it
-    learns the bias b.
+    """A stage that computes dropout(act(Z + b)) in place.
+
+    The LayerStage before it learns the bias b.
 
     `kind` is one of ACTIVATIONS, or "" for none. `vertex`, (m,) the numbers of the
     rows, and `key` are keys of dropout. The backward of ReLU and dropout needs only a
@@ -131,8 +135,9 @@ class Activation:
         return self.mask
 
     def begin(self, Z, context):
-        """Return a function that activates rows [first, last) of Z, to be called before
-        `forward`.
+        """Return a function that activates rows [first, last) of Z.
+
+        It is called before `forward`.
         """
         layer = self.layer
         mine = layer.columns.of(self.bias.size)
@@ -186,8 +191,9 @@ class Activation:
 
 
 class Residual:
-    """A skip connection around the stages F of a layer: H + F(H), or H W_res + F(H). He
-    et al. 2016, equation 1.
+    """A skip connection around the stages F of a layer: H + F(H), or H W_res + F(H).
+
+    He et al. 2016, equation 1.
 
     Only those rows of H are added that the layer computes.
     """

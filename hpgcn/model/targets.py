@@ -13,8 +13,9 @@ LONGEST = 400  # characters of a number
 
 
 class Targets(NamedTuple):
-    """Label smoothing and class weights of a training loss, defined as in PyTorch's
-    CrossEntropyLoss.
+    """Label smoothing and class weights of a training loss.
+
+    They are defined as in PyTorch's CrossEntropyLoss.
 
     The loss of a vertex of class y is the sum over the C classes of -t_c
     log(softmax_c). t_c is w_c smoothing / C, plus w_y (1 - smoothing) at y. Its mean is
@@ -25,8 +26,9 @@ class Targets(NamedTuple):
     class_weight: np.ndarray | str | None = None  # (C,) float64, BALANCED, or None: all 1
 
     def weights(self, counts):
-        """Return the weight of each class, (C,) float64; `counts` are the training
-        vertices of each class.
+        """Return the weight of each class, (C,) float64.
+
+        `counts` are the training vertices of each class.
 
         Raise a DataError if all training vertices have weight 0.
         """
@@ -39,9 +41,7 @@ class Targets(NamedTuple):
         return self.class_weight
 
     def table(self, weights):
-        """Return the argument `target` of the loss kernels for these class weights, (3,
-        C).
-        """
+        """Return the argument `target` of the loss kernels for these class weights, (3, C)."""
         own = (1 - self.smoothing) * weights
         every = self.smoothing / weights.size * weights
         return np.stack([own, every, own + every.sum()])
@@ -51,8 +51,9 @@ PLAIN = Targets()
 
 
 def find_targets(source, comm, class_weight, label_smoothing):
-    """Return the Targets for two settings and the graph of a GraphSource; all ranks
-    call this together.
+    """Return the Targets for two settings and the graph of a GraphSource.
+
+    All ranks call this together.
 
     Raise on all ranks a UsageError if there are class weights, but several labels per
     vertex. Other errors are as in `read_weights`.
@@ -117,8 +118,9 @@ def _is_weight(text):
 
 
 def _named(line):
-    """Split a line into the name of a class, maybe quoted as in CSV, and the text after
-    it.
+    """Split a line into the name of a class and the text after it.
+
+    The name may be quoted as in CSV.
     """
     separator = next((each for each in (b"\t", b",") if each in line), None)
     name, *text = line.rsplit(separator, 1)

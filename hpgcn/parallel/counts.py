@@ -48,8 +48,9 @@ def replicate(own, axis):
 
 
 def broadcasts(own, axis):
-    """Count one broadcast by each rank along an axis; `own`: bytes that each rank
-    broadcasts.
+    """Count one broadcast by each rank along an axis.
+
+    `own`: bytes that each rank broadcasts.
     """
     return Collective(*replicate(own, axis), "broadcast", own.shape[axis], _by_call(own, axis),
                       axis)

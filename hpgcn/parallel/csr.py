@@ -1,5 +1,6 @@
-"""Blocks of a sparse matrix in the memory of a device, with all data that products
-need.
+"""Blocks of a sparse matrix in the memory of a device.
+
+They have all data that products need.
 """
 from itertools import pairwise
 
@@ -37,8 +38,9 @@ class Csr:
 
     @classmethod
     def of(cls, matrix, device=HOST):
-        """Return the Csr of a csr_array on a device; columns are sorted, and in the
-        narrowest dtype.
+        """Return the Csr of a csr_array on a device.
+
+        Columns are sorted, and in the narrowest dtype.
         """
         matrix.sort_indices()
         indices = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)
@@ -78,8 +80,9 @@ class Csr:
         return self._known["rows"]
 
     def take_rows(self, numbers):
-        """Return the Csr of the rows `numbers`, (r,) increasing. Its `edges` are
-        positions of its entries in this matrix.
+        """Return the Csr of the rows `numbers`, (r,) increasing.
+
+        Its `edges` are positions of its entries in this matrix.
         """
         device = self.device
         indptr, numbers = map(device.get, (self.indptr, numbers))
@@ -89,8 +92,9 @@ class Csr:
                    self.shape[1], device, edges)
 
     def select(self, rows, columns):
-        """Return the submatrix of the marked rows, (m,) bool, and columns, (n,) bool,
-        as a csr_array on the host.
+        """Return the submatrix of marked rows and columns, on the host.
+
+        A csr_array; marks are (m,) bool and (n,) bool.
         """
         indptr, indices, data = map(self.device.get, (self.indptr, self.indices, self.data))
         return select(indptr, indices, data, rows, columns)
@@ -100,8 +104,9 @@ class Csr:
         return Csr.of(self.to_scipy().T.tocsr(), self.device)
 
     def ordered_transpose(self):
-        """Return the pattern of the transpose, which is cached; its `edges` are
-        positions of its entries in this matrix.
+        """Return the pattern of the transpose, which is cached.
+
+        Its `edges` are positions of its entries in this matrix.
         """
         if "transpose" not in self._known:
             indptr, indices = map(self.device.get, (self.indptr, self.indices))
@@ -120,8 +125,9 @@ class Csr:
         return kernels.backend(G).spmm(flipped.indptr, flipped.indices, data, G)
 
     def tiles(self, under_way, accumulate, most=TILES):
-        """Cut the rows into tiles for a product: several while messages are under way,
-        else one.
+        """Cut the rows into tiles for a product.
+
+        Several while messages are under way, else one.
 
         Messages progress only within MPI calls, which a rank makes between tiles. If
         the product is added to a result (`accumulate`), rows without entries can be
@@ -148,8 +154,9 @@ class Csr:
 
 
 def cut_rows(indptr, count):
-    """Cut rows into `count` runs of about equal nonzeros; return pairs (first row, row
-    after the last).
+    """Cut rows into `count` runs of about equal nonzeros.
+
+    Return pairs (first row, row after the last).
 
     Row pointers, (m + 1,), need not begin at 0, and are not read for one run.
     """
@@ -162,8 +169,9 @@ def cut_rows(indptr, count):
 
 
 def rows_of(array, first, last):
-    """Return rows [first, last) of an array; the array itself for all rows; None for
-    None.
+    """Return rows [first, last) of an array.
+
+    The array itself for all rows; None for None.
 
     Kernels on a GPU recognise an array of row pointers, but not a new slice of it.
     """
@@ -173,8 +181,9 @@ def rows_of(array, first, last):
 
 
 def select(indptr, indices, data, rows, columns):
-    """Return the submatrix of the marked rows, (m,) bool, and columns, (n,) bool, as a
-    csr_array.
+    """Return the submatrix of marked rows and columns, a csr_array.
+
+    Marks are (m,) bool and (n,) bool.
     """
     kept = columns[indices]
     kept &= np.repeat(rows, np.diff(indptr))
@@ -191,6 +200,7 @@ def select(indptr, indices, data, rows, columns):
 
 def in_order(matrix, rows, columns):
     """Move row i of a csr_array to row rows[i], and column j to column columns[j].
+
     Columns of the result are not sorted.
     """
     moved = matrix[inverse(rows)]

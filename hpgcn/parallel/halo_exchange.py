@@ -1,5 +1,6 @@
-"""Halo exchange by a HaloPlan: rows go to their readers (pull), partial sums to their
-owners (push).
+"""Halo exchange by a HaloPlan.
+
+Rows go to their readers (pull), partial sums to their owners (push).
 
 An Exchange has the messages, a HaloExchange is the transfer of one HaloPlan in them. Two
 transfers may share their messages (`joined_transfers`): one pulls rows while the other
@@ -105,8 +106,9 @@ class HaloExchange(Transfer):
                 gather(H, self.returned[q], outgoing[place])
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (source, rows from it) for the sources in `wanted`,
-        in the order of `nearest_first`.
+        """Yield (LOCAL, own rows), then (source, rows from it).
+
+        Sources are those in `wanted`, in the order of `nearest_first`.
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
@@ -123,14 +125,16 @@ class HaloExchange(Transfer):
             self.buffers.device.discard(self.incoming[self.ghosts[source]])
 
     def partial_sums(self, out, what):
-        """Return pairs (source, buffer for partial sums of the source's rows), then
-        (LOCAL, out).
+        """Return pairs (source, buffer for partial sums of its rows).
+
+        The last pair is (LOCAL, out).
         """
         return [*self.send_buffers(out.shape[1]), (LOCAL, out)]
 
     def send_buffers(self, width):
-        """Return (source, buffer (rows, width) of the partial sums to return to it) for
-        each source.
+        """Return (source, buffer of the partial sums to return) for each source.
+
+        A buffer is (rows, width).
         """
         outgoing = self.exchange.begin(width, not self.adjoint).outgoing
         self.unsent = set(self.ghosts)
@@ -138,8 +142,9 @@ class HaloExchange(Transfer):
         return [(source, outgoing[place]) for source, place in self.ghosts.items()]
 
     def send(self, target):
-        """Mark the buffer for rank `target` as filled; all buffers are sent once the
-        last one is filled.
+        """Mark the buffer for rank `target` as filled.
+
+        All buffers are sent once the last one is filled.
         """
         if target != LOCAL:
             self.unsent.remove(target)
@@ -208,7 +213,7 @@ class HaloExchange(Transfer):
 
     @cached_property
     def message_transfer(self):
-        # Of two that share messages, one takes their buffers.
+        # If two share messages, one takes their buffers.
         if self.alone:
             return self
         buffers = self.buffers

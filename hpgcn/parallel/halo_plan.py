@@ -1,5 +1,6 @@
-"""The rows a rank stores, sends and receives to multiply by a row-distributed matrix (pure: no
-MPI).
+"""Rows that a rank stores, sends and receives for a product.
+
+The matrix is distributed by rows. Pure: no MPI.
 
 A rank derives the rows that it needs from its slab (`needs`), but not those to send.
 Once every rank's needs are exchanged, by an Alltoallv of row numbers, `complete` makes
@@ -40,8 +41,9 @@ class HaloPlan:
         return np.flatnonzero(np.diff(self.send_offsets))
 
     def subset(self, ghosts, sent):
-        """Return the plan of the marked ghosts, (g,) bool, and the marked rows to send,
-        (s,) bool.
+        """Return the plan of the marked ghosts and the marked rows to send.
+
+        Marks are (g,) bool and (s,) bool.
 
         The other ranks must mark the same rows.
         """
@@ -56,8 +58,9 @@ class HaloPlan:
 
 
 def needs(indices, layout):
-    """Return the rows of other ranks among the column numbers `indices` of a slab, (g,)
-    int64, increasing.
+    """Return the rows of other ranks among column numbers, increasing.
+
+    `indices` are those of a slab; (g,) int64.
     """
     if layout.size == 1:
         return np.empty(0, np.int64)
@@ -68,15 +71,17 @@ def needs(indices, layout):
 
 
 def by_owner(rows, layout):
-    """Return the offsets at which sorted row numbers pass from one owner to the next,
+    """Return where sorted row numbers pass from one owner to the next.
+
     (P + 1,) int64.
     """
     return np.searchsorted(rows, layout.offsets).astype(np.int64)
 
 
 def complete(layout, ghosts, requested):
-    """Return the HaloPlan of a rank that reads `ghosts`. `requested`: list by rank of
-    the own rows that other ranks read.
+    """Return the HaloPlan of a rank that reads `ghosts`.
+
+    `requested`: list by rank of the own rows that other ranks read.
     """
     offsets = run_offsets([len(rows) for rows in requested])
     send_rows = np.concatenate([np.empty(0, np.int64), *requested]).astype(np.int64) - layout.start

@@ -78,14 +78,16 @@ class BlockLayout:
         return RowPartition(self.offsets, self.block)
 
     def columns_of(self, width):
-        """Return the columns that this rank owns of a matrix with `width` columns; a
-        slice, empty if `width` is too small.
+        """Return the columns that this rank owns of a matrix with `width` columns.
+
+        A slice, empty if `width` is too small.
         """
         return slice(*split(width, self.columns)[self.column:self.column + 2].tolist())
 
     def restricted(self, keep):
-        """Return the layout of the rows marked in `keep`, (n,) bool: same owners,
-        renumbered without gaps.
+        """Return the layout of the rows marked in `keep`, (n,) bool.
+
+        Owners are the same, and rows are renumbered without gaps.
         """
         return replace(self, offsets=compressed_offsets(self.offsets, keep))
 
@@ -118,8 +120,9 @@ ONE_NODE = NodeLayout()
 
 @dataclass(frozen=True, eq=False)
 class BroadcastStages:
-    """The S broadcasts of a 2d or 3d product: intervals of the columns of A, which are
-    rows of H.
+    """The S broadcasts of a 2d or 3d product.
+
+    Intervals of the columns of A, which are rows of H.
 
     Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send
     nothing. H's interval is held by big row block `row`, A's by column block `column`,
@@ -169,8 +172,9 @@ def compressed_offsets(offsets, keep):
 
 
 def split(length, parts):
-    """Return bounds, (parts + 1,) int64, that cut a length into parts. Their sizes
-    differ by at most one, and the longer come first.
+    """Return bounds, (parts + 1,) int64, that cut a length into parts.
+
+    Their sizes differ by at most one, and the longer come first.
     """
     quotient, remainder = divmod(length, parts)
     place = np.arange(parts + 1, dtype=np.int64)
@@ -178,8 +182,9 @@ def split(length, parts):
 
 
 def cut_evenly(weights, k):
-    """Cut positive weights, (n,), into k runs of nearly equal weight; return the run of
-    each, (n,) int32.
+    """Cut positive weights, (n,), into k runs of nearly equal weight.
+
+    Return the run of each, (n,) int32.
 
     Each entry goes where the middle of its weight falls, so a run is off the mean by
     half an entry at either end. Runs rise from 0; one may be empty beside a heavy
@@ -190,8 +195,9 @@ def cut_evenly(weights, k):
 
 
 def balanced(indptr, parts):
-    """Cut rows into blocks of nearly equal nonzeros; return offsets, (parts + 1,)
-    int64.
+    """Cut rows into blocks of nearly equal nonzeros.
+
+    Return offsets, (parts + 1,) int64.
 
     A block may be empty beside a heavy row. Without nonzeros the rows are cut evenly.
     """

@@ -63,8 +63,9 @@ class Pattern:
         return self.matrix.data if self.matrix.dtype == np.int32 else None
 
     def with_holders(self, graph, parts):
-        """Return the pattern with `parts`, (nnz,), the part of each stored entry of
-        `graph`, as holders.
+        """Return the pattern with a part for each entry as holders.
+
+        `parts` are (nnz,), of the stored entries of `graph`.
 
         Entries on the diagonal get part 0: strategies leave them to the owner of the
         vertex.
@@ -88,8 +89,9 @@ class Pattern:
         return np.array_equal(self.rows_out, self.rows_in)
 
     def restricted_numbers(self, rows):
-        """Return the number of each row among those marked in `rows`, (n,) int64; None
-        marks all.
+        """Return the number of each row among those marked in `rows`, (n,) int64.
+
+        None marks all.
         """
         return np.arange(self.num_rows) if rows is None else np.cumsum(rows) - 1
 
@@ -106,8 +108,9 @@ class Pattern:
         return Pattern(flipped, self.symmetric, self.weighted, self.rows_in, self.rows_out)
 
     def restrict(self, rows_out, rows_in):
-        """Return the pattern of the marked rows and columns, (n,) bool or None for all;
-        repeated calls return the same.
+        """Return the pattern of the marked rows and columns, (n,) bool or None for all.
+
+        Repeated calls return the same.
         """
         if rows_out is None and rows_in is None:
             return self
@@ -133,8 +136,9 @@ class Pattern:
                        rows_in)
 
     def layouts(self, layout):
-        """Return the BlockLayouts of the result and of the multiplied matrix; `layout`
-        is that of all rows.
+        """Return the BlockLayouts of the result and of the multiplied matrix.
+
+        `layout` is that of all rows.
         """
         return tuple(layout if rows is None else layout.restricted(rows)
                      for rows in (self.rows_out, self.rows_in))
@@ -144,8 +148,9 @@ class Pattern:
         return self._blocks(row_offsets, column_offsets)[0]
 
     def touched_rows(self, row_offsets, column_offsets):
-        """Count the rows with entries in each of these blocks; arguments and shape as
-        in `nonzeros`.
+        """Count the rows with entries in each of these blocks.
+
+        Arguments and shape as in `nonzeros`.
         """
         return self._blocks(row_offsets, column_offsets)[1]
 
@@ -156,8 +161,9 @@ class Pattern:
             columns.size - 1))
 
     def ghosts(self, offsets):
-        """Count the columns of block q that block p of rows reads, and the entries of a
-        greedy matching; two (P, P) int64.
+        """Count the columns that blocks of rows read, and a greedy matching.
+
+        Block p of rows and block q of columns; two (P, P) int64.
 
         Entries of a matching have different rows and columns. No cover by rows and
         columns is smaller. The counts are 0 for p = q.
@@ -168,8 +174,9 @@ class Pattern:
                 np.arange(self.num_rows), offsets)[2:])
 
     def held(self, offsets):
-        """Return the counts of `hpgcn.parallel.pattern_counts.count_held` for the holders
-        of this pattern.
+        """Return the counts of `count_held` for the holders of this pattern.
+
+        See `hpgcn.parallel.pattern_counts`.
         """
         def count():
             owner = pattern_counts.block_numbers(offsets)
@@ -187,8 +194,9 @@ class Pattern:
 
 
 class BlockPattern(Pattern):
-    """A pattern whose rows are assigned to parts, but not moved: blocks of parts are
-    counted in the order of `whole`.
+    """A pattern whose rows are assigned to parts, but not moved.
+
+    Blocks of parts are counted in the order of `whole`.
 
     Rows are moved part by part only if the matrix itself is read.
 
@@ -253,8 +261,9 @@ class BlockPattern(Pattern):
 
     @cached_property
     def _least_bandwidth(self):
-        """Least bandwidth in every order, if it is that of blocks further apart than
-        any block is long; else 0.
+        """Least bandwidth in every order, from blocks far apart; else 0.
+
+        The blocks are further apart than any block is long.
         """
         offsets = self.offsets
         first, last = np.nonzero(self.nonzeros(offsets, offsets))
@@ -269,8 +278,9 @@ class BlockPattern(Pattern):
 
     @property
     def bandwidth(self):
-        """Largest distance of an entry from the diagonal, or a lower bound that exceeds
-        the length of all blocks.
+        """Largest distance of an entry from the diagonal, or a lower bound.
+
+        The bound exceeds the length of all blocks.
         """
         return self._least_bandwidth or self.ordered.bandwidth
 
@@ -293,8 +303,9 @@ class BlockPattern(Pattern):
             whole.indptr, whole.indices, self.part, self.order, self.offsets, self.symmetric))
 
     def _union_counts(self, offsets):
-        """Count the blocks of unions of parts, unless these were the parts of another
-        pattern.
+        """Count the blocks of unions of parts.
+
+        Nothing is counted if these were the parts of another pattern.
         """
         sizes = np.diff(np.searchsorted(self.offsets, offsets))
         part = np.repeat(np.arange(offsets.size - 1, dtype=self.part.dtype), sizes)[self.part]
@@ -311,8 +322,9 @@ def _key(part, offsets):
 
 
 def elsewhere(lines, owner, holder, k):
-    """Return owner, holder and line of each distinct pair of a line and a holder that
-    does not own it, by line.
+    """Return owner, holder and line of pairs without the owner, by line.
+
+    A pair is a line and a holder that does not own it; each occurs once.
 
     A line is a row or a column.
     """
@@ -322,8 +334,9 @@ def elsewhere(lines, owner, holder, k):
 
 
 def permuted(pattern, order):
-    """Return the pattern with row and column order[i] moved to i. Columns are not
-    sorted.
+    """Return the pattern with row and column order[i] moved to i.
+
+    Columns are not sorted.
     """
     place = inverse(order)
     return Pattern(in_order(pattern.matrix, place, place), pattern.symmetric, pattern.weighted)

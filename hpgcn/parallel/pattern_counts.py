@@ -66,8 +66,9 @@ def count_blocks(indptr: np.ndarray, indices: np.ndarray, row_offsets: np.ndarra
 
 
 def _count_block_chunks(next_chunk, indptr, indices, order, bounds, block_of, entries, touched):
-    """Count the entries, and the touched rows, of each chunk in each block of
-    columns.
+    """Count the entries, and the touched rows, of chunks by blocks.
+
+    Blocks are of columns.
 
     The loop has no branches, because no CPU would predict them.
     """
@@ -87,8 +88,9 @@ _count_blocks = Threaded(_count_block_chunks)
 
 
 def count_parts(indptr, indices, part, order, offsets, symmetric=False):
-    """Count the blocks (p, q) of a matrix: the entries in the rows of part p and the
-    columns of part q.
+    """Count the blocks (p, q) of a matrix.
+
+    The entries in the rows of part p and the columns of part q.
 
     Parameters
     ----------
@@ -119,8 +121,9 @@ def count_parts(indptr, indices, part, order, offsets, symmetric=False):
 
 
 def _count_one_part(next_chunk, indptr, indices, part, order, offsets, symmetric, counts):
-    """Fill in the counts of the rows of one part after the other; `ghosts` only unless
-    `symmetric`.
+    """Fill in the counts of the rows of one part after the other.
+
+    `ghosts` only unless `symmetric`.
 
     The loop over entries has no branches that depend on them: no CPU would predict these.
     """
@@ -217,8 +220,9 @@ def with_loops(indptr, indices):
 
 
 def _insert_loop_chunks(next_chunk, indptr, indices, bounds, pointers, columns):
-    """Copy the entries, and add the entry of each row that lacks it before the first
-    larger column.
+    """Copy the entries, and add the missing entry of the diagonal.
+
+    It is put before the first larger column of its row.
     """
     for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):

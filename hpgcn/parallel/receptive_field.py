@@ -1,5 +1,6 @@
-"""Rows that each layer must compute, and the maps between them: rows that are never
-read are left out.
+"""Rows that each layer must compute, and the maps between them.
+
+Rows that are never read are left out.
 
 Levels are sets of rows. The last level has the rows whose logits are read by loss and
 metrics. Each product with A computes one level from the level below, which has these
@@ -17,15 +18,17 @@ SHARE, SHARE_GIVEN = 0.5, 0.75  # share of all rows beyond which a level is not 
 
 
 def layer_bounds(products):
-    """Return the number of the level before the first layer, and after each of the L
-    layers. Layer l takes products[l] products with A.
+    """Return the level before the first layer, and after each layer.
+
+    Layer l of L takes products[l] products with A.
     """
     return list(accumulate(products, initial=0))
 
 
 def find_levels(slab, masks, hops, comm, *, precomputed=False):
-    """Return the rows of each level, found over all ranks; all ranks call this
-    together.
+    """Return the rows of each level, found over all ranks.
+
+    All ranks call this together.
 
     slab: hpgcn.graphs.graph.Graph, this rank's rows. masks: list of (m,) bool, rows of
     this rank whose logits are read. hops: products with A of all layers. precomputed:
@@ -84,8 +87,9 @@ class ReceptiveField:
 
     @staticmethod
     def of(strategy, levels, products, *, precomputed=False, whole=None):
-        """Return the ReceptiveField with maps between the levels of `find_levels`; all
-        ranks call this together.
+        """Return the ReceptiveField with maps between the levels of `find_levels`.
+
+        All ranks call this together.
 
         products: with A, of each of L layers. whole: function that returns the map of
         all rows for the number of a product; default: the strategy itself.
@@ -121,8 +125,9 @@ class ReceptiveField:
         return ReceptiveField(strategy, *between, hops)
 
     def select(self, level, array):
-        """Return the rows of a level from an array over all rows of this rank: (m, ...) to (m_l,
-        ...).
+        """Return the rows of a level from an array over all rows.
+
+        (m, ...) to (m_l, ...), of this rank.
         """
         return array if self.rows[level] is None else array[self.rows[level]]
 
@@ -140,8 +145,9 @@ class ReceptiveField:
 
 
 def self_rows(rows_in, rows_out):
-    """Return the positions of `rows_out` within `rows_in` (sorted; None means all rows). None if
-    the two are equal.
+    """Return the positions of `rows_out` within `rows_in`.
+
+    Both are sorted; None means all rows. None if the two are equal.
     """
     if rows_out is None or (rows_in is not None and rows_in.size == rows_out.size):
         return None  # levels are nested

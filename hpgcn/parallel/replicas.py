@@ -28,14 +28,16 @@ class ReplicaExchange(HaloExchange):
         self.replicas = replicas
 
     def begin(self, width, up):
-        """Set the channel for messages of this width, up to the owners or down to the
-        replicas.
+        """Set the channel for messages of this width.
+
+        They go up to the owners or down to the replicas.
         """
         self.exchange.channel = self.exchange.begin(width, adjoint=up)
 
     def fill(self, Z, up):
-        """Copy rows of Z (m, f) into the messages that go up, or down; return these
-        rows, (rows, f).
+        """Copy rows of Z (m, f) into the messages that go up, or down.
+
+        Return these rows, (rows, f).
 
         The previous messages must have been waited for.
         """
@@ -50,8 +52,9 @@ class ReplicaExchange(HaloExchange):
             self.exchange.launch()
 
     def received(self, what):
-        """Yield (rank, rows from it) in increasing order of ranks; then wait for all
-        sends.
+        """Yield (rank, rows from it) in increasing order of ranks.
+
+        Then wait for all sends.
         """
         return ((rank, self.exchange.received(rank)) for rank in self.exchange.arriving(what))
 
@@ -99,8 +102,9 @@ class WholeSum:
 
 
 def assign_bins(plan, count, comm):
-    """Divide the vertices that have replicas into `count` bins; all ranks call this
-    together.
+    """Divide the vertices that have replicas into `count` bins.
+
+    All ranks call this together.
 
     Vertex t of those with replicas, counted in the distributed order, goes to bin t mod
     `count`. Bins differ by at most one vertex, and so do the shares of each owner in
@@ -127,8 +131,9 @@ def assign_bins(plan, count, comm):
 
 
 class DelayedSum:
-    """Sums over the copies of a vertex, in which the partial sums of other ranks are
-    some steps old.
+    """Sums over the copies of a vertex, with delayed partial sums.
+
+    Those of other ranks are some steps old.
 
     `assign_bins` makes r bins. Each step serves one bin: its replicas send their
     partial sums. The owners add them r steps later, when the bin is served again, and
@@ -153,8 +158,9 @@ class DelayedSum:
             self.legs.append(legs)
 
     def add(self, Z, what):
-        """Add the partial sums that other ranks sent in earlier steps to Z (m, f),
-        those of this rank.
+        """Add the partial sums of earlier steps to Z (m, f).
+
+        Other ranks sent them; Z has those of this rank.
         """
         rounds, turn = divmod(self.step, len(self.legs))
         up, down = self.legs[turn]
@@ -203,16 +209,18 @@ class DelayedSum:
 
 
 class DelayedTotal(DelayedSum):
-    """DelayedSum in which a replica replaces its partial sum by the owner's total, as
-    in Algorithm 4.
+    """DelayedSum in which the owner's total replaces partial sums.
+
+    It is that of Algorithm 4.
     """
 
     replaces = True
 
 
 def with_replicas(array, plan, comm):
-    """Return an array (m, ...) of own rows, extended by the rows of replicas; all ranks
-    call this together.
+    """Return an array (m, ...) of own rows, extended by the rows of replicas.
+
+    All ranks call this together.
 
     A csr_array keeps its kind. Rows travel as bits, some columns at a time.
     """

@@ -1,5 +1,6 @@
-"""Exchange between ranks that share rows: from some columns of all rows to whole rows,
-and back.
+"""Exchange between ranks that share rows.
+
+From some columns of all rows to whole rows, and back.
 
 A layout of C column blocks leaves C ranks with the same rows. The work after a product
 may need whole rows, as any model of a user's own does. Each of the C ranks then takes a
@@ -14,8 +15,9 @@ from hpgcn.parallel.layout import split
 
 
 class RowRedistribution:
-    """Exchange between all rows with own columns, and a share of the rows with all
-    columns.
+    """Exchange between all rows with own columns and own rows.
+
+    Own rows are a share of the rows with all columns.
 
     With C = 1 the share has all rows, and nothing is exchanged.
     """
@@ -28,8 +30,9 @@ class RowRedistribution:
         self.own = slice(*self.cuts[layout.column:layout.column + 2].tolist())
 
     def to_columns(self, H):
-        """Convert this rank's share of the rows with all columns, H (m_j, f), to all
-        rows with own columns, (m, f_j).
+        """Convert this rank's rows to all rows with own columns.
+
+        H (m_j, f) has all columns; the result is (m, f_j).
         """
         if self.row.size == 1:
             return H
@@ -42,8 +45,9 @@ class RowRedistribution:
         return out
 
     def to_rows(self, T, width):
-        """Convert all rows with own columns, T (m, f_j), to this rank's share of the
-        rows with all columns, (m_j, f).
+        """Convert all rows with own columns to this rank's rows.
+
+        T is (m, f_j), the result (m_j, f).
         """
         if self.row.size == 1:
             return T

@@ -1,5 +1,6 @@
-"""Dense steps of ranks that share rows, each with its own columns: products with W, and
-gradients.
+"""Dense steps of ranks that share rows, each with its own columns.
+
+Products with W, and gradients.
 
 Written once for all layouts; gradients of weights are partial sums over this rank's
 rows until they are reduced all at once.
@@ -16,8 +17,9 @@ from hpgcn.parallel.workspace import Workspace
 
 
 class SharedRows:
-    """The dense step of C ranks that share the same rows, each with its own columns;
-    local if C = 1.
+    """The dense step of C ranks that share the same rows, each with its own columns.
+
+    Local if C = 1.
 
     T and H are distributed by `layout`, W and b are on every rank. Names: f columns in,
     f' out; f_j, f'_j this rank's.
@@ -33,15 +35,14 @@ class SharedRows:
         self.of = cache(layout.columns_of)  # slice of a width that this rank owns
 
     def width(self, width):
-        """Return the number of columns that this rank owns of a matrix with `width`
-        columns.
-        """
+        """Return the columns that this rank owns of `width` columns."""
         columns = self.of(width)
         return columns.stop - columns.start
 
     def linear(self, T, W, out=None):
-        """Return T W, (m, f'_j), for T (m, f_j) and W (f, f'); partial products are
-        summed over ranks.
+        """Return T W, (m, f'_j), for T (m, f_j) and W (f, f').
+
+        Partial products are summed over ranks.
         """
         ops = kernels.backend(W)
         multiply = partial(ops.matmul, T)
@@ -70,8 +71,10 @@ class SharedRows:
         return out
 
     def gathered(self, G, width):
-        """Gather all columns, (m, f'), of G, (m, f'_j) on each rank that shares the
-        rows. The result is valid until the next call.
+        """Gather all columns, (m, f'), of G, (m, f'_j).
+
+        Each rank that shares the rows has a part. The result is valid until the next
+        call.
         """
         if self.row.size == 1:
             return G

@@ -98,8 +98,9 @@ class OwnRows(Transfer):
 
 
 class StagedRows(Transfer):
-    """Transfer in stages: in stage s rank `first` + s broadcasts its rows, or receives
-    their sums.
+    """Transfer in stages.
+
+    In stage s rank `first` + s broadcasts its rows, or receives their sums.
 
     One of two buffers receives while the other is multiplied, or is reduced while the
     other is filled. `heights`: number of rows of each of these ranks. `comm`: of the
@@ -219,8 +220,9 @@ class StagedRows(Transfer):
 
 
 class GatheredRows(Transfer):
-    """Transfer of big blocks: a pull gathers the pieces of a block, a push sums and
-    scatters them.
+    """Transfer of big blocks.
+
+    A pull gathers the pieces of a block, a push sums and scatters them.
 
     `heights`: (c,) int64, rows of the pieces of the c ranks of `comm`. `inner`: the
     transfer that then sends the big block. `sums`: dtype of the scattered sums, if that
@@ -329,8 +331,9 @@ class StagedPlan:
 
     @property
     def buffer_rows(self):
-        """Rows of the buffers: two of the tallest block that arrives, one if only one
-        arrives; (R, L).
+        """Rows of the buffers.
+
+        Two of the tallest block that arrives, one if only one arrives; (R, L).
         """
         R, L = self.rows.shape
         big = self.rows.sum(1)
@@ -375,8 +378,9 @@ class GatheredPlan:
 
     @property
     def ghost_rows(self):
-        """Number of rows of the big blocks that are multiplied, which lie in buffers; (R,
-        L).
+        """Rows of the big blocks that are multiplied; (R, L).
+
+        They lie in buffers.
         """
         assigned = replica_assignment(*self.rows.shape)
         return np.broadcast_to(assigned.T @ self.rows.sum(1), self.rows.shape)

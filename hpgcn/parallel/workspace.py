@@ -45,8 +45,9 @@ class Workspace:
         return self.flat(name, size * words).view(dtype)
 
     def reserve(self, sizes):
-        """Allocate arrays in advance: `sizes` maps names in `arrays` to pairs (size,
-        dtype).
+        """Allocate arrays in advance.
+
+        `sizes` maps names in `arrays` to pairs (size, dtype).
 
         The system provides memory at the first write, which takes about the time of a
         product. So all threads write to every page of it once, now. Arrays in files are
@@ -104,8 +105,9 @@ class HaloBuffers:
         return self.empty_copy()
 
     def reserve(self, owned, ghost):
-        """Make room for `owned` and `ghost` elements in the buffers. Existing requests
-        keep the smaller buffers.
+        """Make room for `owned` and `ghost` elements in the buffers.
+
+        Existing requests keep the smaller buffers.
         """
         enough = self.owned.size >= owned and self.ghost.size >= ghost
         if enough and (self.pinned or not self.by_host):

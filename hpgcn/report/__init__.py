@@ -1,5 +1,6 @@
-"""Compare runs: a table for the terminal, pictures, and one HTML file. See
-docs/report.md.
+"""Compare runs: a table for the terminal, pictures, and one HTML file.
+
+See docs/report.md.
 """
 from hpgcn.report.breakdown import check_breakdown, write_breakdown
 from hpgcn.report.page import check_output, write

@@ -1,5 +1,6 @@
-"""`hpgcn report --breakdown FILE`: one stacked bar per run shows the time of an epoch
-by kind of work.
+"""`hpgcn report --breakdown FILE`.
+
+One stacked bar per run shows the time of an epoch by kind of work.
 
 The layout is that of Figure 5 of MG-GCN (2021). Each kind is a mean over ranks, counted
 without overlap. The remaining time of the slowest rank is "other": Python, and
@@ -24,15 +25,17 @@ def check_breakdown(path):
 
 
 def write_breakdown(runs, path):
-    """Draw a bar for each run; raise DataError if a run has not recorded the parts of
-    an epoch.
+    """Draw a bar for each run.
+
+    Raise DataError if a run has not recorded the parts of an epoch.
     """
     plot([(run, parts_of(run)) for run in runs], path, make_figure, FLAG)
 
 
 def parts_of(run):
-    """Return the seconds per epoch of each kind of work, by label. Their sum is the
-    time of an epoch.
+    """Return the seconds per epoch of each kind of work, by label.
+
+    Their sum is the time of an epoch.
 
     They are means over the middle half of the epochs, sorted by time, so that slow
     epochs do not count.
@@ -55,8 +58,9 @@ def parts_of(run):
 
 
 def make_figure(rows):
-    """Plot the results of `parts_of` for all runs as bars labeled with their lengths;
-    return a Figure.
+    """Plot the results of `parts_of` as bars; return a Figure.
+
+    Bars of all runs are labeled with their lengths.
     """
     scale, unit = figures.unit_of(max(sum(parts.values()) for _, parts in rows))
     parts = {label: [scale * each[label] for _, each in rows] for label in rows[0][1]}

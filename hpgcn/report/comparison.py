@@ -1,5 +1,6 @@
-"""A picture of a forecast: seconds and bytes over ranks, one line per strategy and
-partition.
+"""A picture of a forecast.
+
+Seconds and bytes over ranks, one line per strategy and partition.
 """
 
 from pathlib import Path
@@ -16,8 +17,9 @@ LABELS_APART = 0.06  # share of the width of an axis: labels of ranks that lie c
 
 
 def check_picture(path, flag="--plot"):
-    """Refuse a suffix that is not one of pictures, and a missing matplotlib, before a
-    long computation.
+    """Refuse an unknown suffix or a missing matplotlib.
+
+    This comes before a long computation.
     """
     if Path(path).suffix[1:].lower() not in SUFFIXES:
         raise UsageError(f"{flag} {path}: expected a name that ends in .{', .'.join(SUFFIXES)}")
@@ -25,8 +27,9 @@ def check_picture(path, flag="--plot"):
 
 
 def plot(report, path, make_figure, flag="--plot"):
-    """Draw a report with `make_figure`, which returns a Figure, and write the picture;
-    an older file is replaced.
+    """Draw a report with `make_figure`, and write the picture.
+
+    The function returns a Figure; an older file is replaced.
     """
     check_picture(path, flag)
     kind = Path(path).suffix[1:].lower()
@@ -79,8 +82,9 @@ def _label(row):
 
 
 def _lines(axis, rows, value, text, choice):
-    """Draw a line for each strategy and partition; each line begins with the value of a
-    single rank.
+    """Draw a line for each strategy and partition.
+
+    Each line begins with the value of a single rank.
     """
     alone = [row for row in rows if row["ranks"] == 1]
     lines = {}
@@ -105,8 +109,9 @@ def _lines(axis, rows, value, text, choice):
 
 
 def rank_axis(axis, ticks):
-    """Label the ticks of a logarithmic x axis with numbers of ranks, as far as there is
-    room.
+    """Label the ticks of a logarithmic x axis with numbers of ranks.
+
+    Labels need room.
     """
     axis.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
     axis.set_xticks(ticks, _sparse_labels(ticks))
@@ -125,8 +130,9 @@ def _bars(axis, rows, value, text, choice):
 
 
 def _sparse_labels(ticks):
-    """Return labels for numbers of ranks on a logarithmic axis; labels that would
-    overlap are empty.
+    """Return labels for numbers of ranks on a logarithmic axis.
+
+    Labels that would overlap are empty.
     """
     labels = []
     last = -np.inf

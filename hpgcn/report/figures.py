@@ -46,17 +46,16 @@ def png(drawing, dpi=144):
 
 
 def truncate(name, most=32):
-    """Return a name in a form for legends: shortened, with leading underscores
-    protected.
-    """
+    """Return a name in a form for legends: shortened, with leading underscores protected."""
     if len(name) > most:
         name = name[:most // 2] + "…" + name[1 - most // 2:]
     return " " + name if name.startswith("_") else name
 
 
 def unit_of(largest):
-    """Return the factor and the name of a unit in which `largest` seconds are easy to
-    read.
+    """Return factor and name of a unit in which seconds are easy to read.
+
+    `largest` is the largest number of seconds.
     """
     for factor, unit in ((1, "s"), (1e3, "ms")):
         if largest * factor >= 1:
@@ -65,15 +64,17 @@ def unit_of(largest):
 
 
 def line_style(number):
-    """Return the style of line `number`; dashes differ as well, so that equal curves
-    are both visible.
+    """Return the style of line `number`.
+
+    Dashes differ as well, so that equal curves are both visible.
     """
     return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number % len(DASHES)]}
 
 
 def plain_ticks(axis):
-    """Label a logarithmic axis with plain numbers of few digits; a short axis gets more
-    labels.
+    """Label a logarithmic axis with plain numbers of few digits.
+
+    A short axis gets more labels.
     """
     ticker = require("matplotlib.ticker", "plot", "a picture")
     low, high = axis.get_view_interval()
@@ -86,8 +87,9 @@ def plain_ticks(axis):
 
 
 def curves(runs):
-    """Draw loss and metric over epochs, one color per run; a ring marks the best
-    epoch.
+    """Draw loss and metric over epochs, one color per run.
+
+    A ring marks the best epoch.
     """
     runs = [run for run in runs if run.epochs]
     if not runs:
@@ -125,8 +127,9 @@ def curves(runs):
 
 
 def _curve(axis, run, name, width, factor, style, **options):
-    """Draw one column of the metrics; a ring marks the best epoch if the column is of
-    validation.
+    """Draw one column of the metrics.
+
+    A ring marks the best epoch if the column is of validation.
     """
     values = factor * run.metrics[name]
     known = np.isfinite(values)  # epochs without an evaluation are passed over
@@ -142,8 +145,9 @@ def _curve(axis, run, name, width, factor, style, **options):
 
 
 def seconds(run):
-    """Draw the time of each training step: kinds of work as stacked areas, the whole
-    step as a line.
+    """Draw the time of each training step.
+
+    Kinds of work as stacked areas, the whole step as a line.
     """
     # medians of groups of epochs, if there are more than BINS
     kinds = [kind for kind in WORK if np.isfinite(run.metrics[f"{kind}_s"]).any()]
@@ -230,8 +234,9 @@ def _rows(names, height):
 
 
 def matrix(run):
-    """Draw the bytes between all pairs of ranks in an epoch, separately for rows and
-    partial sums if recorded.
+    """Draw the bytes between all pairs of ranks in an epoch.
+
+    Rows and partial sums are apart if recorded.
     """
     sent = run.traffic
     if sent is None or not sent.any():
@@ -256,8 +261,9 @@ def matrix(run):
 
 
 def _bytes(axis, sent, largest, factor):
-    """Draw the bytes from rank to rank, (P, P), as a colored matrix; with numbers if
-    there are few ranks.
+    """Draw the bytes from rank to rank, (P, P), as a colored matrix.
+
+    With numbers if there are few ranks.
     """
     picture = axis.imshow(np.ma.masked_equal(sent / factor, 0), cmap="cividis", vmin=0,
                           vmax=largest / factor, interpolation="nearest")
@@ -274,8 +280,9 @@ def _bytes(axis, sent, largest, factor):
 
 
 def timeline(trace):
-    """Draw the events of all ranks in the middle training step of a trace from
-    `hpgcn.report.recorded_runs`.
+    """Draw the events of all ranks in the middle step of a trace.
+
+    The trace is that of `hpgcn.report.recorded_runs`.
     """
     # the middle epoch
     steps = np.char.startswith(trace["name"], "epoch ")

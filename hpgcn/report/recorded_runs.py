@@ -67,8 +67,9 @@ class Run:
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Metrics as a pandas table with one row per epoch; MissingError without
-        pandas.
+        """Metrics as a pandas table with one row per epoch.
+
+        MissingError without pandas.
         """
         try:
             import pandas
@@ -85,9 +86,7 @@ class Run:
         return known[0] if known else "score"
 
     def get(self, key: str) -> Any:
-        """Return the value of `key` from the summary, else from the settings, else
-        None.
-        """
+        """Return the value of `key` from the summary, else from the settings, else None."""
         return self.summary.get(key, self.settings.get(key))
 
     def number(self, key: str) -> float | None:
@@ -102,8 +101,9 @@ class Run:
 
     @property
     def best(self) -> int | None:
-        """Index of the best epoch in the metrics: the summary's, else the one with the
-        highest validation metric.
+        """Index of the best epoch in the metrics.
+
+        The summary's, else the one with the highest validation metric.
         """
         known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
         if known.size:

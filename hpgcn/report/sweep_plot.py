@@ -1,5 +1,6 @@
-"""A picture of a sweep: seconds over ranks, one panel per depth, one line per width,
-markers by strategy.
+"""A picture of a sweep.
+
+Seconds over ranks, one panel per depth, one line per width, markers by strategy.
 
 With one number of ranks: seconds over widths, one line per depth.
 """

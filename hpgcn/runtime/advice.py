@@ -10,8 +10,7 @@ CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
 def install_command(extras):
-    """Return the pip command that installs the packages of some extras, such as
-    "mpi,mpich".
+    """Return the pip command that installs the packages of some extras, such as "mpi,mpich".
 
     It names the packages themselves. Without metadata of an installed hpgcn it names
     the extras, which pip reads in the source folder. Without a GPU it names the index of
@@ -34,8 +33,9 @@ def install_command(extras):
 
 
 def resume_command(graph, out, ranks, in_process=False):
-    """Return the command line that resumes a run; without a launcher if `ranks` is
-    "unknown".
+    """Return the command line that resumes a run.
+
+    Without a launcher if `ranks` is "unknown".
 
     `in_process` is true if the ranks are threads of one process.
     """

@@ -21,8 +21,9 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 
 
 def check_suffix(path, *others):
-    """Raise UsageError unless the path has an HDF5 suffix; the message also lists the
-    suffixes `others`.
+    """Raise UsageError unless the path has an HDF5 suffix.
+
+    The message also lists the suffixes `others`.
     """
     if not os.fspath(path).lower().endswith(HDF5_SUFFIXES):
         *suffixes, last = (*HDF5_SUFFIXES, *others)
@@ -30,8 +31,9 @@ def check_suffix(path, *others):
 
 
 def refuse_existing(path, overwrite=False, follow=True):
-    """Refuse an output that exists or cannot be created, before any work; return its
-    final Path.
+    """Refuse an output that exists or cannot be created, before any work.
+
+    Return its final Path.
 
     Symbolic links in the path are followed; if the output itself is a link, only with
     `follow`.
@@ -62,8 +64,9 @@ def refuse_existing(path, overwrite=False, follow=True):
 
 @contextmanager
 def replacing(path, overwrite=False, follow=True, *, cached=True):
-    """Context manager: yield an empty temporary file, which replaces `path` if the
-    block succeeds.
+    """Yield an empty temporary file that replaces `path` on success.
+
+    A context manager.
 
     The temporary file lies beside `path`. File and folder are synchronized to disk. If
     the block raises, also because of a signal, the temporary file is removed and an
@@ -91,8 +94,9 @@ def replacing(path, overwrite=False, follow=True, *, cached=True):
 
 @contextmanager
 def scratch_folder(path):
-    """Context manager: yield an empty temporary folder beside the output `path`; remove
-    it at the end.
+    """Context manager: yield an empty temporary folder beside the output `path`.
+
+    Remove it at the end.
     """
     with ExitStack() as held:
         try:
@@ -103,8 +107,9 @@ def scratch_folder(path):
 
 
 def atomic_write(path, content, overwrite=False, follow=True, *, cached=True):
-    """Write a file like `replacing`. The content is bytes, text (UTF-8), or a function
-    that writes it.
+    """Write a file like `replacing`.
+
+    The content is bytes, text (UTF-8), or a function that writes it.
     """
     if isinstance(content, str):
         content = content.encode()
@@ -116,8 +121,9 @@ def atomic_write(path, content, overwrite=False, follow=True, *, cached=True):
 
 @contextmanager
 def replacing_folder(path):
-    """Context manager: yield an empty temporary folder, which becomes `path` if the
-    block succeeds.
+    """Yield an empty temporary folder that becomes `path` on success.
+
+    A context manager.
 
     Files in it must be synchronized to disk already, as by `replacing`; folders are
     synchronized here. If the block raises, nothing is left and an older folder at
@@ -151,8 +157,9 @@ def replacing_folder(path):
 
 
 def discard(path):
-    """Remove a folder. A process killed in between leaves `.NAME.old`, but never a
-    partial folder.
+    """Remove a folder.
+
+    A process killed in between leaves `.NAME.old`, but never a partial folder.
     """
     path = Path(path)
     aside = path.with_name(f".{path.name}.old")
@@ -165,8 +172,9 @@ def discard(path):
 
 @contextmanager
 def writing(path):
-    """Context manager: turn a failed write into a StorageError with the path that the
-    user gave.
+    """Turn a failed write into a StorageError with the user's path.
+
+    A context manager.
     """
     try:
         yield

@@ -1,5 +1,6 @@
-"""Measure the seconds of a rank by kind: "spmm", "dense", "comm" (except waiting),
-"wait".
+"""Measure the seconds of a rank by kind.
+
+"spmm", "dense", "comm" (except waiting), "wait".
 
 Blocks nest: for example, a dense product of ranks that share rows sends messages. A
 kind gets the whole time of its blocks. PARTS divide the same time without overlap: a
@@ -41,8 +42,9 @@ class SetupClock:
 
 
 class Clock:
-    """A clock that sums seconds by kind since `reset`. After `record` it also stores
-    each block as an event.
+    """A clock that sums seconds by kind since `reset`.
+
+    After `record` it also stores each block as an event.
     """
 
     def __init__(self):
@@ -60,8 +62,9 @@ class Clock:
 
     @contextmanager
     def __call__(self, kind, name=None, part=None):
-        """Context manager: time a block under one of KINDS; its event has the name
-        `name` (default: the kind).
+        """Context manager: time a block under one of KINDS.
+
+        Its event has the name `name` (default: the kind).
 
         `part` is one of PARTS. By default it is the kind, or for messages their
         purpose.
@@ -86,8 +89,9 @@ class Clock:
 
     @contextmanager
     def messages(self, part):
-        """Context manager: give messages and waits this part of PARTS, and its name to
-        their events; None: as usual.
+        """Count messages and waits of a block as this part of PARTS.
+
+        A context manager. Their events get its name; None: as usual.
         """
         outer, self.messages_part = self.messages_part, part
         try:
@@ -96,9 +100,7 @@ class Clock:
             self.messages_part = outer
 
     def _purpose(self, outer):
-        """Return the part to which messages count that are sent inside a block of the
-        part `outer`.
-        """
+        """Return the part of messages that a block of part `outer` sends."""
         if outer in DENSE:
             return "dense_comm"
         if outer is None and self.detail == "update":
@@ -117,8 +119,9 @@ class Clock:
 
     @contextmanager
     def span(self, name, epoch):
-        """Context manager: record an event for a part of an epoch, without adding its
-        time to a kind.
+        """Record an event for a part of an epoch.
+
+        A context manager. The time is added to no kind.
         """
         self.epoch = epoch
         self.detail = ""

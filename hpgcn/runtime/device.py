@@ -1,5 +1,6 @@
-"""The device on which a rank stores matrices and computes: the host's memory and cores,
-or a GPU.
+"""The device on which a rank stores matrices and computes.
+
+The host's memory and cores, or a GPU.
 """
 
 import logging
@@ -30,9 +31,7 @@ class Host:
     late = False  # whether MPI started before the CUDA context of this process
 
     def empty(self, shape, dtype):
-        """Return an uninitialized array whose address is a multiple of
-        ALIGNMENT bytes.
-        """
+        """Return an uninitialized array whose address is a multiple of ALIGNMENT bytes."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         files = current_files.get()
@@ -44,14 +43,16 @@ class Host:
         return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
 
     def put(self, array):
-        """Return a host array as an array of this device: the same object on the host,
-        else a copy. None stays None.
+        """Return a host array as an array of this device.
+
+        The same object on the host, else a copy. None stays None.
         """
         return array
 
     def get(self, array):
-        """Return an array of this device as a host array: the same object on the host,
-        else a copy.
+        """Return an array of this device as a host array.
+
+        The same object on the host, else a copy.
         """
         return array
 
@@ -98,14 +99,13 @@ class Host:
         return partial(current_files.get().discard, array)
 
     def numbers(self, values):
-        """Return numbers that kernels computed as Python numbers, with a single wait
-        for the GPU.
-        """
+        """Return numbers of kernels as Python numbers, with one wait for the GPU."""
         return values
 
     def lasting(self, known, key, array):
-        """Return a device array for a host array that stays constant; `known` caches it
-        under `key`.
+        """Return a device array for a host array that stays constant.
+
+        `known` caches it under `key`.
 
         A GPU stores a copy, because its kernels recognize row pointers and reuse their
         division of the rows.
@@ -117,8 +117,9 @@ class Host:
 
 
 class Cuda(Host):
-    """GPU `number` of those visible to this process, used through CuPy. Several ranks
-    may share it.
+    """GPU `number` of those visible to this process, used through CuPy.
+
+    Several ranks may share it.
     """
 
     name = "cuda"
@@ -134,9 +135,7 @@ class Cuda(Host):
         self.place = (socket.gethostname(), gpu.pci_bus_id)  # the same for all its ranks
 
     def memory(self):
-        """Return the bytes that this rank may still allocate on the GPU, and the bytes
-        of the GPU.
-        """
+        """Return the bytes this rank may still allocate, and the GPU's bytes."""
         free, total = self.xp.cuda.Device(self.number).mem_info
         pool = self.xp.get_default_memory_pool()
         free += pool.free_bytes()
@@ -176,8 +175,9 @@ class Cuda(Host):
         return self.xp.cuda.Stream(non_blocking=True)
 
     def event(self, stream=None):
-        """Return an event that occurs when all work queued on a stream so far is
-        complete.
+        """Return an event of all work queued on a stream so far.
+
+        It occurs when the work is complete.
         """
         event = self.xp.cuda.Event(disable_timing=True)
         event.record(self.xp.cuda.get_current_stream() if stream is None else stream)
@@ -188,14 +188,13 @@ class Cuda(Host):
         self.xp.cuda.get_current_stream().wait_event(event)
 
     def pinned(self, size):
-        """Return pinned host memory, (size,) uint8, which the GPU can read and write
-        directly.
-        """
+        """Return pinned host memory, (size,) uint8, which the GPU can read and write directly."""
         return np.frombuffer(self.xp.cuda.alloc_pinned_memory(size), np.uint8, size)
 
     def copy(self, target, source, size, stream):
-        """Queue a copy of `size` bytes on a stream, between addresses in GPU memory or
-        pinned memory.
+        """Queue a copy of `size` bytes on a stream.
+
+        Both addresses are in GPU memory or pinned memory.
         """
         runtime = self.xp.cuda.runtime
         runtime.memcpyAsync(target, source, size, runtime.memcpyDefault, stream.ptr)

@@ -45,8 +45,9 @@ def _change(**fields):
 
 
 def parse(text):
-    """Parse the text kind:rank:epoch:phase of a fault into a tuple; UsageError for
-    other text.
+    """Parse the text kind:rank:epoch:phase of a fault into a tuple.
+
+    UsageError for other text.
     """
     kind, rank, epoch, phase = (text.split(":") + [""] * 4)[:4]
     is_number = rank.isdigit() and epoch.isdigit()
@@ -59,16 +60,15 @@ def parse(text):
 
 
 def requested_fault():
-    """Return the fault that the environment variable requests, as from `parse`, or
-    None.
-    """
+    """Return the fault that the environment variable requests, as from `parse`, or None."""
     text = os.environ.get(VARIABLE)
     return parse(text) if text else None
 
 
 def begin(rank, epoch):
-    """Set the number of this rank and its current epoch; 0 before the first and after
-    the last.
+    """Set the number of this rank and its current epoch.
+
+    0 before the first and after the last.
     """
     if not STATE.get().ignored:
         _change(rank=rank, epoch=epoch, fault=requested_fault())
@@ -76,8 +76,9 @@ def begin(rank, epoch):
 
 @contextmanager
 def ignored():
-    """Context manager: disable faults, for a warm-up epoch that is not one of
-    the run.
+    """Disable faults, for an epoch that is not one of the run.
+
+    A context manager for the warm-up.
     """
     _change(ignored=True)
     try:
@@ -87,8 +88,9 @@ def ignored():
 
 
 def point(phase):
-    """Raise or perform the planned fault if it is due in this phase; return whether the
-    caller must produce NaN.
+    """Raise or perform the planned fault if it is due in this phase.
+
+    Return whether the caller must produce NaN.
     """
     now = STATE.get()
     if now.fault is None or now.done or now.ignored:

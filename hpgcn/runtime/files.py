@@ -89,8 +89,9 @@ def read_bytes(path):
 
 
 def file_sha256(path, *, cached=True):
-    """Return the SHA-256 of a regular file, 64 hexadecimal digits; errors as
-    `reading`.
+    """Return the SHA-256 of a regular file, 64 hexadecimal digits.
+
+    Errors as `reading`.
 
     If it is not `cached`, it leaves the page cache at the end.
     """
@@ -102,8 +103,9 @@ def file_sha256(path, *, cached=True):
 
 
 def unreadable(path, error):
-    """Return the exception for an input that cannot be read: StorageError for failures
-    of the device.
+    """Return the exception for an input that cannot be read.
+
+    StorageError for failures of the device.
     """
     reason = getattr(error, "strerror", None) or error
     if getattr(error, "errno", None) in (errno.EIO, errno.ENXIO, errno.ESTALE):
@@ -137,15 +139,17 @@ def _identity(status):
 
 
 def signature(status):
-    """Return five attributes that identify a file and its content: device, inode, size,
-    two times.
+    """Return five attributes that identify a file and its content.
+
+    Device, inode, size, two times.
     """
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def refuse_replaced(path, opened):
-    """Raise DataError if `path` now leads to another file than `opened`, or if the file
-    was written to.
+    """Raise DataError if `path` leads to another file than `opened`.
+
+    Also if the file was written to.
     """
     try:
         now = os.stat(path)
@@ -156,8 +160,9 @@ def refuse_replaced(path, opened):
 
 
 def refuse_rewritten(path, handle, opened):
-    """Raise DataError if the open file `handle` was written to, even if `path` leads
-    elsewhere by now.
+    """Raise DataError if the open file `handle` was written to.
+
+    `path` may lead elsewhere by now.
     """
     now = os.fstat(handle)
     compared = 4 if now.st_nlink == 0 else 5  # removing a link changes the ctime
@@ -166,8 +171,9 @@ def refuse_rewritten(path, handle, opened):
 
 
 def add_to(digest, path, handle, opened, *, cached=True):
-    """Add the content of an open file to a hash without moving its position; errors as
-    `refuse_rewritten`. It leaves the page cache unless it is `cached`.
+    """Add the content of an open file to a hash without moving its position.
+
+    Errors as `refuse_rewritten`. It leaves the page cache unless it is `cached`.
     """
     place = 0
     while block := os.pread(handle, PIECE, place):

@@ -1,5 +1,7 @@
-"""Find out how this process was started: its rank, and how many processes, from
-environment variables; and whether ranks can copy memory of each other.
+"""Find out how this process was started.
+
+Its rank, and how many processes, from environment variables; and whether ranks can copy
+memory of each other.
 """
 import ctypes
 import os
@@ -77,23 +79,26 @@ class Started(NamedTuple):
 
 
 class _Node:
-    """A store for the number of ranks on this node, as MPI counts them; None until MPI
-    has started.
+    """A store for the number of ranks on this node, as MPI counts them.
+
+    None until MPI has started.
     """
 
     ranks = None
 
 
 def started():
-    """Return a Started for each launcher whose variables are set, in the order of
-    LAUNCHERS.
+    """Return a Started for each launcher whose variables are set.
+
+    They are in the order of LAUNCHERS.
     """
     return [each for each in map(_read, LAUNCHERS.items()) if each is not None]
 
 
 def farm():
-    """Return the name of the launcher and its number of processes; None if it started
-    only one.
+    """Return the name of the launcher and its number of processes.
+
+    None if it started only one.
 
     The number is None if the launcher does not set it.
     """
@@ -111,9 +116,7 @@ def in_interactive_shell():
 
 
 def alone():
-    """Return whether this process must work independently of others that its launcher
-    started.
-    """
+    """Return whether this process must work independently of others that its launcher started."""
     return ALONE.get() or os.environ.get(VARIABLE, "") not in ("", "0")
 
 
@@ -128,7 +131,8 @@ def launched_rank():
 
 
 def launched_local_rank():
-    """Return the number of this process among those of its node from the environment;
+    """Return the number of this process on its node, by the environment.
+
     None if unknown.
     """
     known = (each.local_rank for each in started() if each.mpi or each.size != 1)
@@ -136,8 +140,9 @@ def launched_local_rank():
 
 
 def task_suffix():
-    """Return "-task3" for process 3 of a launcher if processes work alone, for file
-    names; else "".
+    """Return "-task3" for process 3 if processes work alone, else "".
+
+    File names contain it.
     """
     return f"-task{_task()}" if alone() and farm() else ""
 
@@ -147,8 +152,9 @@ def _task():
 
 
 def ranks_on_node():
-    """Return the number of processes on this node: MPI's count, else that of the
-    environment.
+    """Return the number of processes on this node.
+
+    MPI's count, else that of the environment.
     """
     if _Node.ranks is not None:
         return _Node.ranks
@@ -157,15 +163,17 @@ def ranks_on_node():
 
 
 def set_ranks_on_node(count, *, all_ranks):
-    """Store MPI's count for `ranks_on_node`. Unless it covers `all_ranks`, it is a
-    lower bound.
+    """Store MPI's count for `ranks_on_node`.
+
+    Unless it covers `all_ranks`, it is a lower bound.
     """
     _Node.ranks = count if all_ranks else max(count, ranks_on_node())
 
 
 def without_launcher(environment):
-    """Return the environment without variables of launchers, for a child process that
-    is not a rank.
+    """Return the environment without variables of launchers.
+
+    It is for a child process that is not a rank.
     """
     named = {name for each in LAUNCHERS.values() for names in each[:4] for name in names}
     named |= {name for names in LAUNCHERS["torchrun"].needs for name in names}
@@ -194,8 +202,9 @@ def _first(names):
 
 
 def _number(name):
-    """Return the number in an environment variable; from Slurm's list for all nodes
-    that of this node.
+    """Return the number in an environment variable.
+
+    From Slurm's list for all nodes that of this node.
     """
     counts = []
     for entry in os.environ.get(name, "").split(","):
@@ -235,9 +244,7 @@ def _reads_memory():
 
 
 def _is_apart(proc="/proc"):
-    """Return whether this process is in another user namespace than the launcher that
-    started it.
-    """
+    """Return whether the launcher is in another user namespace."""
     proc = Path(proc)
     try:
         own = os.stat(proc / "self/ns/user").st_ino

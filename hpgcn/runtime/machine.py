@@ -33,15 +33,17 @@ def size(text):
 
 
 def default_threads():
-    """Return the cores that this process may use divided by the ranks on its node; at
-    least 1.
+    """Return the cores that this process may use divided by the ranks on its node.
+
+    At least 1.
     """
     return max(1, usable_cores() // ranks_on_node())
 
 
 def limit_threads(threads):
-    """Set the number of threads of kernels, OpenMP and BLAS; call this before they are
-    imported.
+    """Set the number of threads of kernels, OpenMP and BLAS.
+
+    Call this before they are imported.
 
     Dense products are divided among the threads of kernels (`hpgcn.kernels.threads`),
     so that BLAS gets one thread. Threads of OpenMP in other libraries by default spin
@@ -54,8 +56,9 @@ def limit_threads(threads):
 
 
 def child_environment():
-    """Return the environment for a child process: no launcher variables, and this
-    module search path.
+    """Return the environment for a child process.
+
+    No launcher variables, and this module search path.
     """
     environment = without_launcher(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
@@ -64,8 +67,9 @@ def child_environment():
 
 
 def die_with_parent(parent=None):
-    """Let the system kill this process when its parent ends; exit now if `parent` has
-    ended already.
+    """Let the system kill this process when its parent ends.
+
+    Exit now if `parent` has ended already.
     """
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -76,8 +80,9 @@ def die_with_parent(parent=None):
 
 
 def available_memory():
-    """Return the free bytes of this machine within the limits of the control groups of
-    this process.
+    """Return the free bytes of this machine.
+
+    Limits of the control groups of this process count.
     """
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     try:
@@ -93,8 +98,9 @@ def available_memory():
 
 
 def map_large_arrays():
-    """Make the C library map arrays of a mebibyte or more, so that it returns their
-    memory when freed.
+    """Make the C library return the memory of large arrays when freed.
+
+    It maps arrays of a mebibyte or more.
 
     By default glibc raises this limit to 32 MiB as arrays are freed, and keeps the
     freed memory. Set-up would then need half as much memory again.

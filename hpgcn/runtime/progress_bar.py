@@ -16,8 +16,9 @@ EVERY = 10.0  # seconds between two lines
 
 
 def bar(iterable=None, *, shown=True, **options):
-    """Return a tqdm.tqdm on a terminal or in a notebook, else ProgressLines; neither
-    prints unless `shown`.
+    """Return a tqdm.tqdm on a terminal or in a notebook, else ProgressLines.
+
+    Neither prints unless `shown`.
 
     Ranks that a launcher starts write to pipes; therefore none of them has a terminal.
     """
@@ -28,8 +29,9 @@ def bar(iterable=None, *, shown=True, **options):
 
 
 def terminal_bar(iterable=None, *, shown=True, **options):
-    """Return a tqdm.tqdm that is visible only on a terminal or in a notebook, and only
-    if `shown`.
+    """Return a tqdm.tqdm that is visible only if `shown`.
+
+    It also needs a terminal or a notebook.
     """
     disable = None if shown else True  # None: tqdm looks for a terminal
     if shown and type(sys.stderr).__module__.startswith("ipykernel"):
@@ -38,8 +40,9 @@ def terminal_bar(iterable=None, *, shown=True, **options):
 
 
 def log_line(text):
-    """Log a progress line. Without a logging handler, rank 0 writes it to standard
-    error.
+    """Log a progress line.
+
+    Without a logging handler, rank 0 writes it to standard error.
     """
     if log.hasHandlers():
         log.info(text)
@@ -99,8 +102,9 @@ class ProgressLines:
         self.desc = desc
 
     def update(self, n=1):
-        """Count `n` finished items; log a line if the last line is EVERY
-        seconds old.
+        """Count `n` finished items.
+
+        Log a line if the last line is EVERY seconds old.
         """
         self.n += n
         now = self.clock()

@@ -21,8 +21,9 @@ class Activity:
 
 
 def set_activity(text=""):
-    """Set the current activity, such as "reading g.h5"; "" means that there is nothing
-    to log.
+    """Set the current activity, such as "reading g.h5".
+
+    "" means that there is nothing to log.
     """
     activity = _activity.get()
     if activity is not None:

@@ -1,5 +1,6 @@
-"""Signal handlers that end this process with cleanup; a run of training first completes
-its epoch.
+"""Signal handlers that end this process with cleanup.
+
+A run of training first completes its epoch.
 
 A signal raises an exception in the main thread, so that every `with` and `finally` can
 clean up. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Handlers of other
@@ -28,8 +29,9 @@ _state = {"early": False, "program": (), "noted": set(), "asked": set(), "last":
 
 
 class Ended(SystemExit):
-    """Exception by which a signal ends this process; the exit code is 128 + its number,
-    as in a shell.
+    """Exception by which a signal ends this process.
+
+    The exit code is 128 + its number, as in a shell.
     """
 
     def __init__(self, number):
@@ -38,8 +40,7 @@ class Ended(SystemExit):
 
 
 def install(numbers, noted=()):
-    """Handle each of these signals whose default action would end this process without
-    cleanup.
+    """Handle each of these signals whose default action would end this process without cleanup.
 
     Signals in `noted` do not end the process: `pending_signal` returns them. Return the
     former handlers; outside of the main thread do nothing and return {}.
@@ -53,8 +54,9 @@ def install(numbers, noted=()):
 
 
 def start(argv):
-    """Install the signal handlers of a command before its imports; until then most
-    signals end it at once.
+    """Install the signal handlers of a command before its imports.
+
+    Until then most signals end it at once.
     """
     install(ENDING, _noted_by(argv))
     _state["early"] = True
@@ -62,8 +64,9 @@ def start(argv):
 
 @contextmanager
 def program(argv):
-    """Context manager for a whole command: signals of ENDING end it with cleanup, a
-    second Ctrl-C at once.
+    """Context manager for a whole command.
+
+    Signals of ENDING end it with cleanup, a second Ctrl-C at once.
     """
     started = _state["early"]
     _state.update(early=False, program=ENDING)
@@ -92,8 +95,9 @@ def ending():
 
 @contextmanager
 def record_signals(*numbers):
-    """Context manager: only record these signals, for `pending_signal`; a second one of
-    a kind, except SIGUSR1, ends this process.
+    """Context manager: only record these signals, for `pending_signal`.
+
+    A second one of a kind, except SIGUSR1, ends this process.
     """
     numbers = [number for number in numbers if number not in _state["noted"]]
     if not numbers or threading.current_thread() is not threading.main_thread():
@@ -110,8 +114,9 @@ def record_signals(*numbers):
 
 @contextmanager
 def blocked(*numbers):
-    """Context manager: delay these signals until the block ends. Child processes
-    started in it never get them.
+    """Context manager: delay these signals until the block ends.
+
+    Child processes started in it never get them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
@@ -127,8 +132,9 @@ def pending_signal():
 
 
 def ended_by():
-    """Return the number of the signal that is ending this process, or 0; exceptions may
-    hide it.
+    """Return the number of the signal that is ending this process, or 0.
+
+    Exceptions may hide it.
     """
     return 0 if _state["ended"] is None else _state["number"]
 
@@ -166,8 +172,9 @@ def _handle(number, _):
 
 
 def _note(number):
-    """Write on a terminal that the process ends after the epoch; let the system send SIGXCPU
-    only once.
+    """Write on a terminal that the process ends after the epoch.
+
+    Let the system send SIGXCPU only once.
     """
     if number == signal.SIGXCPU:  # at the soft limit it comes every second
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -181,8 +188,9 @@ def _note(number):
 
 
 def _leave(number):
-    """End this process at once, without cleanup, because there is nothing to clean up
-    yet.
+    """End this process at once, without cleanup.
+
+    There is nothing to clean up yet.
     """
     with suppress(Exception):  # this module may be half imported
         from hpgcn.runtime.launcher import launched_rank

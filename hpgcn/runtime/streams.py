@@ -13,8 +13,9 @@ _unsaid = []
 
 
 def repair():
-    """Open /dev/null in place of closed standard streams, so that no other file gets
-    their numbers.
+    """Open /dev/null in place of closed standard streams.
+
+    So no other file gets their numbers.
 
     Output to standard output then fails as on a closed stream; lines on standard error
     are lost.
@@ -38,8 +39,9 @@ class Lines(logging.Handler):
 
 
 def say(text):
-    """Write a line to standard error in one piece, because other ranks may also
-    write.
+    """Write a line to standard error in one piece.
+
+    Other ranks may also write.
     """
     try:
         sys.stderr.write(f"{text}\n")
@@ -54,8 +56,7 @@ def said():
 
 
 def wait_for_reader(seconds=1.0):
-    """Wait until the reader of standard error has received all output, at most
-    `seconds`.
+    """Wait until the reader of standard error has received all output, at most `seconds`.
 
     A launcher that ends all ranks drops output that it has not read yet.
     """
@@ -68,8 +69,9 @@ def wait_for_reader(seconds=1.0):
 
 
 def failure(stream, probe=b""):
-    """Flush a stream and write the bytes `probe`; return the exception if that fails,
-    else None.
+    """Flush a stream and write the bytes `probe`.
+
+    Return the exception if that fails, else None.
     """
     try:
         stream.flush()
@@ -81,8 +83,9 @@ def failure(stream, probe=b""):
 
 
 def silence(stream):
-    """Discard the buffer of a stream, because Python's own flush at exit would fail
-    again.
+    """Discard the buffer of a stream.
+
+    Python's own flush at exit would fail again.
     """
     with suppress(OSError, ValueError):
         handle = os.open(os.devnull, os.O_WRONLY)

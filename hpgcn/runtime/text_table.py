@@ -1,5 +1,6 @@
-"""Format aligned tables and lists of labels with values; control characters are
-escaped.
+"""Format aligned tables and lists of labels with values.
+
+Control characters are escaped.
 """
 
 import shutil
@@ -58,8 +59,9 @@ def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
 
 
 def _parts(columns, keys, room, mark):
-    """Divide columns into groups that fit `room` characters; the first group also
-    leaves room for a mark.
+    """Divide columns into groups that fit `room` characters.
+
+    The first group also leaves room for a mark.
     """
     first = list(range(keys))
     parts = [list(first)]
@@ -87,8 +89,9 @@ def _aligned(rows, columns, left, rule, marks):
 
 
 def label_list(pairs, width=0):
-    """Return (label, value) pairs as aligned lines; a label equal to the one above is
-    not repeated.
+    """Return (label, value) pairs as aligned lines.
+
+    A label equal to the one above is not repeated.
     """
     rows = []
     last = None
@@ -99,8 +102,9 @@ def label_list(pairs, width=0):
 
 
 def html_list(title, pairs):
-    """Return (label, value) pairs as an HTML table, for notebooks; empty values are
-    left out.
+    """Return (label, value) pairs as an HTML table, for notebooks.
+
+    Empty values are left out.
     """
     rows = "".join(f'<tr><th style="text-align:left">{escape(printable(label))}</th>'
                    f'<td style="text-align:left">{escape(printable(value))}</td></tr>'

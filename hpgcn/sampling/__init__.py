@@ -19,8 +19,9 @@ SAMPLERS = {each.name: each for each in (VertexSampler, PartSampler, NeighbourSa
 
 
 def parse(text):
-    """Return the BatchRequest of a setting `batch`, None for "full"; a UsageError if it is
-    invalid.
+    """Return the BatchRequest of a setting `batch`, None for "full".
+
+    A UsageError if it is invalid.
     """
     if text == FULL:
         return None
@@ -38,8 +39,9 @@ def parse(text):
 
 
 def smallest(text):
-    """Return a setting `batch` that runs the code of `text` on a graph of three
-    vertices.
+    """Return a setting `batch` that runs the code of `text`.
+
+    It fits a graph of three vertices.
     """
     request = parse(text)
     if request is None:

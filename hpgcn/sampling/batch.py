@@ -30,8 +30,9 @@ class Batch:
     request_bytes: int = 0
 
     def field(self, strategy, products, device):
-        """Return the ReceptiveField of the batch; `products`: number of products with A
-        of each layer.
+        """Return the ReceptiveField of the batch.
+
+        `products`: number of products with A of each layer.
         """
         bounds = layer_bounds(products)
         sizes = [rows.size for rows in self.rows]

@@ -1,5 +1,6 @@
-"""Batches of the submatrix that sampled vertices induce; each rank cuts its part
-without messages.
+"""Batches of the submatrix that sampled vertices induce.
+
+Each rank cuts its part without messages.
 
 A rank needs two facts of vertices on other ranks: their ORIGINAL numbers, and their
 batch in an epoch. The sampler computes the batch of any vertex.
@@ -101,8 +102,9 @@ class InducedBatchBuilder:
         return self.assigned[1]
 
     def batch(self, epoch, batch):
-        """Return batch number `batch` of an epoch, counted from 0, as a Batch; nothing
-        is sent.
+        """Return batch number `batch` of an epoch, counted from 0, as a Batch.
+
+        Nothing is sent.
         """
         # the entries whose ends are both in the batch
         local, assignment, m = self.local, self.assignment(epoch), self.local.num_own

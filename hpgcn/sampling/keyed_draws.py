@@ -65,8 +65,9 @@ def _draws(n, key, out):
 
 
 def permuted(numbers, n, key):
-    """Return the positions of `numbers` in a permutation of [0, n) that `key` selects,
-    (m,) int64.
+    """Return the positions of `numbers` in a keyed permutation of [0, n).
+
+    `key` selects it; (m,) int64.
     """
     numbers = np.ascontiguousarray(numbers, np.int64)
     if n <= SORTED:
@@ -81,8 +82,9 @@ def permuted(numbers, n, key):
 
 
 def block_of(positions, n, blocks):
-    """Return the block of each position below n, (m,) int64, for blocks as
-    `hpgcn.parallel.layout.split` cuts them.
+    """Return the block of each position below n, (m,) int64.
+
+    Blocks are cut as by `hpgcn.parallel.layout.split`.
 
     Sizes of blocks differ by at most one; the longer come first.
     """

@@ -22,8 +22,9 @@ from hpgcn.sampling import submatrix_kernels
 
 @dataclass(frozen=True, eq=False)
 class LocalMatrix:
-    """Nonzeros stored on this rank: own rows, then rows of other ranks (m + t); own
-    columns, then ghosts (m + g).
+    """Nonzeros stored on this rank: own rows, then rows of other ranks (m + t).
+
+    Own columns, then ghosts (m + g).
 
     Attributes
     ----------
@@ -47,8 +48,9 @@ class LocalMatrix:
 
     @staticmethod
     def of(strategy, vertex, comm):
-        """Return the LocalMatrix of this rank; `vertex`: ORIGINAL numbers of own rows
-        (m,). All ranks call this together.
+        """Return the LocalMatrix of this rank.
+
+        `vertex`: ORIGINAL numbers of own rows (m,). All ranks call this together.
         """
         matrix = strategy.local_matrix()
         columns = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)
@@ -79,8 +81,9 @@ class LocalMatrix:
                           for name in ("indptr", "row_vertex", "column_vertex")})
 
     def entries_of(self, rows, *arrays):
-        """Return where the entries of some rows begin and end, (r,) int64 each, and the arrays
-        of entries that these are places in.
+        """Return where the entries of some rows begin and end, and their arrays.
+
+        Places are (r,) int64 each.
 
         These are `arrays`, (nnz,) each. If they are in files, only the entries of the
         rows are read.
@@ -93,8 +96,9 @@ class LocalMatrix:
         return pointers[:-1], pointers[1:], *(device.take(each, positions) for each in arrays)
 
     def remote_entries(self):
-        """Return (rows, columns) of nonzeros in ghost columns, then of nonzeros in rows
-        of other ranks.
+        """Return (rows, columns) of nonzeros in ghost columns or ghost rows.
+
+        Rows of other ranks come last.
         """
         far = np.flatnonzero(self.columns >= self.num_own)
         read = np.searchsorted(self.indptr, far, side="right") - 1, self.columns[far]
@@ -103,8 +107,9 @@ class LocalMatrix:
         return read, (rows, self.columns[self.indptr[self.num_own]:])
 
     def blocks(self, cut, shape, pull, push):
-        """Return the blocks of a cut matrix, a dict by target, then by source, as in
-        RowProduct.
+        """Return the blocks of a cut matrix, by target, then by source.
+
+        A dict, as in RowProduct.
 
         `cut`: row pointers, columns and values. `shape`: own rows and own columns of
         the cut matrix. `pull`, `push`: HaloPlans that are left; their ghosts are the
@@ -133,8 +138,9 @@ class LocalMatrix:
 
 
 def _run(number, own, plan):
-    """Return the bounds of the rows of a target, or of the columns of a source, in the
-    local matrix.
+    """Return the bounds of a target's rows or a source's columns.
+
+    They are those in the local matrix.
     """
     if number == LOCAL:
         return 0, own
@@ -160,8 +166,9 @@ def _with_own_buffers(strategy):
 
 
 def to_holders(plan, array, comm):
-    """Send values of own rows, (m,) of 8 bytes, to the ranks that read them; return
-    those of ghosts, (g,).
+    """Send values of own rows, (m,) of 8 bytes, to the ranks that read them.
+
+    Return those of ghosts, (g,).
     """
     words = np.ascontiguousarray(array[plan.send_rows]).view(np.int64)
     parts = [words[first:last] for first, last in pairwise(plan.send_offsets.tolist())]
@@ -169,8 +176,9 @@ def to_holders(plan, array, comm):
 
 
 def lists_to_owners(plan, ghost, numbers, comm):
-    """Send numbers that belong to ghosts to the owners of these ghosts; all ranks call
-    this together.
+    """Send numbers that belong to ghosts to the owners of these ghosts.
+
+    All ranks call this together.
 
     ghost: (k,) which ghost each of the numbers, (k,) int64, belongs to. Returns row
     pointers over the rows that are sent, (s + 1,), and the numbers.
@@ -186,8 +194,9 @@ def lists_to_owners(plan, ghost, numbers, comm):
 
 
 def plan_of(plan, ghosts, sent, place, rows):
-    """Return the HaloPlan of the ghosts and sent rows at increasing positions `ghosts`
-    and `sent` of a plan.
+    """Return the HaloPlan of some ghosts and sent rows of a plan.
+
+    `ghosts` and `sent` are increasing positions.
 
     `place`: new number of each own row that is left; `rows`: how many are left.
     """

@@ -97,8 +97,9 @@ class NeighbourBatchBuilder:
         self.assigned = None, None
 
     def _positions(self):
-        """Return the positions of stored entries in their whole rows, and the lengths
-        of whole rows. All ranks call this together.
+        """Return positions of stored entries in whole rows, and the rows' lengths.
+
+        All ranks call this together.
         """
         local, m, comm = self.local, self.m, self.comm
         counts = np.diff(local.indptr)
@@ -126,8 +127,9 @@ class NeighbourBatchBuilder:
         return positions, np.concatenate([degrees, to_holders(local.push, degrees, comm)])
 
     def batch(self, epoch, batch):
-        """Return batch number `batch` of an epoch, counted from 0, as a Batch; all
-        ranks call this together.
+        """Return batch number `batch` of an epoch, counted from 0, as a Batch.
+
+        All ranks call this together.
         """
         counters = self.comm.counters
         before, _ = counters.total(counters.phase)
@@ -157,8 +159,9 @@ class NeighbourBatchBuilder:
         return self.assigned[1]
 
     def _sample_hop(self, rows, product, epoch):
-        """Draw entries of own rows, (r,), and return a SampledHop; all ranks call this
-        together.
+        """Draw entries of own rows, (r,), and return a SampledHop.
+
+        All ranks call this together.
         """
         local, m = self.local, self.m
         targets = self._targets(rows)
@@ -181,8 +184,10 @@ class NeighbourBatchBuilder:
                           returned)
 
     def _entries_of(self, lines):
-        """Return the LocalMatrix.entries_of some rows: columns, values, and positions in whole
-        rows, which are empty if no other rank holds entries of the rows.
+        """Return the LocalMatrix.entries_of some rows.
+
+        Columns, values, and positions in whole rows; these are empty if no other rank
+        holds entries of the rows.
         """
         local = self.local
         if self.pushes:
@@ -190,8 +195,9 @@ class NeighbourBatchBuilder:
         return *local.entries_of(lines, local.columns, local.values), self.positions
 
     def _targets(self, rows):
-        """Send row numbers to the ranks with their nonzeros; return the received rows
-        to sum here.
+        """Send row numbers to the ranks with their nonzeros.
+
+        Return the received rows to sum here.
         """
         if not self.pushes:
             return np.empty(0, np.int64)
@@ -205,8 +211,9 @@ class NeighbourBatchBuilder:
         return np.concatenate([begin + each for begin, each in zip(begins, found)])
 
     def _ask(self, ghosts, targets):
-        """Send owners the list of their rows that are read and summed here; return the
-        lists received.
+        """Send owners the list of their rows that are read and summed here.
+
+        Return the lists received.
 
         `ghosts` and `targets` are increasing positions among the ghosts of the two
         plans. The lists returned are positions among the rows that each plan sends.

@@ -13,8 +13,9 @@ ALL = -1
 
 
 class NeighbourSampler(Sampler):
-    """Sampler of training vertices and neighbours. A unit is a training vertex,
-    numbered among them by ORIGINAL number.
+    """Sampler of training vertices and neighbours.
+
+    A unit is a training vertex, numbered among them by ORIGINAL number.
     """
 
     name = "neighbours"

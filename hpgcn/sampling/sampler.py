@@ -7,8 +7,9 @@ from hpgcn.sampling.keyed_draws import block_of, key_of, permuted
 
 
 class Sampler:
-    """Base class of samplers: it assigns units (vertices or parts) to batches, equally
-    on all ranks.
+    """Base class of samplers.
+
+    It assigns units (vertices or parts) to batches, equally on all ranks.
 
     Each epoch takes all units once, in a new order that seed and epoch key. The place
     of a unit in this order gives its batch, so every rank computes the batch of any
@@ -65,27 +66,29 @@ class Sampler:
         self.batches = -(-units // self.size)
 
     def batch_of(self, units, epoch):
-        """Return the batch of each unit, (m,) counted from 0, in an epoch counted from
-        1.
+        """Return the batch of each unit in an epoch.
+
+        (m,), counted from 0; epochs count from 1.
         """
         order = permuted(units, self.units, key_of(self.seed, self.stream, epoch))
         return block_of(order, self.units, self.batches)
 
     def sizes(self):
-        """Return the number of units in each batch, (batches,) int64, the same in all
-        epochs.
+        """Return the number of units in each batch, (batches,) int64.
+
+        It is the same in all epochs.
         """
         return np.diff(split(self.units, self.batches))
 
     def share(self, batch):
-        """Return the chance that a unit is in this batch: its number of units over that
-        of all.
+        """Return the chance that a unit is in this batch.
+
+        Its number of units over that of all.
         """
         return self.sizes()[batch] / self.units
 
     def factor(self, batch):
-        """Return the factor by which entries between two units of the batch are
-        multiplied.
+        """Return the factor by which entries between two units of the batch are multiplied.
 
         By default it is 1 over the chance that the second unit is in the batch if the
         first one is. The matrix of a batch then estimates A-hat without bias.

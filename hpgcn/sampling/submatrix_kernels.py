@@ -1,5 +1,6 @@
-"""Compiled loops that extract the matrix of a batch from the local matrix; one thread,
-without the GIL.
+"""Compiled loops that extract the matrix of a batch from the local matrix.
+
+One thread, without the GIL.
 
 Rows and columns have local numbers: own ones first, then those of other ranks.
 """
@@ -13,8 +14,9 @@ from hpgcn.sampling.keyed_draws import GOLDEN, fold
 
 @jit()
 def by_batch(number, batches):
-    """Sort positions by batch; return offsets (batches + 1,) and positions, increasing
-    in each batch.
+    """Sort positions by batch.
+
+    Return offsets (batches + 1,) and positions, increasing in each batch.
 
     number: (m,) batch of each position; those below 0 are left out.
     """
@@ -38,8 +40,9 @@ def by_batch(number, batches):
 
 @jit()
 def agreeing(pointers, witnesses, rows, out):
-    """Write to `out`, (s,), the batch of each row if one of its witnesses is in this
-    batch, else -1.
+    """Write the batch of each row to `out`, (s,), if a witness agrees.
+
+    Without a witness in this batch it is -1.
 
     `rows`: (s,) batch of each row. `witnesses`: batches of the witnesses; those of row
     s begin at pointers[s].
@@ -85,8 +88,9 @@ def induce(begins, ends, columns, values, rows, row_unit, column_unit, number, b
 
 @jit()
 def split_diagonal(indptr, columns, values, diagonal, present, kept, others):
-    """Move the diagonal entries of own rows to `diagonal`, (m,); return row pointers of
-    the other entries.
+    """Move the diagonal entries of own rows to `diagonal`, (m,).
+
+    Return row pointers of the other entries.
 
     `present`, (m,) bool, becomes True for rows with a diagonal entry. `kept` and
     `others`, (nnz,), are filled with columns and values of the other entries.
@@ -116,8 +120,9 @@ def _mark(seen, stamp, position):
 
 @jit(inner=True)
 def _position_in(positions, low, high, wanted):
-    """Return the index of `wanted` between `low` and `high` of increasing positions, -1
-    if it is missing.
+    """Return the index of `wanted` between `low` and `high`, else -1.
+
+    Positions increase.
     """
     end = high
     while low < high:
@@ -132,8 +137,9 @@ def _position_in(positions, low, high, wanted):
 @jit()
 def sample_entries(begins, ends, columns, values, positions, degrees, vertex, rows, count, key,
                    longest):
-    """Draw `count` entries of each row in `rows` (-1: all), keyed by `key` and the
-    row's vertex.
+    """Draw `count` entries of each row in `rows` (-1: all).
+
+    Draws are keyed by `key` and the row's vertex.
 
     begins, ends: (r,), where the entries of each of `rows` are in `columns`, `values`
     and `positions`. Positions among all entries of the row are drawn by Floyd's
@@ -195,8 +201,9 @@ def renumber(columns, place):
 
 @jit()
 def distinct(numbers, seen):
-    """Return the distinct numbers in the order in which they first occur; `seen` (n,)
-    bool is and stays False.
+    """Return the distinct numbers in the order in which they first occur.
+
+    `seen` (n,) bool is and stays False.
     """
     out = np.empty(numbers.size, np.int64)
     at = 0
@@ -212,8 +219,9 @@ def distinct(numbers, seen):
 
 @jit()
 def with_diagonal(pointers, columns, values, rows, diagonal, present):
-    """Insert the diagonal entry of each row that has one before its other entries. Row
-    k of the matrix is own row rows[k].
+    """Insert the diagonal entry of each row that has one before its other entries.
+
+    Row k of the matrix is own row rows[k].
     """
     # room for the diagonal
     extra = np.int64(0)
@@ -268,8 +276,9 @@ def sort_rows(pointers, columns, values):
 
 @jit()
 def take_block(pointers, columns, values, cursor, first, low, high):
-    """Extract a block of some rows: the entries from each row's cursor to column `high`
-    - 1.
+    """Extract a block of some rows.
+
+    The entries from each row's cursor to column `high` - 1.
 
     `cursor`: (r,) positions in the rows from `first` on; they are moved to the end of
     the block. Columns of the block are numbered from `low`. Return row pointers,

@@ -1,5 +1,6 @@
-"""Strategies to compute A H in parallel, one per file. Exact strategies differ only by
-rounding.
+"""Strategies to compute A H in parallel, one per file.
+
+Exact strategies differ only by rounding.
 
 A strategy derives from Strategy, or from RowStrategy, and has a Plan class. STRATEGIES
 maps the names that --strategy accepts to these classes; the rest of the package uses
@@ -78,8 +79,9 @@ def without_grid(config):
 
 
 def find_strategy(options):
-    """Return the strategy class that StrategyOptions name. For a name in CHOOSING, such
-    as "auto", return the first of STRATEGIES.
+    """Return the strategy class that StrategyOptions name.
+
+    For a name in CHOOSING, such as "auto", return the first of STRATEGIES.
 
     Raise UsageError if the name is unknown, or a setting belongs to another strategy.
     """
@@ -101,8 +103,9 @@ def strategies_that_read(field):
 
 
 def strategy_by_name(name):
-    """Return the strategy class for a name: a key of STRATEGIES, or several keys joined
-    by +.
+    """Return the strategy class for a name.
+
+    A key of STRATEGIES, or several keys joined by +.
 
     Each of several keys names the strategy of one product with A, in order. Raise
     UsageError if the name is unknown.

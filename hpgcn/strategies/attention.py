@@ -45,22 +45,22 @@ class Heads:
     buffer: object
 
     def array(self, name, rows, width, keep=True):
-        """Return a work array: of this layer alone if `keep`, else one that all layers
-        share.
-        """
+        """Return a work array: this layer's own if `keep`, else a shared one."""
         return self.buffer(f"{name}{self.layer}" if keep else name, rows, width)
 
     def drawn(self, epoch):
-        """Return arguments of the attention kernels: slope, dropout rate and dropout
-        keys. The rate is 0 if `epoch` is 0.
+        """Return slope, dropout rate and dropout keys for the kernels.
+
+        The rate is 0 if `epoch` is 0.
         """
         return {"slope": SLOPE, "seed": self.seed, "epoch": epoch, "layer": self.layer,
                 "p": self.p if epoch else 0.0}
 
 
 class Attention:
-    """Base class of attention on a rank. Subclasses exchange rows with other ranks in
-    `attend` and `return_`.
+    """Base class of attention on a rank.
+
+    Subclasses exchange rows with other ranks in `attend` and `return_`.
 
     `device`, `clock` : of the ranks; `heads` : Heads
     """
@@ -73,8 +73,9 @@ class Attention:
         self.rows_in, self.rows_out = heads.vertex_in.size, heads.vertex_out.size
 
     def forward(self, x, a, b, *, W=None, epoch=0):
-        """Return the result out (m, K f) for x (m_in, K f), and a function for the
-        backward pass.
+        """Return the result out (m, K f), and a function for the backward.
+
+        x is (m_in, K f).
 
         `a`, `b`: (K, f), attention vectors of l and r. `W`: the matrix that x was
         multiplied by, if rows of other ranks were stored (`keep_rows`). `epoch`: key of
@@ -121,8 +122,9 @@ class Attention:
         return dx, da, db
 
     def _add(self, scores, spread, dx, rows=None):
-        """Add the gradient through `scores` (m', K) to the gradient `dx` of x, at
-        `rows` (None: all).
+        """Add the gradient through `scores` to the gradient `dx` of x.
+
+        Scores are (m', K); `rows` None: all.
 
         It is computed a tile of rows at a time, without a second array of the size of
         x.
@@ -144,8 +146,9 @@ class Attention:
         """Store the received rows of X, which never change. By default does nothing."""
 
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
-        """Compute attention into the arrays `state`: out, lse, above and share of
-        kernels.attend. The last two may be None.
+        """Compute attention into the arrays `state`.
+
+        Out, lse, above and share of kernels.attend. The last two may be None.
 
         `rows`: x and r of own rows. `spread`: (K f, K), the matrix by which x of other
         ranks is multiplied to get their r.
@@ -153,8 +156,9 @@ class Attention:
         raise NotImplementedError
 
     def return_(self, pulled, rows, gradients, drawn):
-        """Compute the gradients of x and r into `gradients`, like
-        kernels.attend_backward. The gradient of x lacks the part through r.
+        """Compute the gradients of x and r into `gradients`.
+
+        They are those of kernels.attend_backward, but x lacks the part through r.
 
         `pulled`: result of kernels.attend_dots for own rows. `rows`: as in `attend`.
         """
@@ -168,8 +172,9 @@ class Attention:
         return kernels.backend(x).gather(x, self.heads.self_rows, to)
 
     def _spread(self, vectors, x):
-        """Return a matrix (K f, K): column h has the attention vector of head h, and 0
-        for other heads.
+        """Return a matrix (K f, K) of attention vectors.
+
+        Column h has the vector of head h, and 0 for other heads.
         """
         K, f = vectors.shape
         spread = self.device.xp.zeros((K * f, K), x.dtype)
@@ -178,8 +183,9 @@ class Attention:
         return spread
 
     def _gathered(self, products):
-        """Return (K, f) of `products` (K, K f): row h restricted to the columns of head
-        h.
+        """Return (K, f) of `products` (K, K f).
+
+        Row h is restricted to the columns of head h.
         """
         f = products.shape[1] // self.count
         gathered = self.device.empty((self.count, f), products.dtype)

@@ -1,5 +1,6 @@
-"""Strategy `cover`: rows by parts; two ranks exchange the fewest rows of H and partial
-sums.
+"""Strategy `cover`: rows by parts.
+
+Two ranks exchange the fewest rows of H and partial sums.
 
 A nonzero (i, j) is held by the owner of row i or by that of column j. A minimum vertex
 cover of the block of the two ranks decides. A partial sum reads only own rows of H: it
@@ -41,16 +42,18 @@ from hpgcn.strategies.rows import RowProduct
 
 
 class CoverTraffic(NonzeroTraffic):
-    """Traffic of strategy cover: one message for each pair of ranks, with rows, then
-    partial sums.
+    """Traffic of strategy cover.
+
+    One message for each pair of ranks, with rows, then partial sums.
     """
 
     joined = True
 
 
 class CoverPlan(NonzeroPlan):
-    """Plan of strategy cover: one message for each pair of ranks, with rows, then
-    partial sums.
+    """Plan of strategy cover.
+
+    One message for each pair of ranks, with rows, then partial sums.
     """
 
     Traffic = CoverTraffic
@@ -107,8 +110,9 @@ class CoverPlan(NonzeroPlan):
         return made
 
     def trimmed(self, pattern):
-        """Return a restricted pattern with new holders: sums that cost more than rows
-        are dropped.
+        """Return a restricted pattern without sums that cost more than rows.
+
+        It has new holders.
         """
         owner = self.rank_grid.layout.row_blocks
         pushed = pattern.holders != np.repeat(owner, np.diff(pattern.indptr))
@@ -134,8 +138,9 @@ class CoverPlan(NonzeroPlan):
 
 
 class CoverCounts(CoverPlan):
-    """A CoverPlan of all rows of a BlockPattern: covers are counted, and no entry has a
-    holder.
+    """A CoverPlan of all rows of a BlockPattern.
+
+    Covers are counted, and no entry has a holder.
     """
 
     @property
@@ -186,8 +191,9 @@ class CoverFloor(CoverPlan):
 
 
 class Cover(NonzeroStrategy):
-    """Strategy `cover`: each pair of ranks exchanges the fewest rows of H and partial
-    sums.
+    """Strategy `cover`.
+
+    Each pair of ranks exchanges the fewest rows of H and partial sums.
     """
 
     name = "cover"
@@ -271,8 +277,9 @@ class Cover(NonzeroStrategy):
 
 
 def loads_of(pattern, rank_grid):
-    """Return the nonzeros in the rows of each rank, (P,) int64, and the most that a rank
-    may store.
+    """Return the nonzeros in the rows of each rank, and the limit.
+
+    (P,) int64, and the most that a rank may store.
     """
     loads = np.diff(pattern.indptr[rank_grid.layout.offsets]).astype(np.int64)
     heaviest = np.diff(pattern.indptr).max(initial=0)
@@ -280,15 +287,17 @@ def loads_of(pattern, rank_grid):
 
 
 def limit_of(loads, heaviest, balance):
-    """Return the most nonzeros that a rank may store after it takes some from other
-    ranks.
+    """Return the most nonzeros that a rank may store.
+
+    It may take some from other ranks.
     """
     return max(int((1 + balance) * loads.sum() / loads.size), heaviest)
 
 
 def holders_of(matrix, reader, owner, pushed):
-    """Return the holder of each entry of a csr_array, (nnz,): the owner of its row, or
-    of its column if it is `pushed`, (nnz,) bool.
+    """Return the holder of each entry of a csr_array, (nnz,).
+
+    The owner of its row, or of its column if it is `pushed`, (nnz,) bool.
 
     `reader`, `owner`: the owners of its rows and of its columns.
     """
@@ -298,8 +307,9 @@ def holders_of(matrix, reader, owner, pushed):
 
 
 def local_pattern(rows, columns, layout, layout_in):
-    """Return the entries of a rank's own rows as a csr_array, and the owners of its rows
-    and columns.
+    """Return the entries of a rank's own rows, and the owners of its lines.
+
+    Entries are a csr_array; lines are rows and columns.
 
     `rows`, `columns`: (nnz,) numbers in the RowPartitions `layout` and `layout_in`, of
     which rows do not decrease. Columns are numbered like those of a rank's matrix: own
@@ -321,8 +331,9 @@ def owners_of(layout, rows):
 
 
 def ghosts_of(transfer, matrix):
-    """Yield (source, rows of that source) of a matrix that has a row for each ghost of
-    a transfer.
+    """Yield (source, its rows) of a matrix with rows of ghosts.
+
+    It has a row for each ghost of a transfer.
     """
     first = 0
     for source, rows in transfer.ghost_counts.items():

@@ -62,8 +62,9 @@ MONITORED_STEPS = 5  # least number of training steps that are compared with exa
 
 
 class DelayedTraffic(Traffic):
-    """Traffic of r consecutive training steps; each step sends the sums of one bin of
-    vertices.
+    """Traffic of r consecutive training steps.
+
+    Each step sends the sums of one bin of vertices.
 
     `delay`: r; 0 if sums are exact, None if nothing is sent. `bins`: list of ExchangeSizes.
     """
@@ -168,8 +169,9 @@ class DelayedPlan(Plan):
 
 
 class DelayedVertexCut(RowStrategy):
-    """Strategy `vertex-cut` with a delay. Products are exact, except those of maps that
-    `training_map` returns.
+    """Strategy `vertex-cut` with a delay.
+
+    Products are exact, except those of maps that `training_map` returns.
 
     Parameters
     ----------

@@ -29,8 +29,9 @@ class PaperTraffic(DelayedTraffic):
 
 
 class PaperPlan(DelayedPlan):
-    """Plan of the paper's variant: only forward products have messages under way
-    between steps.
+    """Plan of the paper's variant.
+
+    Only forward products have messages under way between steps.
     """
 
     Traffic = PaperTraffic
@@ -42,8 +43,9 @@ class PaperPlan(DelayedPlan):
 
 
 class PaperVertexCut(DelayedVertexCut):
-    """Strategy `vertex-cut` with a delay, whose training steps follow Algorithm 4 of
-    distgnn-2021.
+    """Strategy `vertex-cut` with the delay of distgnn-2021.
+
+    Training steps follow its Algorithm 4.
     """
 
     Plan = PaperPlan

@@ -24,8 +24,9 @@ from hpgcn.strategies.strategy import product_name
 
 
 class RowAttention(Attention):
-    """Attention for a RowStrategy: ranks pull rows of x from their owners. All ranks
-    make it together.
+    """Attention for a RowStrategy: ranks pull rows of x from their owners.
+
+    All ranks make it together.
 
     With dropout, ranks exchange ORIGINAL vertex numbers once, because these key the
     draws.
@@ -60,8 +61,9 @@ class RowAttention(Attention):
                 *self.numbers.values(), *self.others.values()]
 
     def _numbers(self, transfer, own):
-        """Return the vertex numbers of rows of other ranks, by source; `own`: (m,)
-        int64, of own rows.
+        """Return the vertex numbers of rows of other ranks, by source.
+
+        `own`: (m,) int64, of own rows.
 
         Numbers are sent as rows of floats with the same bits.
         """
@@ -75,8 +77,9 @@ class RowAttention(Attention):
                 for source, part in self._received_rows(transfer, rows, what)}
 
     def _received_rows(self, transfer, rows, what):
-        """Yield (source, rows received from it) for all other ranks; the rows are views
-        of buffers.
+        """Yield (source, rows received from it) for all other ranks.
+
+        The rows are views of buffers.
         """
         transfer.start(rows, what)
         for source, part in transfer.received_rows(transfer.sources, what):
@@ -172,9 +175,7 @@ class RowAttention(Attention):
                 del self.ghosts[source]
 
     def _constant(self, wanted, own, W):
-        """Yield (source, rows of that source times W) from the rows that `keep_rows`
-        stored.
-        """
+        """Yield (source, rows of that source times W) from the rows that `keep_rows` stored."""
         for source in wanted:
             if source not in self.constant:
                 yield source, own
@@ -250,8 +251,9 @@ class RowAttention(Attention):
 
 
 def received_rows_of(pull, wanted, own, mine, what):
-    """Return pairs (source, rows of that source) for the sources in `wanted`. `mine`:
-    whether results are of own rows.
+    """Return pairs (source, rows of that source) for the sources in `wanted`.
+
+    `mine`: whether results are of own rows.
     """
     if mine or len(wanted) > 1:
         return pull.received_rows(wanted, what)
@@ -268,8 +270,9 @@ def pack(arrays, packed):
 
 
 def unpack(packed, widths, xp):
-    """Split the columns of `packed` into arrays of `widths`; None for a width None.
-    With `xp`, the arrays are in C order.
+    """Split the columns of `packed` into arrays of `widths`.
+
+    None for a width None. With `xp`, the arrays are in C order.
     """
     parts = []
     first = 0

@@ -1,5 +1,6 @@
-"""Strategies that assign each nonzero of A to a rank, its holder: A H = S A_loc R H,
-exact.
+"""Strategies that assign each nonzero of A to a rank, its holder.
+
+A H = S A_loc R H, exact.
 
 R pulls row j of H to every rank that holds a nonzero of column j and does not own j. S
 pushes a partial sum of row i from every rank that holds a nonzero of row i to the owner
@@ -62,8 +63,9 @@ class NonzeroTraffic(RowTraffic):
 
 
 class NonzeroPlan(RowPlan):
-    """Plan of a strategy in which each nonzero has a holder, the value in the pattern's
-    matrix.
+    """Plan of a strategy in which each nonzero has a holder.
+
+    It is the value in the pattern's matrix.
 
     Subclasses define `holders` and `block_operand`; `Traffic` if messages are joined.
 
@@ -131,8 +133,7 @@ class NonzeroPlan(RowPlan):
         return np.bincount(np.unique(keys) % k, minlength=k)
 
     def _blocks_on_nodes(self, transposed, by_source):
-        """Return the number of the block of ghost columns that each entry is in, (nnz,),
-        below 8 P.
+        """Return the block of ghost columns of each entry, (nnz,), below 8 P.
 
         Rows that come from a gateway are in other blocks than those of owners.
         """
@@ -149,8 +150,9 @@ class NonzeroPlan(RowPlan):
         return 4 * (sources >= k) + 2 * (targets >= k) + (targets == holder)
 
     def listed_rows(self, transposed, by_source):
-        """Return how many row numbers each rank stores, (P,); the transpose reuses
-        those of messages.
+        """Return how many row numbers each rank stores, (P,).
+
+        The transpose reuses those of messages.
         """
         index_entries = self.added_rows(transposed, by_source)
         return index_entries + (0 if transposed else self.all_buffer_rows)
@@ -207,8 +209,9 @@ class NonzeroPlan(RowPlan):
 
 
 class NonzeroStrategy(RowStrategy):
-    """Base class of strategies in which each nonzero has a holder, and each row an
-    owner.
+    """Base class of strategies in which each nonzero has a holder.
+
+    Each row has an owner.
 
     Subclasses define `holders` and `product_of`.
     """
@@ -228,15 +231,17 @@ class NonzeroStrategy(RowStrategy):
 
     @staticmethod
     def holders(adjacency, rank_grid, comm, rows, columns):
-        """Return the holder of each nonzero of the own rows, (nnz,); all ranks call
-        this together.
+        """Return the holder of each nonzero of the own rows, (nnz,).
+
+        All ranks call this together.
         """
         raise NotImplementedError
 
     @classmethod
     def product_by(cls, entries, rows, rows_in, comm, buffers, nodes):
-        """Return the RowProduct of the nonzeros stored on this rank; all ranks call
-        this together.
+        """Return the RowProduct of the nonzeros stored on this rank.
+
+        All ranks call this together.
 
         `entries`: row numbers, column numbers and values, (nnz,) each. `rows`,
         `rows_in`: RowPartitions of the result and of the multiplied matrix, which
@@ -308,8 +313,9 @@ class NonzeroStrategy(RowStrategy):
 
 
 def held_nonzeros(adjacency, rank_grid, comm, holders):
-    """Return rows, columns and values of the nonzeros stored on this rank; all ranks
-    call this together.
+    """Return rows, columns and values of the nonzeros stored on this rank.
+
+    All ranks call this together.
 
     `holders`: a function like `NonzeroStrategy.holders`. The three arrays, (nnz,), have
     row and column numbers in the distributed order.
@@ -327,8 +333,9 @@ def held_nonzeros(adjacency, rank_grid, comm, holders):
 
 
 def sent_to(ranks, arrays, comm):
-    """Send entry i of each array, (nnz,) int64, to rank ranks[i]; all ranks call this
-    together.
+    """Send entry i of each array, (nnz,) int64, to rank ranks[i].
+
+    All ranks call this together.
 
     Return the received arrays, in the order of the ranks that sent them, and the source
     rank of each entry.

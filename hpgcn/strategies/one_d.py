@@ -160,8 +160,9 @@ class StagedRowPlan(RowPlan):
 
 
 class StagedStrategy(RowStrategy):
-    """Base class of strategies 1d and 1.5d: big blocks of c pieces, multiplied in
-    stages.
+    """Base class of strategies 1d and 1.5d.
+
+    Big blocks of c pieces, multiplied in stages.
 
     `stages`: RankStages of this rank; a restricted map takes those of its parent.
     """
@@ -241,8 +242,9 @@ class RankStages:
         self.column = comm.group(range(replica, comm.size, replicas))
 
     def product(self, blocks, layout_in, layout):
-        """Return the RowProduct of `blocks`, a dict by stage, for layouts of its input
-        and its result.
+        """Return the RowProduct of `blocks`, a dict by stage.
+
+        Its layouts are those of its input and its result.
         """
         replicas = groups_of(self.rank_grid)[1]
         big = np.diff(layout_in.offsets[::replicas])[self.first:][:len(self.intervals)].tolist()

@@ -77,8 +77,9 @@ class PointToPointPlan(RowPlan):
             blocks=1 + sizes.sources)
 
     def _touched(self, pattern):
-        """Return the number of rows of each rank with entries in a block of ghosts,
-        summed over blocks; (P,). There is a block for each message.
+        """Return the rows of each rank with entries in blocks of ghosts; (P,).
+
+        Rows are summed over blocks; there is a block for each message.
         """
         k = self.num_ranks
         block = self.rank_grid.layout.row_blocks
@@ -114,9 +115,7 @@ class PointToPointPlan(RowPlan):
 
 
 class PointToPoint(RowStrategy):
-    """Strategy `p2p`: each rank owns the rows of a part, and receives the other rows
-    that it reads.
-    """
+    """Strategy `p2p`: each rank owns a part and receives rows that it reads."""
 
     name = "p2p"
     Plan = PointToPointPlan
@@ -165,8 +164,9 @@ class PointToPoint(RowStrategy):
 
 
 def _columns(matrix, kept):
-    """Return the columns `kept` of a csr_array, marked or by number; itself if all are
-    marked.
+    """Return the columns `kept` of a csr_array, marked or by number.
+
+    Itself if all are marked.
     """
     return matrix if kept.dtype == bool and kept.all() else matrix[:, kept]
 
@@ -207,8 +207,9 @@ def own_rows(adjacency, rows, comm, nodes=ONE_NODE):
 
 
 def halo_plan(rows, ghosts, comm, nodes=ONE_NODE):
-    """Return the HaloPlan of a rank that owns `rows` and reads `ghosts`; all ranks call this
-    together.
+    """Return the HaloPlan of a rank that owns `rows` and reads `ghosts`.
+
+    All ranks call this together.
 
     If the NodeLayout `nodes` is aware, return the NodePlan of an exchange that sends a
     row to each node once.
@@ -221,8 +222,9 @@ def halo_plan(rows, ghosts, comm, nodes=ONE_NODE):
 
 
 def cut_plan(plan, layout, chosen, read, comm, nodes):
-    """Restrict a HaloPlan or NodePlan to the rows marked in `chosen`, (n,) bool; all
-    ranks call this together.
+    """Restrict a HaloPlan or NodePlan to the rows marked in `chosen`, (n,) bool.
+
+    All ranks call this together.
 
     `layout`: RowPartition of the chosen rows. `read`: numbers that are still read, own
     rows first, then ghosts among the chosen. `nodes`: as in `halo_plan`.
@@ -246,8 +248,9 @@ def cut_plan(plan, layout, chosen, read, comm, nodes):
 
 
 def with_ghosts(plan, values, comm):
-    """Return the values of own rows, (m,), followed by those of ghosts, received from
-    their owners.
+    """Return the values of own rows, (m,), followed by those of ghosts.
+
+    The latter come from their owners.
     """
     exchange = exchange_of(plan, comm, HaloBuffers(comm.device, comm.stager, values.dtype))
     what = "exchange of degrees"
@@ -283,8 +286,9 @@ def local_numbers(indices, ghosts, rows):
 
 
 def product_of(matrix, exchange):
-    """Return the RowProduct of a csr_array (m, m_in + g), with a block for each owner
-    of columns. Own columns come first.
+    """Return the RowProduct of a csr_array (m, m_in + g).
+
+    It has a block for each owner of columns. Own columns come first.
     """
     plan = exchange.plan
     device = exchange.comm.device

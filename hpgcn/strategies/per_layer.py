@@ -1,5 +1,6 @@
-"""Different strategies for the products with A, such as `mop+p2p`: one name per
-product.
+"""Different strategies for the products with A, such as `mop+p2p`.
+
+One name per product.
 
 H and G have row blocks with all columns, in one BlockLayout for all strategies. So the
 result of one layer is the input of the next one, and a switch between strategies sends
@@ -26,8 +27,9 @@ def keeps_rows(strategy):
 
 
 class PerLayerTraffic(Traffic):
-    """Layout that several strategies share; the Traffic of each one counts its own
-    products.
+    """Layout that several strategies share.
+
+    The Traffic of each one counts its own products.
     """
 
     kinds: tuple[type[Strategy], ...]  # class for each product with A
@@ -137,8 +139,9 @@ class PerLayer(Strategy):
 
 
 def own_grid(kind, rank_grid):
-    """Return the RankGrid for one of the strategies: its default grid on the same
-    layout.
+    """Return the RankGrid for one of the strategies.
+
+    Its default grid on the same layout.
     """
     options = rank_grid.options[kind.name]
     layout = rank_grid.layout
@@ -147,8 +150,9 @@ def own_grid(kind, rank_grid):
 
 @cache
 def per_layer(*kinds):
-    """Return a Strategy class that computes product i with A by the strategy class
-    kinds[i].
+    """Return a Strategy class with a strategy for each product with A.
+
+    Product i is computed by the class kinds[i].
     """
     # parts with holders of nonzeros also serve strategies that need only owners of rows
     taker = next((kind for kind in kinds if kind.accepts_nonzero_owners), Strategy)

@@ -1,5 +1,6 @@
-"""Base classes for the messages and the memory of a strategy on all ranks (pure: no
-MPI).
+"""Base classes for messages and memory of a strategy on all ranks.
+
+They are pure: no MPI.
 
 A Traffic counts the messages of ranks, in a run and in planning. A Plan has the pattern
 of the matrix, a Traffic, and the bytes that ranks store.
@@ -26,8 +27,9 @@ CUT = 12  # bytes of an entry of a block while fewer rows are cut from it
 
 
 def sum_bytes(itemsize):
-    """Return the bytes of a number in partial sums and in A, if one in rows has
-    `itemsize`.
+    """Return the bytes of a number in partial sums and in A.
+
+    One in rows has `itemsize` bytes.
     """
     return WHOLE if itemsize == HALF else itemsize
 
@@ -76,16 +78,15 @@ class Operand:
     @staticmethod
     def of(shape, entries, pointers, *, index_entries=0, entries_read=None, results=0, blocks=1,
            copied_pointers=0):
-        """Return an Operand whose sizes are broadcast to `shape`, the shape of the
-        grid.
-        """
+        """Return an Operand whose sizes are broadcast to `shape`, the shape of the grid."""
         entries_read = entries if entries_read is None else entries_read
         sizes = entries, pointers, index_entries, entries_read, results, blocks, copied_pointers
         return Operand(*(np.broadcast_to(size, shape).astype(np.int64).ravel() for size in sizes))
 
     def nbytes(self, itemsize):
-        """Return the bytes of entries and row pointers, (P,). `itemsize`: bytes of a
-        number in the multiplied rows.
+        """Return the bytes of entries and row pointers, (P,).
+
+        `itemsize`: bytes of a number in the multiplied rows.
         """
         return self.entries * (INDEX + sum_bytes(itemsize)) + self.pointers * POINTER
 
@@ -127,8 +128,7 @@ class Traffic:
         return self.layout.size
 
     def calls(self, product, itemsize):
-        """Yield (bytes, messages), arrays by rank, of each communication call of a
-        Product.
+        """Yield (bytes, messages), arrays by rank, of each communication call of a Product.
 
         MPI's own collectives are `hpgcn.parallel.counts.Collective`. The calls are
         those of `period` training steps. `itemsize`: bytes of a number in rows of H and
@@ -151,8 +151,9 @@ class Traffic:
 
 
 class Plan:
-    """Base class of plans: memory of all ranks to multiply by a known matrix, and its
-    Traffic.
+    """Base class of plans.
+
+    Memory of all ranks to multiply by a known matrix, and its Traffic.
 
     A strategy's plan derives from this class, and sets at least `Traffic`. By default
     memory is computed from the pattern. Each rank stores the rows of A that it owns,
@@ -217,8 +218,9 @@ class Plan:
 
     @classmethod
     def floor(cls, pattern, rank_grid):
-        """Return a plan with lower bounds if these are found much faster than the counts
-        of `of`; else None.
+        """Return a plan with lower bounds, or None.
+
+        It is made if bounds are found much faster than the counts of `of`.
 
         Rows and messages that ranks send are lower bounds, also by rank. Entries and
         blocks are means over ranks.
@@ -226,14 +228,16 @@ class Plan:
         return
 
     def make_traffic(self, layouts):
-        """Return the Traffic of products with the pattern. `layouts`: owners of rows of
-        the result and of H.
+        """Return the Traffic of products with the pattern.
+
+        `layouts`: owners of rows of the result and of H.
         """
         return self.Traffic(layouts)
 
     def restrict(self, rows_out, rows_in):
-        """Return the plan of the submatrix A[rows_out][:, rows_in]; repeated calls
-        return the same.
+        """Return the plan of the submatrix A[rows_out][:, rows_in].
+
+        Repeated calls return the same.
 
         `rows_out`, `rows_in`: (n,) bool, or None for all rows.
         """
@@ -245,14 +249,16 @@ class Plan:
         return self._restricted[pattern]
 
     def plan_for_product(self, number):
-        """Return the unrestricted plan for product `number` with A, counted from 0;
-        default: self.
+        """Return the unrestricted plan for product `number` with A, counted from 0.
+
+        Default: self.
         """
         return self
 
     def make_restricted(self, pattern):
-        """Return a plan for `pattern`, which has some rows and columns of this plan's
-        pattern.
+        """Return a plan for `pattern`, a part of this plan's pattern.
+
+        It has some of its rows and columns.
         """
         return type(self)(pattern, self.rank_grid)
 
@@ -273,8 +279,9 @@ class Plan:
 
     @cached_property
     def operands(self):
-        """(forward, backward) Operand of A and of A^T; the same object if A is
-        symmetric and square.
+        """(forward, backward) Operand of A and of A^T.
+
+        The same object if A is symmetric and square.
         """
         forward = self.operand(self.pattern, self.layout)
         if not self.pattern.symmetric:
@@ -284,8 +291,9 @@ class Plan:
         return forward, self.operand(self.pattern.transposed, self.layout_in)
 
     def operand(self, pattern, layout):
-        """Return the Operand of `pattern` if each rank stores the rows that it owns in
-        `layout`.
+        """Return the Operand of `pattern` if ranks store the rows they own.
+
+        Owners are those of `layout`.
         """
         offsets = self.rank_grid.layout.offsets
         entries = np.repeat(np.diff(pattern.indptr[offsets]), layout.columns)
@@ -293,8 +301,9 @@ class Plan:
         return Operand.of(entries.shape, entries, rows + 1, results=rows)
 
     def adjoint(self, forward):
-        """Return the Operand of A^T for an A that is not symmetric; `forward` is that
-        of A.
+        """Return the Operand of A^T for an A that is not symmetric.
+
+        `forward` is that of A.
         """
         return self.operand(self.pattern.transposed, self.layout_in)
 
@@ -305,8 +314,9 @@ class Plan:
         return [forward] if backward is forward else [forward, backward]
 
     def kept_bytes(self, itemsize):
-        """Return the bytes that ranks store of A, and of A^T if that is another matrix;
-        two (P,) int64.
+        """Return the bytes that ranks store of A, and of A^T if that is another matrix.
+
+        Two (P,) int64.
         """
         forward, *back = (operand.nbytes(itemsize) for operand in self.stored_operands)
         return forward, sum(back, np.zeros_like(forward))
@@ -316,14 +326,13 @@ class Plan:
         return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
 
     def reduced_bytes(self, width, itemsize):
-        """Return the bytes of MPI's own copies of partial sums while it reduces them,
-        (P,).
-        """
+        """Return the bytes of MPI's own copies while it reduces sums, (P,)."""
         return np.zeros(self.num_ranks, np.int64)
 
     def buffer_bytes(self, width, itemsize):
-        """Return the bytes of buffers for messages and sums of at most `width` columns,
-        (P,).
+        """Return the bytes of buffers for messages and sums, (P,).
+
+        They have at most `width` columns.
 
         Default: every rank has room for all rows of the multiplied matrix.
         """
@@ -339,19 +348,22 @@ class Plan:
         return np.zeros(self.num_ranks, np.int64)
 
     def persistent_bytes(self, product, itemsize):
-        """Return the bytes that a Product keeps between steps, including messages under
-        way; (P,).
+        """Return the bytes that a Product keeps between steps; (P,).
+
+        Messages under way are among them.
         """
         return np.zeros(self.num_ranks, np.int64)
 
     def packed_bytes(self, width, itemsize):
-        """Return the bytes of packed rows, (P,), if the host aggregates for a GPU; else
-        None.
+        """Return the bytes of packed rows, (P,), if the host aggregates for a GPU.
+
+        Else None.
         """
         return
 
     def read_peak_bytes(self, itemsize):
         """Return the peak memory of each rank while it makes its part of A, (P,) bytes.
+
         The rows as read (the slab) are not counted.
         """
         held, transposes = self.kept_bytes(itemsize)
@@ -360,21 +372,21 @@ class Plan:
         return self.degree_bytes() + np.maximum(filling, held + transposes)
 
     def degree_bytes(self):
-        """Return the bytes of the scale factors of all rows and columns of A, which
-        each rank stores while it reads A.
+        """Return the bytes of the scale factors of all rows and columns of A.
+
+        Each rank stores them while it reads A.
         """
         return self.pattern.num_rows * 2 * POINTER
 
     def restrict_bytes(self, itemsize):
-        """Return the additional bytes of each rank while it makes restricted maps,
-        (P,).
-        """
+        """Return the additional bytes of each rank while it makes restricted maps, (P,)."""
         forward = self.operands[0]
         return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * CUT
 
     def read_chunk_bytes(self, held, rows, portions=1):
-        """Return the bytes in use while the last chunk of A is read: the filled part of
-        the matrix, and the chunk.
+        """Return the bytes in use while the last chunk of A is read.
+
+        The filled part of the matrix, and the chunk.
 
         held: (P,) int64, bytes of the matrix. rows: (P,) int64, entries in the rows
         that are read in `portions` portions; only those in some columns are kept.
@@ -384,16 +396,16 @@ class Plan:
         return held * (1 - read / np.maximum(rows, 1)) + self.chunk_bytes(read, kept)
 
     def chunk_bytes(self, entries, kept):
-        """Return the bytes of a chunk of `entries` entries while it is read; `kept`:
-        share that is stored.
+        """Return the bytes of a chunk of `entries` entries while it is read.
+
+        `kept`: share that is stored.
         """
         entries = np.minimum(entries, CHUNK)
         weight = WEIGHT * self.pattern.weighted
         return entries * np.maximum(CHUNK_LOOPS + weight, CHUNK_READ + weight + CHUNK_KEPT * kept)
 
     def of_big_rows(self, entries, together):
-        """Return the sums of `entries` over `together` consecutive ranks, at least 1;
-        (P,).
+        """Return the sums of `entries` over `together` consecutive ranks, at least 1; (P,).
 
         Each of these ranks reads the entries of all of them.
         """

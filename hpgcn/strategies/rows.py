@@ -1,5 +1,6 @@
-"""Row strategies: A H = S A_loc R H. R pulls the rows of H that are needed; S pushes
-partial sums.
+"""Row strategies: A H = S A_loc R H.
+
+R pulls the rows of H that are needed; S pushes partial sums.
 
 A_loc are the nonzeros stored on a rank, in blocks: by target of the partial sums, then
 by source of the rows. The backward swaps the two: R^T pushes, S^T pulls, and the blocks
@@ -30,8 +31,9 @@ from hpgcn.strategies.strategy import Strategy, product_name
 
 @dataclass(frozen=True, eq=False)
 class RowProduct:
-    """One direction of a map: the blocks of a rank, and the transfers of rows and
-    partial sums.
+    """One direction of a map.
+
+    The blocks of a rank, and the transfers of rows and partial sums.
 
     Attributes
     ----------
@@ -49,8 +51,9 @@ class RowProduct:
     num_rows: int
 
     def transposed(self, num_rows):
-        """Return the RowProduct of the transpose; this rank owns `num_rows` rows of its
-        result.
+        """Return the RowProduct of the transpose.
+
+        This rank owns `num_rows` rows of its result.
         """
         flipped = {}
         for target, row in self.blocks.items():
@@ -122,8 +125,9 @@ class RowStrategy(Strategy):
         return strategy
 
     def build_submatrix(self, rows_out, rows_in):
-        """Return the RowProduct of A[rows_out][:, rows_in]; all ranks call this
-        together.
+        """Return the RowProduct of A[rows_out][:, rows_in].
+
+        All ranks call this together.
 
         `rows_out`, `rows_in`: (n,) bool over all rows.
         """
@@ -165,8 +169,9 @@ class RowStrategy(Strategy):
         return pull, push or complete(pull.layout, pull.ghosts[:0], [()] * pull.layout.size)
 
     def submap(self, blocks, plans, sizes, *, symmetric):
-        """Return a map with some nonzeros of this map, without sending messages. Close
-        it before this map.
+        """Return a map with some nonzeros of this map, without sending messages.
+
+        Close it before this map.
 
         `blocks`: by target, then by source, as in RowProduct. `plans`: the HaloPlans of
         pulled rows and of pushed sums. `sizes`: own rows of the result and of the
@@ -177,14 +182,16 @@ class RowStrategy(Strategy):
         return type(self)(*layouts, self.comm, product, symmetric=symmetric, parent=self)
 
     def build_reverse_submatrix(self, product, rows_out, rows_in):
-        """Return the RowProduct of A[rows_in][:, rows_out] for a symmetric A. `product`
-        is the RowProduct of A[rows_out][:, rows_in].
+        """Return the RowProduct of A[rows_in][:, rows_out] for a symmetric A.
+
+        `product` is the RowProduct of A[rows_out][:, rows_in].
         """
         return self.build_submatrix(rows_in, rows_out)
 
     def multiply(self, direction, H, *, mask=None, out=None, kernel=None, last_use=False):
-        """Multiply A, or A^T, by H (m_in, f): pull rows, multiply as they arrive, push
-        partial sums.
+        """Multiply A, or A^T, by H (m_in, f).
+
+        Pull rows, multiply as they arrive, push partial sums.
 
         Return the result (m, f). `direction` is "product" (A) or "back" (A^T). A 16-bit
         result that is added up from parts is summed in float32, in an array of the
@@ -272,8 +279,9 @@ class RowStrategy(Strategy):
 
     @property
     def returns_gradients(self):
-        """Whether the backward of attention computes gradients for rows of other ranks
-        and pushes them.
+        """Whether the backward of attention pushes gradients of rows.
+
+        They are those of rows of other ranks.
         """
         return not self.symmetric
 

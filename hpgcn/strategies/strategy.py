@@ -32,8 +32,9 @@ class StrategyOptions:
 
 
 class Strategy:
-    """Base class of strategies: products of A, and of A^T, with distributed dense
-    matrices.
+    """Base class of strategies.
+
+    Products of A, and of A^T, with distributed dense matrices.
 
     Class attributes
     ----------------
@@ -109,15 +110,14 @@ class Strategy:
 
     @classmethod
     def title(cls, options):
-        """Return the name that tables and files show for a run with these
-        StrategyOptions.
-        """
+        """Return the name that tables and files show for a run with these StrategyOptions."""
         return cls.name
 
     @classmethod
     def default_shape(cls, ranks):
-        """Return the default grid for a number of ranks: a tuple of int with product
-        `ranks`.
+        """Return the default grid for a number of ranks.
+
+        A tuple of int with product `ranks`.
         """
         return (ranks,)
 
@@ -160,8 +160,9 @@ class Strategy:
 
     @classmethod
     def check_shape(cls, ranks, shape):
-        """Check that a grid fits the strategy and the ranks; return it as a tuple of
-        int.
+        """Check that a grid fits the strategy and the ranks.
+
+        Return it as a tuple of int.
 
         Raises
         ------
@@ -183,8 +184,7 @@ class Strategy:
 
     @classmethod
     def mask_slices(cls, shape):
-        """Return the number of ranks that divide the columns of a masked product among
-        them.
+        """Return how many ranks divide the columns of a masked product.
 
         0: each result is a sum over ranks, so a mask spares no part of it.
         """
@@ -197,8 +197,9 @@ class Strategy:
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
-        """Read this rank's part of A and return the strategy; all ranks call this
-        together.
+        """Read this rank's part of A and return the strategy.
+
+        All ranks call this together.
 
         Parameters
         ----------
@@ -240,22 +241,25 @@ class Strategy:
         """
 
     def replicate_slab(self, slab):
-        """Return `slab`, a Graph of the rows assigned to this rank, extended to the
-        rows of `layout`.
+        """Return `slab` extended to the rows of `layout`.
+
+        It is a Graph of the rows assigned to this rank.
 
         All ranks call this together. By default both have the same rows: return `slab`.
         """
         return slab
 
     def map_for_product(self, number):
-        """Return the unrestricted map for product `number` with A, counted from 0;
-        default: self.
+        """Return the unrestricted map for product `number` with A, counted from 0.
+
+        Default: self.
         """
         return self
 
     def training_map(self, *widths):
-        """Return the map for one product of a training step. Called once for each
-        product.
+        """Return the map for one product of a training step.
+
+        Called once for each product.
 
         `widths`: columns of H, then of G if A^T is multiplied as well, over all ranks.
         Default: self. Another map may keep state between steps; it is closed before
@@ -264,8 +268,9 @@ class Strategy:
         return self
 
     def persistent_arrays(self):
-        """Wait for pending messages; return the arrays of earlier steps that later
-        steps read.
+        """Wait for pending messages.
+
+        Return the arrays of earlier steps that later steps read.
 
         The list has arrays on the device. A resumed run fills them with their saved
         content.
@@ -273,14 +278,13 @@ class Strategy:
         return []
 
     def resume_at_step(self, steps):
-        """Resume after `steps` training steps, once `persistent_arrays` have been
-        filled.
-        """
+        """Resume after `steps` training steps, once `persistent_arrays` have been filled."""
 
     @classmethod
     def unsupported_reason(cls, heads, ranks, edges=False):
-        """Return the reason why the strategy cannot compute a model's products; "" if
-        it can.
+        """Return the reason why the strategy cannot compute a model's products.
+
+        "" if it can.
 
         heads : list of int
             Attention heads of each product of a forward pass; 0: no attention.
@@ -311,8 +315,9 @@ class Strategy:
         raise NotImplementedError
 
     def restrict(self, rows_out, rows_in):
-        """Return the map of the submatrix A[rows_out][:, rows_in]; all ranks call this
-        together.
+        """Return the map of the submatrix A[rows_out][:, rows_in].
+
+        All ranks call this together.
 
         Rows and columns of the submatrix are renumbered without gaps and keep their
         owners. The map shares the buffers of self: only one of them may multiply at a
@@ -331,8 +336,9 @@ class Strategy:
 
     @property
     def buffer_bytes(self):
-        """Bytes of the buffers for messages and partial results; 0 for a restricted
-        map.
+        """Bytes of the buffers for messages and partial results.
+
+        0 for a restricted map.
         """
         return 0
 

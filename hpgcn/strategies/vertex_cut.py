@@ -60,8 +60,9 @@ class OneBlockHaloExchange(HaloExchange):
         super().start(H, what)
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (REMOTE, rows of all other ranks) once they
-        have arrived.
+        """Yield (LOCAL, own rows), then (REMOTE, rows of all other ranks).
+
+        The latter come once they have arrived.
         """
         if LOCAL in wanted:
             yield LOCAL, self.H

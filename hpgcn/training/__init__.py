@@ -1,3 +1,4 @@
-"""Training and inference: owners of rows, the training loop, checkpoints and run
-directories.
+"""Training and inference.
+
+Owners of rows, the training loop, checkpoints and run directories.
 """

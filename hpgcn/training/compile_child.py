@@ -20,8 +20,9 @@ from hpgcn.training.trainer import make_trainer
 
 
 def main(parent, number, count):
-    """Compile every kernel of a run that is one of this worker's `count` shares, the
-    last one first.
+    """Compile this worker's share of a run's kernels, the last one first.
+
+    It is one of `count` shares.
     """
     die_with_parent(parent)
     run = pickle.load(sys.stdin.buffer)

@@ -43,8 +43,9 @@ def predict(source: GraphSource | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
             ranks: int = 1, device: str = "auto", memory: str = "",
             scratch: str = "") -> dict[str, np.ndarray] | None:
-    """Apply a trained model to all vertices of a graph; all ranks of `comm` call this
-    together.
+    """Apply a trained model to all vertices of a graph.
+
+    All ranks of `comm` call this together.
 
     Parameters
     ----------
@@ -165,8 +166,9 @@ def _predict_graph(comm, source, run, device):
 
 
 def _class_names(attributes, source, width, name):
-    """Return the class names of a model: its own, else those of a graph with equally
-    many classes.
+    """Return the class names of a model.
+
+    Its own, else those of a graph with equally many classes.
     """
     own = attributes.get("class_names")
     if own and len(own) != width:
@@ -176,8 +178,9 @@ def _class_names(attributes, source, width, name):
 
 
 def _infer(placed, comm, spec, parameters, feature_order):
-    """Return the arrays of `predict`, with "vertex" for "label", in the order in which
-    ranks own rows.
+    """Return the arrays of `predict`, in the order in which ranks own rows.
+
+    "vertex" stands for "label".
 
     The arrays are on rank 0; on other ranks each of them is None.
     """

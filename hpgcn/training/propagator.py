@@ -1,5 +1,6 @@
-"""Products with A and its transpose as an object, for methods that hpgcn does not
-implement.
+"""Products with A and its transpose as an object.
+
+It is for methods that hpgcn does not implement.
 """
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 
 class Sent(NamedTuple):
-    """Bytes and messages that this rank has sent in products; see
-    hpgcn.parallel.counts.
+    """Bytes and messages that this rank has sent in products.
+
+    See hpgcn.parallel.counts.
     """
 
     bytes: int
@@ -38,8 +40,7 @@ class Sent(NamedTuple):
 
 
 class Propagator(CollectiveClose):
-    """The normalized adjacency A-hat of a graph on distributed rows, made by
-    `propagation`.
+    """The normalized adjacency A-hat of a graph on distributed rows, made by `propagation`.
 
     Close it with `close`, or use it as a context manager.
 
@@ -86,8 +87,9 @@ class Propagator(CollectiveClose):
         self.dtype = dtype
 
     def columns(self, width: int) -> slice:
-        """Return which of `width` matrix columns this rank owns: all, unless the grid
-        divides columns.
+        """Return which of `width` matrix columns this rank owns.
+
+        All, unless the grid divides columns.
         """
         return self.strategy.layout.columns_of(width)
 
@@ -150,8 +152,9 @@ class Propagator(CollectiveClose):
 def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None = None, *,
                 strategy: str = Config.strategy, norm: str = "sym", self_loops: bool = True,
                 device: str = "auto", dtype: str = "float32", **settings: Any) -> Propagator:
-    """Return a Propagator for the normalized adjacency of a graph; all ranks of `comm`
-    call this together.
+    """Return a Propagator for the normalized adjacency of a graph.
+
+    All ranks of `comm` call this together.
 
     Parameters
     ----------

@@ -1,6 +1,4 @@
-"""`hpgcn.train`: check the arguments, read the checkpoint of an earlier run,
-and train.
-"""
+"""`hpgcn.train`: check the arguments, read the checkpoint of an earlier run, and train."""
 from __future__ import annotations
 
 import os

@@ -11,8 +11,10 @@ log = logging.getLogger("hpgcn")
 
 
 def run_with_scratch(function, source, config, ranks, *arguments, **options):
-    """Call `function(comm, source, config, ...)` on ranks of this process, with arrays in
-    files of config.scratch; return the result of rank 0.
+    """Call `function` on ranks of this process, with arrays in files.
+
+    It gets (comm, source, config, ...); the files lie in config.scratch. Return the
+    result of rank 0.
 
     `ranks` is their number; 1: the plan chooses it. If the run fits config.memory without
     files, it is called with None in place of a communicator. Full batches then keep

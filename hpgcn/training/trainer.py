@@ -1,5 +1,6 @@
-"""The training loop, for any number of ranks, any strategy, and graphs in memory or in
-files.
+"""The training loop.
+
+It serves any number of ranks, any strategy, and graphs in memory or in files.
 """
 import logging
 import os
@@ -39,8 +40,9 @@ log = logging.getLogger("hpgcn")
 
 
 def make_trainer(source, config, comm, *, warm=True):
-    """Plan a run and set up its training; return a Trainer. All ranks call this
-    together.
+    """Plan a run and set up its training.
+
+    Return a Trainer. All ranks call this together.
 
     `warm`: load all compiled kernels before the first epoch.
     """
@@ -95,8 +97,9 @@ def make_trainer(source, config, comm, *, warm=True):
 
 @dataclass(frozen=True, eq=False)
 class Trainer(CollectiveClose):
-    """Data, model and optimizer of a run on this rank. `run` is the training loop,
-    `state` its progress.
+    """Data, model and optimizer of a run on this rank.
+
+    `run` is the training loop, `state` its progress.
     """
 
     plan: RunPlan
@@ -124,8 +127,9 @@ class Trainer(CollectiveClose):
         self.shard.close()
 
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
-        """Train until the last epoch, or until patience or a callback ends the run;
-        return a Result.
+        """Train until the last epoch, or until patience or a callback ends the run.
+
+        Return a Result.
 
         A run that writes files has a RunDirectory, `record`, on rank 0, and Checkpoints
         on all ranks. It resumes from `saved`, a CheckpointState. Only the callbacks of
@@ -219,8 +223,9 @@ class Trainer(CollectiveClose):
         return metrics
 
     def evaluate_epoch(self, metrics):
-        """Evaluate the model after an epoch; add the results to its metrics, and update
-        the best epoch.
+        """Evaluate the model after an epoch.
+
+        Add the results to its metrics, and update the best epoch.
         """
         comm, epoch = self.comm, metrics["epoch"]
         with comm.clock.span("evaluate", epoch):
@@ -238,14 +243,12 @@ class Trainer(CollectiveClose):
                            patience=self.config.patience)
 
     def model_attributes(self):
-        """Return what model.h5 has beside the weights: names, strategy, kind of labels."""
+        """Return the attributes of model.h5: names, strategy, kind of labels."""
         return {"names": self.shard.names, "strategy": self.run_info.strategy,
                 "multilabel": self.plan.header.multilabel}
 
     def arrays_by_name(self, flat):
-        """Split a flat array with the layout of the parameters into copies by name, a
-        dict.
-        """
+        """Split a flat array like the parameters into copies by name, a dict."""
         parameters = Parameters.zeros(self.plan.spec)
         parameters.flat[:] = self.comm.device.get(flat)
         return parameters.arrays

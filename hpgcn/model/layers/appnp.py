@@ -5,8 +5,9 @@ from hpgcn.model.layers.layer import Layer
 
 
 class PersonalizedPropagation(Layer):
-    """The APPNP iteration: Z_0 = H, then K times Z_(k+1) = (1 - a) A Z_k + a H; see
-    Layer.
+    """The APPNP iteration: Z_0 = H, then K times Z_(k+1) = (1 - a) A Z_k + a H.
+
+    See Layer.
 
     Each of the K products adds all rows of H; therefore no rows are pruned between
     them.

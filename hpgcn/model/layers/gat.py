@@ -7,8 +7,9 @@ from hpgcn.strategies.attention import Heads
 
 
 class GraphAttention(Layer):
-    """A layer with attention heads; each gives Z_i = sum over j of
-    softmax_j(LeakyReLU(<a, H_i W> + <b, H_j W>)) H_j W.
+    """A layer with attention heads.
+
+    Each gives Z_i = sum over j of softmax_j(LeakyReLU(<a, H_i W> + <b, H_j W>)) H_j W.
 
     The outputs of heads are concatenated, in the last layer averaged. A vertex is its
     own neighbor; edge weights are not read. See Layer, and hpgcn.strategies.attention.

@@ -5,8 +5,9 @@ from hpgcn.model.layers.layer import Layer
 
 
 class GraphConvolution(Layer):
-    """A layer Z = A H W, computed as (A H) W or A (H W), whichever exchanges narrower
-    rows; see Layer.
+    """A layer Z = A H W, computed as (A H) W or A (H W).
+
+    The order is that with narrower rows to exchange; see Layer.
     """
 
     any_norm = takes_AX = supports_bf16 = masks_result = bare = True
@@ -48,8 +49,9 @@ class GraphConvolution(Layer):
 
 
 class MeanConvolution(GraphConvolution):
-    """GraphConvolution with means over a vertex and its neighbors: each row of A is
-    divided by its sum.
+    """GraphConvolution with means over a vertex and its neighbors.
+
+    Each row of A is divided by its sum.
     """
 
     norm = "row"

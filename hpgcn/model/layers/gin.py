@@ -8,8 +8,9 @@ from hpgcn.model.layers.layer import Layer
 
 
 class GraphIsomorphism(Layer):
-    """A layer Z = relu(((1 + eps) H + A H) W_a + b_a) W_b; A is the adjacency without
-    normalization.
+    """A layer Z = relu(((1 + eps) H + A H) W_a + b_a) W_b.
+
+    A is the adjacency without normalization.
 
     Because W_a is linear, A may multiply H or H W_a: the narrower one is exchanged.
     """
@@ -28,8 +29,9 @@ class GraphIsomorphism(Layer):
 
     @classmethod
     def inner_width(cls, spec, number):
-        """Return the width between the two linear maps, which is the width of the
-        adjacent hidden layer.
+        """Return the width between the two linear maps.
+
+        It is that of the adjacent hidden layer.
 
         In the last layer this is its input width: classes may be few, and a ReLU with
         few units is often 0 everywhere. A single layer has no adjacent hidden layer and
@@ -53,15 +55,14 @@ class GraphIsomorphism(Layer):
         return Z, partial(self._backward, H, kept, inner, bits)
 
     def inner_buffer(self, keep):
-        """Return the array between the two linear maps, which the backward reads if
-        `keep`.
-        """
+        """Return the array between the two linear maps, which the backward reads if `keep`."""
         name = f"inner{self.number}" if keep else "inner"
         return self.buffer(name, self.rows_out, self.width_inner)
 
     def _second_map(self, inner, out, keep):
-        """Apply the ReLU to `inner` in place and multiply it by W_b; return the result,
-        and bits of the ReLU if `keep`.
+        """Apply the ReLU to `inner` in place and multiply it by W_b.
+
+        Return the result, and bits of the ReLU if `keep`.
         """
         bits = None
         if keep:
@@ -74,8 +75,9 @@ class GraphIsomorphism(Layer):
         return self.times_W(inner, "W_b", out), bits
 
     def _second_map_backward(self, inner, bits, G, gradient):
-        """Store the gradients of W_b and b_a; return that of the sums that are
-        activated.
+        """Store the gradients of W_b and b_a.
+
+        Return that of the sums that are activated.
         """
         whole = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W_b", inner, whole)
@@ -115,8 +117,9 @@ class GraphIsomorphism(Layer):
         return 1 + self.parameter("eps")
 
     def _with_self(self, T, H, out):
-        """Write T + (1 + eps) H to `out`, which may be T, for the rows that the layer
-        computes.
+        """Write T + (1 + eps) H to `out`, which may be T.
+
+        It has the rows that the layer computes.
         """
         H = self.self_rows(H, "scratch2")
         with self.clock("dense"):
@@ -131,8 +134,9 @@ class GraphIsomorphism(Layer):
         return self.add_self(G, T)
 
     def _epsilon_gradient(self, gradient, dS, H, factor=1.0):
-        """Store the gradient of eps: the sum of dS * H over this rank's rows and all
-        columns of the matrix.
+        """Store the gradient of eps.
+
+        The sum of dS * H over this rank's rows and all columns of the matrix.
         """
         H = self.self_rows(H, "part")
         with self.clock("dense"):

@@ -1,5 +1,6 @@
-"""The layer of GINE, GIN with edge features (Hu et al. 2020, Strategies for pre-training
-graph neural networks).
+"""The layer of GINE, GIN with edge features.
+
+Source: Hu et al. 2020, Strategies for pre-training graph neural networks.
 """
 from functools import partial
 
@@ -9,8 +10,9 @@ from hpgcn.model.layers.gin import GraphIsomorphism
 
 
 class EdgeIsomorphism(GraphIsomorphism):
-    """A layer Z = relu(S W_a + b_a) W_b, where S_i = (1 + eps) h_i + sum over j of
-    relu(h_j + e_ij W_edge + b_edge).
+    """A layer Z = relu(S W_a + b_a) W_b that reads edge features.
+
+    S_i = (1 + eps) h_i + sum over j of relu(h_j + e_ij W_edge + b_edge).
 
     e_ij are the features of the edge from j to i; edge weights are not read. Messages
     are as wide as the layer's input, since the ReLU comes before W_a.

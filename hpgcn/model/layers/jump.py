@@ -14,8 +14,9 @@ from hpgcn.model.stages import chain
 
 
 class Jump:
-    """A stage that runs all layers and combines their outputs; `behind` are the stages
-    after it.
+    """A stage that runs all layers and combines their outputs.
+
+    `behind` are the stages after it.
 
     A subclass combines the outputs of the groups and splits their gradient: `start`,
     `add`, `scatter_gradient`.
@@ -74,8 +75,9 @@ class Jump:
 
 
 class Concatenation(Jump):
-    """Jumping knowledge by concatenation, [H_1, H_2, ...] W, computed as a sum of one
-    product per layer.
+    """Jumping knowledge by concatenation, [H_1, H_2, ...] W.
+
+    It is computed as a sum of one product per layer.
     """
 
     def add(self, number, H, context):
@@ -99,8 +101,9 @@ class Concatenation(Jump):
         return chain(others, self._total(context), context)
 
     def start(self, backward, G, gradient):
-        """Return all columns of the gradient of the sum, in an array that stays valid
-        in later calls.
+        """Return all columns of the gradient of the sum.
+
+        The array stays valid in later calls.
         """
         layer = self.layer
         G = backward(G, gradient)
@@ -117,8 +120,9 @@ class Concatenation(Jump):
 
 
 class Maximum(Jump):
-    """Jumping knowledge by element-wise maximum. Among equal elements only the first
-    gets the gradient.
+    """Jumping knowledge by element-wise maximum.
+
+    Among equal elements only the first gets the gradient.
     """
 
     def add(self, number, H, context):

@@ -143,15 +143,17 @@ class Layer:
         self.formed = None  # result of the next `times_W`, if a stage has formed it already
 
     def prepare(self, features, width):
-        """Exchange the input Features once, because they are constant, in slices of
-        `width` columns.
+        """Exchange the constant input Features once.
+
+        They go in slices of `width` columns.
 
         All ranks call this together, once.
         """
 
     def name_of(self, name):
-        """Return the name of this layer's parameter in the model: "W_a" of layer 0 is
-        "W0_a".
+        """Return the name of this layer's parameter in the model.
+
+        "W_a" of layer 0 is "W0_a".
         """
         return indexed(name, self.number)
 
@@ -160,8 +162,9 @@ class Layer:
         return self.parameter_arrays[self.name_of(name)]
 
     def kept(self, name, rows, width, keep):
-        """Return an array for values that the backward reads: with `keep` the layer's
-        own, else a work array.
+        """Return an array for values that the backward reads.
+
+        With `keep` it is the layer's own, else a work array.
         """
         return self.buffer(f"{name}{self.number}" if keep else "scratch", rows, width)
 
@@ -175,8 +178,9 @@ class Layer:
         return self.buffer("ping", self.rows_in, self.width_in)
 
     def self_rows(self, H, name):
-        """Return the input rows that this layer computes: H itself if all are computed,
-        else a work array.
+        """Return the input rows that this layer computes.
+
+        H itself if all are computed, else a work array.
         """
         rows = self.hop.self_rows
         if rows is None:
@@ -189,8 +193,9 @@ class Layer:
             return kernels.backend(H).gather(H, rows, self.buffer(name, self.rows_out, H.shape[1]))
 
     def add_self(self, G, to):
-        """Add gradients of the computed rows to those of the input rows, in place:
-        transpose of `self_rows`.
+        """Add gradients of the computed rows to those of the input rows, in place.
+
+        Transpose of `self_rows`.
         """
         rows = self.hop.self_rows
         with self.clock("dense"):
@@ -212,8 +217,9 @@ class Layer:
             return self.columns.linear(H, self.parameter(name), out)
 
     def gathered(self, G, width):
-        """Return all columns of a gradient whose columns are distributed over ranks;
-        valid until the next call.
+        """Return all columns of a gradient whose columns are distributed over ranks.
+
+        Valid until the next call.
         """
         with self.clock("dense"):
             return self.columns.gathered(G, width)
@@ -229,8 +235,9 @@ class Layer:
                 kernels.backend(G).matmul(H.T, G, dW)
 
     def times_W_transposed(self, G, name, out, scale=1.0, mask=None):
-        """Return scale * G W^T, where W is this layer's matrix `name`, in `out`, an array
-        or the name of a work array.
+        """Return scale * G W^T for this layer's matrix `name`.
+
+        `out` is an array or the name of a work array.
 
         With a `mask`, elements of the result without a bit in it are 0.
         """
@@ -244,8 +251,9 @@ class Layer:
             return kernels.backend(G).matmul(G, W.T, out, mask=mask)
 
     def masked(self, G, mask):
-        """Set the elements of G without a bit in `mask` to 0, in place; None changes
-        nothing.
+        """Set the elements of G without a bit in `mask` to 0, in place.
+
+        None changes nothing.
         """
         if mask is None:
             return G
@@ -265,8 +273,9 @@ def layer_of(name):
 
 
 def spmm_first(fan_in, fan_out, sparse=False, narrows=False):
-    """Return whether a layer multiplies by A before W, because the rows to exchange are
-    narrower then.
+    """Return whether a layer multiplies by A before W.
+
+    It does if the rows to exchange are narrower then.
 
     Sparse input goes through W first, so that it stays sparse. At equal widths W also
     goes first, unless the result has fewer rows than the input (`narrows`). Then W

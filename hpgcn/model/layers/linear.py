@@ -6,8 +6,9 @@ from hpgcn.parallel.receptive_field import Hop
 
 
 class Linear(Layer):
-    """A linear layer Z = H W + b; see Layer. Its backward writes the work array
-    `place`.
+    """A linear layer Z = H W + b.
+
+    See Layer. Its backward writes the work array `place`.
     """
 
     products = 0
@@ -27,8 +28,9 @@ class Linear(Layer):
 
 
 class FeedForward(Linear):
-    """A second linear map that follows a layer with A, on the rows that this layer
-    computes.
+    """A second linear map that follows a layer with A.
+
+    It has the rows that this layer computes.
     """
 
     matrix = "W_ffn"

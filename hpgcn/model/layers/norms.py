@@ -1,6 +1,4 @@
-"""Layer and batch normalization, also for rows whose columns are distributed over
-ranks.
-"""
+"""Layer and batch normalization, also for rows whose columns are distributed over ranks."""
 from functools import partial
 
 import numpy as np
@@ -14,8 +12,9 @@ MOMENTUM = 0.1  # share of a step's moments in the running ones
 
 
 class Norm:
-    """A stage that computes gain * (z - mean) / sqrt(variance + 1e-5) + shift; see
-    hpgcn.model.stages.
+    """A stage that computes gain * (z - mean) / sqrt(variance + 1e-5) + shift.
+
+    See hpgcn.model.stages.
 
     After a layer it works in place on the layer's result plus bias, and the activation
     adds the shift. Before a layer it writes to an array of its own, and adds the shift
@@ -40,8 +39,9 @@ class Norm:
         return indexed(name, self.number)
 
     def forward(self, Z, context):
-        """Normalize Z (m, f_j) of this rank; return the result and its backward
-        function.
+        """Normalize Z (m, f_j) of this rank.
+
+        Return the result and its backward function.
         """
         ops = kernels.backend(Z)
         gain, shift = (self.arrays[self.name_of(name)][self.mine] for name in ("gain", "shift"))
@@ -63,8 +63,9 @@ class Norm:
         return out, partial(self._backward, normal, moments, inv_std, gain)
 
     def _backward(self, normal, moments, inv_std, gain, G, gradient):
-        """Compute the gradient of Z in the array G; write those of gain and shift to
-        `gradient`.
+        """Compute the gradient of Z in the array G.
+
+        Write those of gain and shift to `gradient`.
         """
         ops = kernels.backend(G)
         dgain, dshift = (gradient.arrays[self.name_of(name)] for name in ("gain", "shift"))
@@ -76,14 +77,16 @@ class Norm:
             return self.back(ops, found, G, normal, inv_std, gain)
 
     def update_running_moments(self, gradient):
-        """Update the running moments from the batch moments that the backward stored in
-        the gradient.
+        """Update the running moments from those in the gradient.
+
+        The backward stored the batch moments there.
         """
 
 
 class LayerNorm(Norm):
-    """Normalization with moments over all columns of a row (Ba, Kiros and Hinton 2016,
-    section 3).
+    """Normalization of rows (Ba, Kiros and Hinton 2016, section 3).
+
+    Moments are over all columns of a row.
     """
 
     def __init__(self, layer, block, rows):
@@ -108,8 +111,9 @@ class LayerNorm(Norm):
 
 
 class BatchNorm(Norm):
-    """Normalization with moments over all rows of a column (Ioffe and Szegedy 2015,
-    Algorithm 1).
+    """Normalization of columns (Ioffe and Szegedy 2015, Algorithm 1).
+
+    Moments are over all rows of a column.
 
     An evaluation uses running moments. They are parameters, "mean{l}" and
     "variance{l}", but have no gradient. Their slots in the gradient carry the moments
@@ -139,8 +143,9 @@ class BatchNorm(Norm):
         return ops.batch_norm_backward(G, normal, inv_std, gain, means, G)
 
     def keep(self, moments, gradient):
-        """Store the batch moments of a step in `gradient`, whose sum over ranks updates
-        the running moments.
+        """Store the batch moments of a step in `gradient`.
+
+        Its sum over ranks updates the running moments.
         """
         if self.columns.column.rank == 0:
             mean, variance = moments
@@ -149,8 +154,9 @@ class BatchNorm(Norm):
                 gradient.arrays[self.name_of(name)][self.mine] = found
 
     def update_running_moments(self, gradient):
-        """Update the running moments from the batch moments in `gradient`, then set
-        those to 0.
+        """Update the running moments from the batch moments in `gradient`.
+
+        Then set those to 0.
         """
         for name in map(self.name_of, MOMENTS):
             running = self.arrays[name]

@@ -50,8 +50,9 @@ class PushedGraph:
 
     @staticmethod
     def empty(sizes):
-        """Return a graph with room for blocks of these numbers of sums, columns and
-        entries, the first three of (4, P, P).
+        """Return a graph with room for blocks of these sizes.
+
+        Numbers of sums, columns and entries, the first three of (4, P, P).
         """
         giver, taker = map(np.ascontiguousarray, np.nonzero(sizes[2]))  # as all other arrays
         sums, columns, edges = (run_offsets(size[giver, taker]) for size in sizes[:3])
@@ -84,8 +85,9 @@ class PushedGraph:
 
 def _build_blocks(next_chunk, num_columns, sums, columns, edges, row, ptr, adj, cptr, cadj,
                   match_s, match_c, passing, fresh):
-    """Fill in the arrays of a PushedGraph, whose `cadj` has the row, and `adj`
-    the column of each entry.
+    """Fill in the arrays of a PushedGraph.
+
+    `cadj` has the row, and `adj` the column of each entry.
     """
     local = np.full(num_columns, -1, np.int32)
     for b in chunks(next_chunk, sums.size - 1):
@@ -177,8 +179,9 @@ def _offer(graph, marks, excess, total):
 
 
 def _fit(graph, marks, room):
-    """Add FITS to the cheapest sums with BACK that the original ranks have room for,
-    (P,); return their number.
+    """Add FITS to the cheapest sums with BACK that have room.
+
+    The room is that of the original ranks, (P,). Return their number.
     """
     bounds = np.searchsorted(graph.giver, np.arange(room.size + 1))
     fitting = np.zeros(room.size, np.int64)
@@ -265,8 +268,9 @@ def _mark_cheapest(first, last, sums, ptr, fresh, row, marks, bit, most, whole, 
 
 
 def _mark_offered_blocks(next_chunk, every, wanted, prices, taker, sums, ptr, fresh, row, marks):
-    """Mark sums BACK whose whole bin is wanted, and the cheapest of the bin of which a
-    part is wanted.
+    """Mark sums BACK whose whole bin is wanted.
+
+    If a part of a bin is wanted, its cheapest sums are marked.
     """
     for b in chunks(next_chunk, taker.size):
         q = taker[b]
@@ -300,8 +304,9 @@ def _mark_fitting(next_chunk, bounds, room, sums, ptr, fresh, row, marks, fittin
 
 def _take_back_blocks(next_chunk, most_sums, bit, sums, columns, edges, row, ptr,
                       adj, cptr, cadj, match_s, match_c, passing, fresh, marks, moved):
-    """Take back the sums with a bit among their `marks`, and those that then cost more
-    than the rows sent in their place.
+    """Take back the sums with a bit among their `marks`.
+
+    Also those that then cost more than the rows sent in their place.
 
     Columns of these sums are sent in any case. The other sums stay in a minimum cover
     of the other columns: those that no alternating path leads to. `moved` counts the

@@ -52,8 +52,10 @@ def begin(num_sums, num_columns, ptr, adj, degree, passing, match_s, match_c):
 
 @jit()
 def augment(ptr, adj, passing, match_s, match_c, free, count, level, queue, at, path):
-    """Make a matching maximum; free[:count] are its free sums. Return how many sums lie
-    on alternating paths from the sums that stay free.
+    """Make a matching maximum.
+
+    Free[:count] are its free sums. Return how many sums lie on alternating paths from
+    the sums that stay free.
 
     These sums are in `queue`, and have `level` >= 0; other sums have -1. The caller sets
     all levels to -1 before the first call, and these after each call. `at` and `path`

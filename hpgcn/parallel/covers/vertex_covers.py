@@ -1,5 +1,6 @@
-"""Choose the nonzeros that the owner of the column sums, by minimum vertex covers of
-blocks.
+"""Choose the nonzeros that the owner of the column sums.
+
+They follow from minimum vertex covers of blocks.
 
 A nonzero in the rows of rank p and the columns of rank q is held by p or by q. Rank p
 receives its row of H; q sends a partial sum for its row of the product. The fewest rows
@@ -31,8 +32,9 @@ PUSHED, MATCHED = 1, 2  # bits of an entry: its sum covers it, and the matching 
 
 def balanced_cover(matrix, reader, owner, loads, limit, total=lambda array: array, *,
                    order=None, numbers=None):
-    """Return the nonzeros that the owner of the column sums, (nnz,) bool, so that few
-    rows and sums are sent.
+    """Return the nonzeros that the owner of the column sums, (nnz,) bool.
+
+    They are chosen so that few rows and sums are sent.
 
     The choice is a minimum cover of each block, by its coarse Dulmage-Mendelsohn
     decomposition. It does not depend on the other blocks. But no rank may take nonzeros
@@ -172,8 +174,9 @@ class BlockEntries:
         return sizes
 
     def pushed_graph(self, flags, sizes):
-        """Return the PushedGraph of the entries that sums cover. Arguments are those
-        that `cover` changed and returned.
+        """Return the PushedGraph of the entries that sums cover.
+
+        Arguments are those that `cover` changed and returned.
         """
         graph = PushedGraph.empty(sizes)
         cursors = np.zeros((self.ranks, self.ranks), np.int64)
@@ -189,8 +192,9 @@ class BlockEntries:
 
     @staticmethod
     def _groups(counts):
-        """Yield the first and the last plus 1 of consecutive readers with GROUP entries
-        at most, or one reader.
+        """Yield groups of consecutive readers, each (first, last plus 1).
+
+        A group has GROUP entries at most, or one reader.
         """
         first, total = 0, 0
         for reader, count in enumerate(counts.tolist()):
@@ -204,8 +208,9 @@ class BlockEntries:
 
 def _scatter_readers(next_chunk, indptr, indices, order, starts, owner, first, last, offsets,
                      flags, rows, columns, bits):
-    """Copy rows, columns and bits of the entries of readers [first, last), block by
-    block.
+    """Copy entries of readers [first, last), block by block.
+
+    Rows, columns and bits are copied.
     """
     ranks = starts.size - 1
     for number in chunks(next_chunk, last - first):
@@ -241,8 +246,9 @@ def _gather_readers(next_chunk, indptr, indices, order, starts, owner, first, la
 
 def _scatter_pushed_readers(next_chunk, indptr, indices, order, starts, owner, cursors, flags,
                             rows, columns):
-    """Copy rows and columns of PUSHED entries, block by block; a column is stored as
-    -1 - c if its entry is MATCHED.
+    """Copy rows and columns of PUSHED entries, block by block.
+
+    A column is stored as -1 - c if its entry is MATCHED.
     """
     for p in chunks(next_chunk, starts.size - 1):
         for r in range(starts[p], starts[p + 1]):
@@ -257,8 +263,9 @@ def _scatter_pushed_readers(next_chunk, indptr, indices, order, starts, owner, c
 
 
 def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, columns, bits, found):
-    """Find the cover of each block between `offsets`; fill in `bits` and the counts
-    `found`.
+    """Find the cover of each block between `offsets`.
+
+    Fill in `bits` and the counts `found`.
     """
     # numbers of columns within the block, and work arrays of this thread
     local = np.full(num_columns, -1, np.int32)

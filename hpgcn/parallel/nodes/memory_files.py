@@ -29,8 +29,9 @@ class Key(NamedTuple):
 
 
 def create_file(nbytes):
-    """Return the Key of a new file and its contents, (nbytes,) uint8; (None, None) if the
-    system has no room, or no such files.
+    """Return the Key of a new file and its contents, (nbytes,) uint8.
+
+    (None, None) if the system has no room, or no such files.
     """
     try:
         number = os.memfd_create("hpgcn")
@@ -48,8 +49,9 @@ def create_file(nbytes):
 
 
 def open_file(key):
-    """Return the contents of another process's file, (nbytes,) uint8; None if it cannot be
-    opened.
+    """Return the contents of another process's file, (nbytes,) uint8.
+
+    None if it cannot be opened.
     """
     try:
         number = os.open(f"/proc/{key.process}/fd/{key.number}", os.O_RDWR | os.O_NONBLOCK)

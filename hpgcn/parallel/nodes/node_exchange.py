@@ -19,8 +19,9 @@ from hpgcn.parallel.transfers import LOCAL, Transfer
 
 
 class NodeExchange(Transfer):
-    """The transfer of a NodePlan, made of two: `first` with owners, `second` within the
-    node.
+    """The transfer of a NodePlan, made of two.
+
+    `first` with owners, `second` within the node.
 
     Sources of `second` have numbers of their own, larger by `shift`.
 
@@ -83,8 +84,9 @@ class NodeExchange(Transfer):
         self.first.start(H, what)
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (source, rows from it): first from owners, those of
-        this node before others, then from gateways.
+        """Yield (LOCAL, own rows), then (source, rows from it).
+
+        Owners come first, those of this node before others, then gateways.
 
         Only own rows are yielded if `wanted` lacks other sources.
         """
@@ -107,8 +109,9 @@ class NodeExchange(Transfer):
                 yield source + self.shift, rows
 
     def partial_sums(self, out, what):
-        """Return pairs (source, buffer for partial sums of the source's rows), then
-        (LOCAL, out).
+        """Return pairs (source, buffer for partial sums of its rows).
+
+        The last pair is (LOCAL, out).
 
         The sums that go to gateways come first.
         """
@@ -153,8 +156,9 @@ class NodeExchange(Transfer):
 
 
 def exchange_of(plan, comm, buffers, kind=HaloExchange):
-    """Return the transfer of a HaloPlan or of a NodePlan; `kind`: HaloExchange or a
-    subclass.
+    """Return the transfer of a HaloPlan or of a NodePlan.
+
+    `kind`: HaloExchange or a subclass.
     """
     if isinstance(plan, HaloPlan):
         return kind(plan, comm, buffers)

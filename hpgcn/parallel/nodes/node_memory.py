@@ -1,5 +1,6 @@
-"""Memory that the ranks of a node share: a rank writes its own part, and reads those of
-other ranks in place.
+"""Memory that the ranks of a node share.
+
+A rank writes its own part, and reads those of other ranks in place.
 
 A writer fills its part, and sends an empty message to each reader. Once a reader has
 finished, it returns an empty message. The writer waits for it before it writes again.
@@ -46,8 +47,10 @@ class NodeMemory:
         return bool(self.node.max([value])[0])
 
     def starts(self, *offsets):
-        """Return the entries for this rank in the `offsets` of all ranks of the node, arrays by
-        rank: a dict by rank for each array.
+        """Exchange offsets within the node.
+
+        For each array return {rank: offset at which that rank keeps what is meant for
+        this rank}.
         """
         sent = [[array[rank] for rank in self.ranks] for array in offsets]
         place = self.number[self.comm.rank]
@@ -56,8 +59,9 @@ class NodeMemory:
                 for number in range(len(offsets))]
 
     def allocate(self, *sizes):
-        """Return arrays of `sizes` bytes in the memory of each rank: for each size a dict by
-        rank. Return None if ranks cannot share memory.
+        """Return arrays of `sizes` bytes in the memory of each rank.
+
+        For each size a dict by rank. Return None if ranks cannot share memory.
         """
         offsets = np.cumsum([0, *(-(-size // LINE) * LINE for size in sizes)]).tolist()
         blocks = self._blocks(max(offsets[-1], LINE))
@@ -85,8 +89,9 @@ class NodeMemory:
         return None if failed else blocks
 
     def begin(self, sources, readers):
-        """Note that ranks `sources` are read from now on, and that `readers` read this rank's
-        memory.
+        """Note that ranks `sources` are read from now on.
+
+        Ranks `readers` read this rank's memory.
         """
         self.read.update(sources)
         for rank in readers:
@@ -112,8 +117,9 @@ class NodeMemory:
         self.readers.append(rank)
 
     def close(self):
-        """Free the memory; all ranks of the node call this together. No array in it may be
-        used afterwards.
+        """Free the memory.
+
+        All ranks of the node call this together. No array in it may be used afterwards.
         """
         self.wait_for_readers()
         self.node.close()

@@ -136,8 +136,9 @@ def sources_of_entries(lines, owners, readers, numbers, nodes):
 
 
 def make_node_plan(layout, ghosts, nodes, comm):
-    """Return the NodePlan of a rank that owns the rows of `layout` and reads `ghosts`,
-    increasing; all ranks call this together.
+    """Return the NodePlan of a rank; all ranks call this together.
+
+    The rank owns the rows of `layout` and reads `ghosts`, increasing.
     """
     owners = np.repeat(np.arange(layout.size), np.diff(by_owner(ghosts, layout)))
     passing = _find_gateways(ghosts, owners, nodes, comm)

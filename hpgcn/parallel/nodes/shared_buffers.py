@@ -6,8 +6,9 @@ from hpgcn.parallel.workspace import HaloBuffers
 
 
 class SharedBuffers(HaloBuffers):
-    """HaloBuffers in a NodeMemory (`memory`): ranks of the node read each other's rows in
-    place.
+    """HaloBuffers in a NodeMemory (`memory`).
+
+    Ranks of the node read each other's rows in place.
 
     Buffers grow on all ranks of a node together. Without room for shared memory they are
     ordinary arrays, and rows are sent as messages.
@@ -23,8 +24,9 @@ class SharedBuffers(HaloBuffers):
         return SharedBuffers(self.memory.another(), *self.settings, pushes=self.pushes)
 
     def reserve(self, owned, ghost):
-        """Make room for `owned` and `ghost` elements in the buffers; all ranks of the node
-        call this together.
+        """Make room for `owned` and `ghost` elements in the buffers.
+
+        All ranks of the node call this together.
         """
         enough = self.owned.size >= owned and self.ghost.size >= ghost
         if not self.memory.any(not enough):
@@ -41,8 +43,10 @@ class SharedBuffers(HaloBuffers):
         self.host_views = self.owned, self.ghost
 
     def close(self):
-        """Free the memory; all ranks of the node call this together, and use no exchange of
-        these buffers afterwards.
+        """Free the memory.
+
+        All ranks of the node call this together, and use no exchange of these buffers
+        afterwards.
         """
         if "second" in vars(self):
             self.second.close()
@@ -55,8 +59,9 @@ class SharedBuffers(HaloBuffers):
 
 
 def make_buffers(comm, nodes, dtype, sums, *, pushes=True):
-    """Return buffers, shared within each node if ranks can read each other's memory; all
-    ranks call this together.
+    """Return buffers, shared within each node if ranks can read each other's memory.
+
+    All ranks call this together.
 
     `nodes`: NodeLayout. Other arguments: as of HaloBuffers.
     """

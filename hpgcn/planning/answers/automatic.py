@@ -1,4 +1,4 @@
-"""Find what `hpgcn train` would do in the cases of a plan: its partitions and strategy."""
+"""Find the partitions and the strategy that `hpgcn train` takes in the cases of a plan."""
 from hpgcn.errors import setting
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.effort import expected_seconds
@@ -16,8 +16,9 @@ RULE = "the fastest single strategy that moves no more rows than these parts nee
 
 
 def rows_moved(strategy, plan):
-    """Return the rows that all ranks send in one product with A; None if each product
-    has its own strategy.
+    """Return the rows that all ranks send in one product with A.
+
+    None if each product has its own strategy.
     """
     if hasattr(strategy, "kinds"):
         return None
@@ -27,8 +28,9 @@ def rows_moved(strategy, plan):
 
 
 def sparing(rows, measured=False):
-    """Return the rows of a report whose strategy sends no more rows of H than the parts
-    require.
+    """Return rows whose strategy sends no more than the parts require.
+
+    They are rows of a report; H has the sent rows.
 
     The limit is the smaller number of BY_ROWS and BY_HOLDERS, or the larger one if the
     seconds are those of a `measured` machine. Cases with a separate strategy for each
@@ -42,8 +44,9 @@ def sparing(rows, measured=False):
 
 
 def fitting(*choices):
-    """Return the first list with a case that fits the memory; else the last list,
-    marked as fitting.
+    """Return the first list with a case that fits the memory.
+
+    Else the last list, marked as fitting.
     """
     for rows in choices:
         if any(entry["fits"] for entry in rows):
@@ -53,8 +56,9 @@ def fitting(*choices):
 
 
 def passed_over(rows, taken):
-    """Return a clause about a faster case that the rule forbids; "" if `taken` is the
-    fastest.
+    """Return a clause about a faster case that the rule forbids.
+
+    "" if `taken` is the fastest.
     """
     fastest = min((entry for entry in rows if entry["fits"]), default=taken,
                   key=lambda entry: entry["seconds"]["epoch"])
@@ -65,8 +69,9 @@ def passed_over(rows, taken):
 
 
 def partitions_first(inputs, rows, methods):
-    """Return a list with a note if runs make a partition that was not forecast; else
-    [].
+    """Return a list with a note if runs make a partition that was not forecast.
+
+    Else [].
     """
     counted = inputs.part_counts or inputs.sized or METHOD in (methods or ())
     ranks = {entry["ranks"] for entry in rows} - {1}
@@ -138,8 +143,9 @@ def _taken(rows, places, choose):
 
 
 def difference(inputs, rows, choice, choose, options):
-    """Return notes, a list, if a run without --strategy uses a strategy other than the
-    plan's choice.
+    """Return notes if a run uses another strategy than the plan's choice.
+
+    A list; the run has no --strategy.
 
     `choose` is `report.choose`. The run is assumed to use the default machine.
     """

@@ -1,5 +1,6 @@
-"""`hpgcn plan --batch`: forecast bytes and messages of mini-batch steps and epochs, as
-JSON and a table.
+"""`hpgcn plan --batch`.
+
+Forecast bytes and messages of mini-batch steps and epochs, as JSON and a table.
 """
 import numpy as np
 
@@ -20,8 +21,9 @@ WHOLE_STEPS = {"precompute": False, "prune": False}
 
 
 def forecast(path, options, request, *, progress=False):
-    """Forecast the bytes that mini-batches send, for each case of the Options that
-    supports mini-batches.
+    """Forecast the bytes that mini-batches send.
+
+    For each case of the Options that supports mini-batches.
 
     Return the JSON object of docs/plan.md, a dict. Errors as `report.forecast` and
     `sampler_of`; UsageError if no strategy among the cases supports mini-batches.
@@ -128,8 +130,9 @@ def plans_of(footprint, ordered, inputs, request):
 
 
 def sampler_of(inputs, ordered, request, seed):
-    """Return the Sampler of a request, and the sampling unit of each of OrderedRows,
-    (n,), -1 for none.
+    """Return the Sampler of a request, and the unit of each row.
+
+    Units are (n,), -1 for no unit, of OrderedRows.
 
     Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a
     DataError without training vertices.
@@ -160,8 +163,9 @@ def sampler_of(inputs, ordered, request, seed):
 
 
 def _by_vertex(vertex, offsets):
-    """Return the part of each ORIGINAL vertex, for rows divided at `offsets`, and the
-    number of parts.
+    """Return the part of each ORIGINAL vertex, and the number of parts.
+
+    Rows are divided at `offsets`.
     """
     sizes = np.diff(offsets)
     return _scattered(np.repeat(np.arange(sizes.size), sizes), vertex), sizes.size
@@ -174,8 +178,9 @@ def _scattered(values, vertex):
 
 
 def table(report):
-    """Return the forecast as text: notes, then one row per case. No line feed at the
-    end.
+    """Return the forecast as text: notes, then one row per case.
+
+    No line feed at the end.
     """
     # the title and the heading
     graph = report["graph"]

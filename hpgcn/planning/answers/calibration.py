@@ -16,8 +16,9 @@ FIELDS = (*COST_FIELDS, "hidden", "layers")  # fields of a run that a plan uses
 
 
 def settings_of(run):
-    """Return the settings of an hpgcn.Run that a plan needs: `graph` (a path) and the
-    FIELDS.
+    """Return the settings of an hpgcn.Run that a plan needs.
+
+    `graph` (a path) and the FIELDS.
 
     Raise DataError if the run is not finished, or used mini-batches, whose seconds are
     not forecast.
@@ -39,8 +40,9 @@ def _given(run):
 
 
 def calibrate(run, options):
-    """Return Options whose machine rates are scaled so that the forecast matches a
-    measured Run.
+    """Return Options whose forecast matches a measured Run.
+
+    Rates of the machine are scaled.
 
     The factors are medians of measured over forecast seconds of training steps, for
     computing and for communication. The first step is left out if there are others,

@@ -1,5 +1,6 @@
-"""List the cases that a plan compares (strategy, parts, ranks, grid), and count their
-traffic and memory.
+"""List the cases that a plan compares; count traffic and memory.
+
+A case is strategy, parts, ranks and grid.
 """
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,8 +25,9 @@ from hpgcn.strategies.strategy import grid_axes
 
 @dataclass(frozen=True)
 class Candidate:
-    """One case that a plan compares: a strategy on a partition, a number of ranks and a
-    grid.
+    """One case that a plan compares.
+
+    A strategy on a partition, a number of ranks and a grid.
     """
 
     strategy: str
@@ -46,8 +48,9 @@ def default_ranks(inputs):
 
 
 def candidates(inputs, ranks=None, methods=None):
-    """Return the Candidates to compare, those with fewest ranks first; parameters as in
-    Options.
+    """Return the Candidates to compare, those with fewest ranks first.
+
+    Parameters as in Options.
 
     Numbers of ranks that do not fit the requested grid or replication are left out.
     DataError for more ranks than vertices. UsageError for methods with a file that is
@@ -104,8 +107,9 @@ def candidates(inputs, ranks=None, methods=None):
 
 
 def grid_shapes(options, ranks):
-    """Return the grid for each (strategy, number of ranks); None if the requested grid
-    does not fit.
+    """Return the grid for each (strategy, number of ranks).
+
+    None if the requested grid does not fit.
     """
     shapes = {(name, k): strategy.default_shape(k)
               for name, strategy in STRATEGIES.items() for k in ranks}
@@ -176,8 +180,9 @@ def count_fastest(inputs, candidate, machine, *, floor=False):
 
 
 def arranged(inputs, candidate, strategy):
-    """Return the OrderedRows of a Candidate, and the offsets of its row blocks, (B +
-    1,).
+    """Return the OrderedRows of a Candidate, and its row blocks' offsets.
+
+    (B + 1,).
     """
     ordered = inputs.ordered
     if candidate.parts == "stored":
@@ -191,8 +196,9 @@ def arranged(inputs, candidate, strategy):
 
 
 def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=False):
-    """Return the RankFootprint of a strategy on OrderedRows that are divided at
-    `offsets`, (B + 1,).
+    """Return the RankFootprint of a strategy on divided OrderedRows.
+
+    They are divided at `offsets`, (B + 1,).
 
     `nodes`: NodeLayout. `floor`: lower bounds are enough, if they are found much faster.
     """

@@ -1,5 +1,6 @@
-"""Choose a strategy, and the exchange between nodes, like `hpgcn plan` for the ranks and
-the parts of a run.
+"""Choose a strategy, and the exchange between nodes, for a run.
+
+The choice is that of `hpgcn plan` for its ranks and parts.
 """
 import logging
 from dataclasses import replace
@@ -50,8 +51,9 @@ def choose_strategy(source, config, comm):
 
 
 def choose_exchange(source, config, strategy, shape, comm):
-    """Return the setting `node_aware` of a run whose settings name the strategy: a str; all
-    ranks call this together.
+    """Return the setting `node_aware` of a run whose settings name the strategy.
+
+    A str; all ranks call this together.
 
     If it is auto, and config.machine is given, the exchange with fewer forecast seconds is
     chosen. Without a machine file it stays auto.
@@ -157,8 +159,9 @@ def _choose(inputs, ranks, nodes=None):
 
 
 def _supporting(inputs, ranks, nodes):
-    """Return the Candidates of a run on these nodes: with node_aware = always only those that
-    support it, if there are any.
+    """Return the Candidates of a run on these nodes.
+
+    With node_aware = always only those that support it, if any do.
     """
     config = inputs.config
     listed = candidates(inputs, (ranks,))

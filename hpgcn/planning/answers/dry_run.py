@@ -18,8 +18,9 @@ COUNTING = 3600.0  # seconds that ranks wait, beyond their timeout, for the one 
 
 
 def forecast(placed, config, comm):
-    """Return the traffic and memory of a run whose Placement is known; all ranks call
-    this together.
+    """Return the traffic and memory of a run whose Placement is known.
+
+    All ranks call this together.
 
     Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no
     values and no features. The dict, equal on all ranks, is the JSON object of
@@ -56,8 +57,9 @@ def forecast_process(placed, config, comm):
 
 
 def drops_AX(placed, config, comm):
-    """Return whether A H is recomputed because it exceeds the memory:
-    hpgcn.model.ModelSpec.drop_AX.
+    """Return whether A H is recomputed because it exceeds the memory.
+
+    It sets hpgcn.model.ModelSpec.drop_AX.
 
     Parameters and errors as `forecast`. Nothing is read unless config.memory is set. With
     config.scratch it is stored on the disk.
@@ -153,16 +155,15 @@ def table(report):
 
 
 def first_batches(counts):
-    """Return a sentence on the batches that the first product waits for:
-    `Plan.first_batches`.
-    """
+    """Return a sentence on the batches that the first product waits for: `Plan.first_batches`."""
     first, batches = counts
     return f"the first product begins after {first} of {batches} batches of rows"
 
 
 def _memory(heading, ranks, decisive, names):
-    """Return a table of memory by purpose: of the rank that needs most, and of all
-    ranks.
+    """Return a table of memory by purpose.
+
+    Its columns are the rank that needs most, and all ranks.
     """
     most = int(np.argmax([rank[decisive] for rank in ranks]))
     rows = [(heading, f"rank {most}", "all ranks")]

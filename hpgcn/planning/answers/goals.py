@@ -1,5 +1,6 @@
-"""Goals of a plan: a limit of seconds per epoch, a limit of ranks, or the cheapest
-case.
+"""Goals of a plan.
+
+A limit of seconds per epoch, a limit of ranks, or the cheapest case.
 
 The answer is a sentence with the best case and the next best one. If no case meets the
 goal, it names the nearest one.
@@ -16,8 +17,9 @@ CHEAPEST = "cheapest"
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal of a plan: at most `seconds` per epoch, at most `ranks` ranks, or the
-    cheapest case.
+    """A goal of a plan.
+
+    At most `seconds` per epoch, at most `ranks` ranks, or the cheapest case.
     """
 
     text: str
@@ -26,8 +28,9 @@ class Goal:
 
     @staticmethod
     def parse(text):
-        """Parse `10s` (us, ms, s, min, h), `64ranks` or `cheapest`; UsageError for
-        other text.
+        """Parse `10s` (us, ms, s, min, h), `64ranks` or `cheapest`.
+
+        UsageError for other text.
         """
         if text == CHEAPEST:
             return Goal(text)
@@ -41,8 +44,9 @@ class Goal:
                          f"number of ranks up to {MAX_RANKS}, such as 64ranks, or {CHEAPEST}")
 
     def numbers(self, num_nodes):
-        """Return the numbers of ranks to compare; None to use the defaults of `hpgcn
-        plan`.
+        """Return the numbers of ranks to compare.
+
+        None to use the defaults of `hpgcn plan`.
         """
         if self.ranks is None:
             return None
@@ -51,8 +55,9 @@ class Goal:
         return tuple(sorted({*powers, most}))
 
     def answer(self, rows, named):
-        """Choose the best case for the goal; return the object `goal` of a plan's JSON,
-        a dict.
+        """Choose the best case for the goal.
+
+        Return the object `goal` of a plan's JSON, a dict.
 
         Parameters
         ----------
@@ -87,8 +92,9 @@ class Goal:
         return row["ranks"] * epoch_seconds(row), row["ranks"]
 
     def _distance(self, row):
-        """Return a sort key for cases that miss the goal: seconds, or ranks if these
-        are limited.
+        """Return a sort key for cases that miss the goal.
+
+        Seconds, or ranks if these are limited.
         """
         seconds = epoch_seconds(row)
         return seconds if self.ranks is None else row["ranks"], row["ranks"], seconds

@@ -1,5 +1,6 @@
-"""`hpgcn plan --sweep`: forecast models of several widths and depths on several numbers
-of ranks.
+"""`hpgcn plan --sweep`.
+
+Forecast models of several widths and depths on several numbers of ranks.
 """
 import dataclasses
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ MOST_LAYERS = 1000
 
 @dataclass(frozen=True)
 class Sweep:
-    """The models of a sweep: every pair of a hidden width and a number of layers, each
-    ascending.
+    """The models of a sweep.
+
+    Every pair of a hidden width and a number of layers, each ascending.
     """
 
     hidden: tuple[int, ...]
@@ -83,8 +85,9 @@ def forecast(path, options, sweep, *, progress=False):
 
 
 def best_of(model):
-    """Return the fastest case of a model for each number of ranks, fewest ranks first:
-    a list.
+    """Return the fastest case of a model for each number of ranks.
+
+    A list, fewest ranks first.
 
     If no case fits the memory of a rank, the case that needs least memory is returned.
     """
@@ -97,8 +100,9 @@ def best_of(model):
 
 
 def table(found):
-    """Return text with the best case of each model on each number of ranks. No line
-    feed at the end.
+    """Return text with the best case of each model on each number of ranks.
+
+    No line feed at the end.
     """
     graph = found["graph"]
     lines = [f"{graph['name']}: {graph['num_nodes']:,} vertices, "

@@ -4,8 +4,9 @@ from hpgcn.planning.seconds.step_seconds import tier_seconds
 
 
 def tiers_of(ranks, footprint, machine):
-    """Return the entries of a row about nodes, and those of its seconds: two dicts, the
-    seconds first. Both are empty if the machine has one tier.
+    """Return the entries of a row about nodes, and those of its seconds.
+
+    Two dicts, the seconds first. Both are empty if the machine has one tier.
     """
     nodes = machine.nodes(ranks)
     if nodes is None:

@@ -1,5 +1,6 @@
-"""Find the cases that must be counted, if lower bounds of some are known: those that
-could change the choice.
+"""Find the cases that must be counted, if lower bounds of some are known.
+
+Those that could change the choice.
 """
 import math
 
@@ -21,8 +22,9 @@ def least_seconds(rows):
 
 
 def could_be_chosen(seconds, ranks, rows, each_ranks=False):
-    """Return whether a case on a number of ranks, which takes `seconds` or more, could
-    be the best of all.
+    """Return whether a case could be the best of all.
+
+    On a number of ranks it takes `seconds` or more.
 
     `rows`: of all cases by now; those that are counted and fit are compared.
     `each_ranks`: a case that could be the fastest on its number of ranks counts as well.

@@ -1,5 +1,6 @@
-"""Checked options of `hpgcn plan`: ranks, widths, methods, a machine and settings of a
-run.
+"""Checked options of `hpgcn plan`.
+
+Ranks, widths, methods, a machine and settings of a run.
 """
 import dataclasses
 from dataclasses import dataclass, field
@@ -63,8 +64,9 @@ class Options:
     @staticmethod
     def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, goal=None,
               ranks_per_node=None, sizes=None, **settings):
-        """Make Options from the text of a command line; `settings` are fields of
-        hpgcn.Config.
+        """Make Options from the text of a command line.
+
+        `settings` are fields of hpgcn.Config.
 
         Lists are comma-separated; the machine is a name or path, as in `read_machine`;
         the goal is as in `Goal.parse`. `ranks_per_node` replaces that of the machine;
@@ -126,8 +128,9 @@ def with_nodes(machine, sizes, single):
 
 
 def read_machine(path):
-    """Read the rates of one rank from a machine file: a shipped one by name, any other
-    by path.
+    """Read the rates of one rank from a machine file.
+
+    A shipped one by name, any other by path.
 
     The file holds what `hpgcn bench machine --json` printed, or two devices, as
     `hpgcn.planning.seconds.machine_files.read_devices`. An object "network" with

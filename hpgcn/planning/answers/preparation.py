@@ -34,8 +34,9 @@ def epoch_seconds(nonzeros, rows, widths, ranks):
 
 
 def choose_preparation(header, sizes, method, ranks, config):
-    """Return the Preparation of a run on an unpartitioned source, by the number of its
-    epochs.
+    """Return the Preparation of a run on an unpartitioned source.
+
+    It depends on the number of its epochs.
 
     Parts are blocks of rows if no effort pays (`hpgcn.partition.effort.paying_effort`).
 

@@ -81,8 +81,9 @@ def forecast(path, options, *, progress=False):
 
 
 def compare(inputs, options, progress=False, each_ranks=False):
-    """Forecast every case of the Options; return a list of dicts, errors as
-    `candidates`.
+    """Forecast every case of the Options.
+
+    Return a list of dicts, errors as `candidates`.
 
     Cases that cannot be chosen may have lower bounds only; their `counted` is false. If
     `each_ranks`, none of them is the fastest on its number of ranks.
@@ -168,8 +169,9 @@ def step_of(inputs):
 
 
 def machine_of(options):
-    """Return the machine as a dict for JSON; its kernel rates are listed by number of
-    ranks only.
+    """Return the machine as a dict for JSON.
+
+    Its kernel rates are listed by number of ranks only.
     """
     numbers = asdict(dataclasses.replace(options.machine, rates=()))
     return {**numbers, "rates": [each.ranks for each in options.machine.rates],
@@ -202,8 +204,9 @@ def row(candidate, footprint, options):
 
 
 def memory_of(footprint):
-    """Return the bytes of the rank that needs most memory, a dict; means over ranks if
-    the plan has lower bounds.
+    """Return the bytes of the rank that needs most memory, a dict.
+
+    Means over ranks if the plan has lower bounds.
     """
     peak = footprint.peak
     rank = int(np.argmax(peak))
@@ -216,8 +219,9 @@ def memory_of(footprint):
 
 
 def choose(rows):
-    """Choose a case that fits: the fewest ranks whose time is near the fastest. `text`
-    gives the reason.
+    """Choose a case that fits: the fewest ranks whose time is near the fastest.
+
+    `text` gives the reason.
     """
     counted = [entry for entry in rows if entry["counted"]]
     good = [entry for entry in counted if entry["fits"]]
@@ -246,8 +250,9 @@ def choose(rows):
 
 
 def left_out(inputs, rows, options):
-    """Return a line for each strategy that some numbers of ranks lack, with the reason
-    and a remedy.
+    """Return a line for each strategy that some numbers of ranks lack.
+
+    It has the reason and a remedy.
     """
     asked = sorted({entry["ranks"] for entry in rows})
     config = options.config
@@ -381,8 +386,9 @@ def table(report, *, every=False):
 
 
 def _pipelines(rows):
-    """Return a list with a line on the batches that first products wait for; [] if no
-    case has batches.
+    """Return a list with a line on the batches that first products wait for.
+
+    [] if no case has batches.
     """
     found = [f"{entry['first_batches'][0]} of {entry['first_batches'][1]} on {entry['ranks']} ranks"
              for entry in rows if entry["first_batches"]]
@@ -400,8 +406,9 @@ def named(entry, ranks=True):
 
 
 def _refuse(inputs, rows, options):
-    """Raise the error that names the smallest power of two of ranks that fits, with
-    block or random parts.
+    """Raise the error that names the smallest number of ranks that fits.
+
+    It is a power of two, with block or random parts.
     """
     tried = sorted({entry["ranks"] for entry in rows})
 

@@ -66,8 +66,9 @@ class ScratchPlan:
 
     @property
     def seconds(self):
-        """Seconds of an epoch: of the disk or of the computing, whichever are more; None
-        for mini-batches, whose reads are short.
+        """Seconds of an epoch: of the disk or of the computing, whichever are more.
+
+        None for mini-batches, whose reads are short.
         """
         if self.compute_s is None:
             return None
@@ -183,8 +184,9 @@ def _count(inputs, candidate):
 
 
 def _compute(machine, counted):
-    """Return the seconds that all ranks compute one after the other in a training step, None
-    for mini-batches.
+    """Return the seconds of all ranks, one after the other, in a step.
+
+    None for mini-batches.
     """
     if counted.memory:
         return None

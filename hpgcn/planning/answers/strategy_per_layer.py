@@ -92,8 +92,9 @@ def of_layers(inputs, known, machine, limits=(), *, floor=False):
 
 
 def _costs_by_layer(machine, kinds, counted, groups, ranks, over_ranks=np.max):
-    """Return for each layer a list of (seconds, bytes, strategy), for the products with
-    A in `groups`.
+    """Return for each layer a list of (seconds, bytes, strategy).
+
+    They are of the products with A in `groups`.
     """
     costs_by_layer = [[] for _ in groups]
     for kind in kinds:
@@ -111,8 +112,9 @@ def _costs_by_layer(machine, kinds, counted, groups, ranks, over_ranks=np.max):
 
 
 def _able(inputs, ordered):
-    """Return the strategies that can share a layout; those by nonzero owners only if
-    the pattern has owners.
+    """Return the strategies that can share a layout.
+
+    Those by nonzero owners only if the pattern has owners.
     """
     return [kind for kind in STRATEGIES.values() if keeps_rows(kind)
             and (kind.supports_bf16 or not inputs.spec.halved)
@@ -120,8 +122,10 @@ def _able(inputs, ordered):
 
 
 def _cost(machine, footprint, products, combine):
-    """Return the seconds of some products, combined over ranks by a function such as
-    np.max, and the bytes that all ranks send in them.
+    """Return the seconds of some products, and the bytes sent in them.
+
+    Seconds are combined over ranks by a function such as np.max, bytes are of all
+    ranks.
     """
     seconds = sum(product_seconds(machine, footprint, each) for each in products)
     itemsize = footprint.spec.row_itemsize

@@ -35,8 +35,9 @@ class BatchReads:
 
 
 def span_bytes(places, nbytes):
-    """Return the bytes that `gather` reads for rows of `nbytes` bytes at `places`, (r,) int64
-    increasing, an int.
+    """Return the bytes that `gather` reads, an int.
+
+    Rows have `nbytes` bytes at `places`, (r,) int64 increasing.
 
     One of READS threads reads each share of the rows.
     """

@@ -1,5 +1,4 @@
-"""Count the traffic of mini-batches before training, in some batches of the first
-epoch.
+"""Count the traffic of mini-batches before training, in some batches of the first epoch.
 
 Batches and draws are keyed, so that any process can form a batch without messages. Each
 batch has its own plan, for the entries that it multiplies, with the owners of the full
@@ -21,15 +20,17 @@ COUNTED = 8  # batches of an epoch that are counted: all, if there are no more
 
 
 def counted_batches(batches):
-    """Return the numbers of the batches to count, evenly spaced over an epoch;
-    a list.
+    """Return the numbers of the batches to count, a list.
+
+    They are evenly spaced over an epoch.
     """
     return np.unique(np.linspace(0, batches - 1, COUNTED).astype(int)).tolist()
 
 
 def decreasing_levels(hops):
-    """Return LevelSizes in which each level has fewer rows than the one before, as for
-    sampled neighbors.
+    """Return LevelSizes that decrease from level to level.
+
+    Sampled neighbors have such levels.
     """
     rows = [np.array([count]) for count in range(hops + 1, 0, -1)]
     return LevelSizes(rows, [False] * len(rows), [int(count[0]) for count in rows],
@@ -38,8 +39,9 @@ def decreasing_levels(hops):
 
 @dataclass(frozen=True, eq=False)
 class BatchPlans:
-    """Communication plans of the mini-batches of a sampler, derived from the plan of
-    all rows.
+    """Communication plans of the mini-batches of a sampler.
+
+    They are derived from the plan of all rows.
 
     Attributes
     ----------
@@ -66,8 +68,9 @@ class BatchPlans:
     vertex: np.ndarray
 
     def predict(self, epoch, number):
-        """Return the Prediction of a batch, equal to the traffic that its training step
-        counts.
+        """Return the Prediction of a batch.
+
+        It equals the traffic that its training step counts.
         """
         _, plans = self.step(epoch, number)
 
@@ -83,8 +86,9 @@ class BatchPlans:
         return prediction
 
     def step(self, epoch, number):
-        """Return the rows of a batch at each level, a list of (n,) bool, and the plan of each
-        product, a list.
+        """Return the rows of a batch at each level, and each product's plan.
+
+        Lists; rows are (n,) bool.
         """
         members = np.zeros(self.unit.size, bool)
         dealt = self.unit >= 0
@@ -101,8 +105,7 @@ class BatchPlans:
 
     @cached_property
     def _off_diagonal(self):
-        """Entries off the diagonal, sorted by row and then by the ORIGINAL number of
-        the column.
+        """Entries off the diagonal, sorted by row, then by ORIGINAL column.
 
         A tuple of their positions among all entries, their row pointers, and their
         number in each row.

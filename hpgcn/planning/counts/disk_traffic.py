@@ -39,8 +39,10 @@ class DiskTraffic:
 
 
 def disk_traffic(footprint, strategy):
-    """Return the DiskTraffic of a training step and of an evaluation of a RankFootprint,
-    of a subclass of hpgcn.strategies.strategy.Strategy.
+    """Return the DiskTraffic of a step and of an evaluation.
+
+    They are those of a RankFootprint, of a subclass of
+    hpgcn.strategies.strategy.Strategy.
     """
     itemsize = footprint.spec.row_itemsize
     found = []
@@ -76,8 +78,9 @@ def disk_traffic(footprint, strategy):
 
 
 def _messages(plan, product, sent, itemsize, strategy):
-    """Return the bytes that messages of a product are read and written, (2, P); `sent`: (P,)
-    bytes that ranks send.
+    """Return the bytes that messages of a product are read and written, (2, P).
+
+    `sent`: (P,) bytes that ranks send.
 
     The later of two ranks copies a message: it has just filled the one buffer, or empties
     the other at once. So only one of them is written and read.
@@ -111,8 +114,9 @@ def _messages(plan, product, sent, itemsize, strategy):
 
 
 def _of_two_waits(pulled, pushed, pull_bytes, push_bytes):
-    """Return the bytes of buffers that each rank writes, and reads again, if it waits for rows
-    and then for sums; (P,).
+    """Return the bytes of buffers that ranks write and read again; (P,).
+
+    A rank waits for rows and then for sums.
 
     The last rank finds all rows, so it sends its sums first. The one before it finds all sums,
     so it sends the rows of the next product first. Rows and sums of a rank are taken to be

@@ -1,5 +1,6 @@
-"""Count the bytes of memory of each rank in a training run, on host and GPU, by
-purpose.
+"""Count the bytes of memory of each rank in a training run.
+
+By purpose, on host and GPU.
 
 Only arrays are counted. For what the interpreter, its libraries and MPI take in addition
 see `hpgcn.runtime.machine.process_bytes`. All numbers are (P,) int64.
@@ -42,8 +43,9 @@ LOAD = 16  # bytes that a thread loads at a time: other rows are copied to longe
 
 @dataclass(frozen=True, eq=False)
 class DenseFootprint:
-    """Memory of ranks for the model and its rows. RankFootprint adds the matrix A and
-    messages.
+    """Memory of ranks for the model and its rows.
+
+    RankFootprint adds the matrix A and messages.
     """
 
     spec: ModelSpec
@@ -72,8 +74,9 @@ class DenseFootprint:
         return np.array([value(step) for step in self.rank_steps], np.int64)
 
     def _owned(self, width):
-        """Return the number of columns that each rank owns of a matrix with `width`
-        columns.
+        """Return the columns that each rank owns of a matrix.
+
+        The matrix has `width` columns.
         """
         return owned_width(width, self.layout.columns, np.arange(self.rows.size))
 
@@ -82,8 +85,9 @@ class DenseFootprint:
         return layer_bounds(products_of(self.spec))
 
     def _left(self, view):
-        """Return the rows of each rank in all pruned levels between layers, summed over
-        the levels.
+        """Return the rows of each rank in all pruned levels, summed.
+
+        The levels lie between layers.
         """
         return sum((view.rows[place] for place in self._bounds if not view.every[place]),
                    np.zeros_like(self.rows))
@@ -94,8 +98,9 @@ class DenseFootprint:
 
     @cached_property
     def feature_bytes(self):
-        """Bytes of X for training and for evaluation; they share one array if both read
-        all rows.
+        """Bytes of X for training and for evaluation.
+
+        They share one array if both read all rows.
         """
         spec = self.spec
         itemsize = spec.itemsize
@@ -122,8 +127,9 @@ class DenseFootprint:
 
     @property
     def _vertices_on_gpu(self):
-        """Bytes of the ORIGINAL row numbers, and of the row numbers of pruned levels,
-        on a GPU.
+        """Bytes of row numbers on a GPU.
+
+        ORIGINAL numbers, and those of pruned levels.
 
         Also counted are labels, positions in masks, and positions of rows in the level
         below.
@@ -137,8 +143,9 @@ class DenseFootprint:
 
     @cached_property
     def _work_bytes(self):
-        """Bytes of temporary arrays: the largest padded copy of an operand, and float64
-        sums.
+        """Bytes of temporary arrays.
+
+        The largest padded copy of an operand, and float64 sums.
         """
         spec = self.spec
         most = np.zeros_like(self.rows)
@@ -198,8 +205,9 @@ class RankFootprint(DenseFootprint):
 
     @cached_property
     def operands(self):
-        """All stored matrices: A itself and the submatrices of pruned layers, for
-        training and evaluation.
+        """All stored matrices.
+
+        A itself and the submatrices of pruned layers, for training and evaluation.
         """
         plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
         return list(dict.fromkeys(operand for plan in plans for operand in plan.stored_operands))
@@ -243,8 +251,9 @@ class RankFootprint(DenseFootprint):
 
     @property
     def _persistent_bytes(self):
-        """Return the bytes that products store between steps, including rows that
-        evaluation fetches once.
+        """Return the bytes that products store between steps.
+
+        Rows that evaluation fetches once are among them.
         """
         total = np.zeros_like(self.rows)
         for product in self.steps.products(self.spec, self.levels):
@@ -317,8 +326,9 @@ class RankFootprint(DenseFootprint):
 
     @cached_property
     def on_gpu(self):
-        """Bytes of each rank on its GPU from the first epoch on; a dict under ON_GPU
-        and "total".
+        """Bytes of each rank on its GPU from the first epoch on.
+
+        A dict under ON_GPU and "total".
 
         They are the `parts` without masks, which stay on the host, and two more. One is
         the memory of kernels: pieces of rows if degrees are skewed, and copies of
@@ -343,9 +353,7 @@ class RankFootprint(DenseFootprint):
 
 
 def _cut_bytes(operand):
-    """Return the bytes of the row pieces of a matrix, and of the row pointers of
-    received blocks.
-    """
+    """Return the bytes of row pieces, and of pointers of received blocks."""
     copied = operand.copied_pointers
     entries = np.where(copied > 0, operand.entries_read, operand.entries)
     pieces = operand.pointers + copied + entries // PIECE

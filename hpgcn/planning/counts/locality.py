@@ -37,7 +37,8 @@ class Locality:
 
     @cached_property
     def missed(self):
-        """Share of reads whose row was not among the last SPANS reads:
+        """Share of reads whose row was not among the last SPANS reads.
+
         (SPANS.size,).
         """
         reads = self.indices.size
@@ -53,8 +54,9 @@ class Locality:
         return np.array(missed) / max(looked_at, 1)
 
     def distances(self, row_bytes):
-        """Group reads by reuse distance; return the share of each group, and the bytes
-        read since the last reuse.
+        """Group reads by reuse distance.
+
+        Return the share of each group, and the bytes read since the last reuse.
 
         If a row was not among the last SPANS[-1] reads, all of x is assumed to have
         been read in between.

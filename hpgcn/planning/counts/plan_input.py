@@ -1,5 +1,6 @@
-"""The input of planning: the pattern of a graph without values, and the rows that a
-model needs.
+"""The input of planning.
+
+The pattern of a graph without values, and the rows that a model needs.
 """
 import dataclasses
 from contextlib import nullcontext
@@ -40,8 +41,9 @@ REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for e
 
 @dataclass(frozen=True, eq=False)
 class OrderedRows:
-    """The rows of a graph in a certain order, with the properties that planning
-    reads.
+    """The rows of a graph in the order of a partition or of the file.
+
+    It has the properties that planning reads.
     """
 
     pattern: Pattern  # pattern of the multiplied matrix
@@ -57,16 +59,15 @@ class OrderedRows:
         return np.concatenate([[0], np.cumsum(self.stored)])[offsets]
 
     def with_holders(self, graph, edge_part):
-        """Return these rows with the given owners of nonzeros, `edge_part` (nnz,) or
-        None.
-        """
+        """Return these rows with the given owners of nonzeros, `edge_part` (nnz,) or None."""
         if edge_part is None:
             return self
         return dataclasses.replace(self, pattern=self.pattern.with_holders(graph, edge_part))
 
     def merged(self, size):
-        """Return these rows after each group of `size` consecutive parts of entries is
-        merged into one.
+        """Return these rows with merged parts of entries.
+
+        A group has `size` consecutive parts.
         """
         if self.pattern.holders is None:
             return self
@@ -134,8 +135,9 @@ class ModelInput:
                 and not MODELS[self.spec.architecture].uses_edge_features)
 
     def describe(self, path):
-        """Return the object `graph` of a plan's JSON, a dict; `path` is the path of the
-        graph file.
+        """Return the object `graph` of a plan's JSON, a dict.
+
+        `path` is the path of the graph file.
         """
         header = self.header
         return {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
@@ -144,8 +146,9 @@ class ModelInput:
                 "parts": None if self.offsets is None else self.offsets.size - 1}
 
     def totals(self, levels):
-        """Return the number of rows that each layer reads, and that the last one
-        computes; a list of L + 1 int.
+        """Return the rows that each layer reads, and the last one computes.
+
+        A list of L + 1 int.
         """
         read = [levels[place] for place in layer_bounds(products_of(self.spec))]
         return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
@@ -200,8 +203,9 @@ class PlanInput(ModelInput):
         self._last = None, None  # the parts that rows were divided into last, and these rows
 
     def _read(self, source, split):
-        """Read the pattern and the parts; return masks of a split, feature row
-        pointers, and parts of entries.
+        """Read the pattern and the parts.
+
+        Return masks of a split, feature row pointers, and parts of entries.
         """
         source.header.check_split(split, source.where)
         self.offsets = source.offsets
@@ -219,8 +223,9 @@ class PlanInput(ModelInput):
         return strategy.row_offsets(shape, self.pointers)
 
     def partition(self, method, k):
-        """Return the hpgcn.partition.Partition of the rows by a method; all strategies
-        share it.
+        """Return the hpgcn.partition.Partition of the rows by a method.
+
+        All strategies share it.
 
         It is computed from the graph in its ORIGINAL order, as in runs.
         """
@@ -236,8 +241,9 @@ class PlanInput(ModelInput):
         return self._partitions[method, k]
 
     def divided(self, method, k):
-        """Return the OrderedRows in the parts of a method, and the offsets of the parts,
-        (k + 1,).
+        """Return the OrderedRows in the parts of a method, and the offsets.
+
+        Offsets of the parts are (k + 1,).
 
         Parts of a large graph that need no engine have a BlockPattern. The last result
         is kept.
@@ -279,8 +285,9 @@ class PlanInput(ModelInput):
 
 
 def assume_widths(header):
-    """Return the Header, with ASSUMED features and classes if the graph has none, and
-    notes on them.
+    """Return the Header with ASSUMED widths where they lack, and notes.
+
+    The widths are features and classes.
     """
     missing = {what: width for what, width in ASSUMED.items() if not getattr(header, f"num_{what}")}
     notes = [f"no {'labels' if what == 'classes' else what} in the graph: {width} {what} assumed; "
@@ -290,8 +297,7 @@ def assume_widths(header):
 
 
 def _of_rows(made, original, vertex):
-    """Convert a partition of the graph in ORIGINAL order to one of the rows of the
-    file.
+    """Convert a partition of ORIGINAL vertices to one of the file's rows.
 
     `vertex`, (n,), is the ORIGINAL number of each row of the file.
     """

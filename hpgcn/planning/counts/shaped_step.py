@@ -1,5 +1,6 @@
-"""Run a training step on arrays without contents, to record its products, memory and
-messages.
+"""Run a training step on arrays without contents.
+
+It records products, memory and messages.
 """
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,8 +35,9 @@ PHASES = ("forward", "backward")
 
 @dataclass(frozen=True, eq=False)
 class LevelSizes:
-    """Number of rows of each rank at each level of a receptive field: before and after
-    each product with A.
+    """Number of rows of each rank at each level of a receptive field.
+
+    Before and after each product with A.
 
     `feature_entries`, (2, P) int64, are stored entries of sparse features: in the rows
     of the first level, and in those that the first layer computes. They are 0 for dense
@@ -49,8 +51,9 @@ class LevelSizes:
 
     @staticmethod
     def of(levels, layout, feature_pointers=None, products=1):
-        """Count the rows of each level that each rank owns; levels are (n,) bool, or
-        None for all rows.
+        """Count the rows of each level that each rank owns.
+
+        Levels are (n,) bool, or None for all rows.
 
         `feature_pointers`, (n + 1,), are row pointers of sparse features, whose columns
         are assumed to have equally many entries. The first layer has `products`
@@ -68,15 +71,17 @@ class LevelSizes:
                           [int(each.offsets[-1]) for each in layouts], entries)
 
     def of_rank(self, rank):
-        """Return the numbers of rows by level, and of feature entries, of one rank: two
-        tuples of int.
+        """Return the numbers of rows by level, and of feature entries, of one rank.
+
+        Two tuples of int.
         """
         entries = self.feature_entries[:, rank]
         return tuple(int(rows[rank]) for rows in self.rows), tuple(entries.tolist())
 
     def narrows(self, first, last):
-        """Return for each rank whether a layer between two levels computes fewer rows
-        than it reads: (P,) bool.
+        """Return for each rank whether a layer computes fewer rows: (P,) bool.
+
+        It lies between two levels and reads more.
         """
         if self.every[last]:
             return np.zeros(self.rows[0].shape, bool)
@@ -87,8 +92,9 @@ class LevelSizes:
 
 @dataclass(frozen=True, eq=False)
 class RankStep:
-    """Work, memory and messages of one rank in a training step, except for its products
-    with A.
+    """Work, memory and messages of one rank in a training step.
+
+    Products with A are left out.
     """
 
     products: list  # with A and A^T, of the columns of this rank, in order
@@ -109,8 +115,9 @@ class RankStep:
 
 
 class ShapeMap:
-    """A substitute for the map that multiplies by A: it records the products and
-    computes nothing.
+    """A substitute for the map that multiplies by A.
+
+    It records the products and computes nothing.
     """
 
     returns_batches = False  # work and arrays are the same with and without batches
@@ -145,8 +152,9 @@ class ShapeMap:
 
 
 class ShapeAttention(Attention):
-    """A substitute for the attention on a rank: it records the products and computes
-    nothing.
+    """A substitute for the attention on a rank.
+
+    It records the products and computes nothing.
     """
 
     def __init__(self, owner, heads):
@@ -165,8 +173,9 @@ class ShapeAttention(Attention):
 
 
 class ShapeMessages:
-    """A substitute for the messages on a rank: it records the products and computes
-    nothing.
+    """A substitute for the messages on a rank.
+
+    It records the products and computes nothing.
     """
 
     def __init__(self, owner):
@@ -186,8 +195,9 @@ class ShapeMessages:
 
 
 class ShapeComm(SerialComm):
-    """A communicator that counts the messages of one rank without sending them; see
-    hpgcn.comm.MpiComm.
+    """A communicator that counts the messages of one rank without sending them.
+
+    See hpgcn.comm.MpiComm.
     """
 
     def __init__(self, device, rank=0, size=1, counters=None):
@@ -220,8 +230,9 @@ class ShapeComm(SerialComm):
 
 
 def run_rank(spec, levels, rank, columns):
-    """Run a training step and an evaluation of one rank on arrays without contents;
-    return a RankStep.
+    """Run a training step and an evaluation of one rank on arrays without contents.
+
+    Return a RankStep.
 
     `levels` are the LevelSizes of the step and of the evaluation. `columns` (C) ranks
     share the rows of this rank, which owns column block rank mod C.
@@ -279,8 +290,9 @@ def run_rank(spec, levels, rank, columns):
 
 
 def shape_field(spec, view, rank, products, device):
-    """Return the ReceptiveField of one rank without contents; its maps append products
-    to `products`.
+    """Return the ReceptiveField of one rank without contents.
+
+    Its maps append products to `products`.
     """
     bounds = layer_bounds(products_of(spec))
     rows = [int(each[rank]) for each in view.rows]
@@ -315,8 +327,9 @@ def _dense(features):
 
 
 def owned_width(width, columns, rank):
-    """Return how the columns are divided: those of `rank` (int or array) if `columns`
-    ranks share a row.
+    """Return how the columns are divided.
+
+    Those of `rank` (int or array) if `columns` ranks share a row.
     """
     quotient, remainder = divmod(width, columns)
     return quotient + (rank % columns < remainder)
@@ -339,14 +352,16 @@ class Steps:
         return self._known[key]
 
     def products(self, spec, levels):
-        """Return the products with A and A^T in a training step, with all columns; a
-        list of Product.
+        """Return the products with A and A^T in a training step, with all columns.
+
+        A list of Product.
         """
         return self.of(spec, levels, 0, 1).products
 
     def widest(self, spec, traffic=Traffic):
-        """Return the largest number of columns in any message, even if A X is computed
-        in advance.
+        """Return the largest number of columns in any message.
+
+        A X may be computed in advance.
 
         Pruning does not reduce it, because it is the size of message buffers.
         """

@@ -149,8 +149,9 @@ class Work:
 
 
 class ShapeKernels:
-    """Substitutes for hpgcn.kernels.reference that return arrays of the right shapes and record the
-    work.
+    """Substitutes for reference kernels that return shapes and record work.
+
+    Names are those of hpgcn.kernels.reference.
     """
 
     dropout_scale = staticmethod(dropout_scale)

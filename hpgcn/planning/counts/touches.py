@@ -16,8 +16,9 @@ class Touch:
 
 
 class Touches:
-    """The arrays that a step touches, in segments; a rank waits for others in each
-    product with A, which ends a segment.
+    """The arrays that a step touches, in segments.
+
+    A rank waits for others in each product with A, which ends a segment.
     """
 
     def __init__(self):
@@ -34,8 +35,10 @@ class Touches:
                 self._touch(each, True)
 
     def product(self, product, rows, out, last_use=False):
-        """Record a product with A: it reads rows before it waits, and adds to `out`
-        before and after. With `last_use` the content of the rows is then dropped.
+        """Record a product with A.
+
+        It reads rows before it waits, and adds to `out` before and after. With `last_use`
+        the content of the rows is then dropped.
         """
         self.call(rows, out)
         if last_use:
@@ -61,8 +64,10 @@ class Touches:
             touch.discarded = False
 
     def turns(self, lasting):
-        """Return the TurnSizes; arrays in the list `lasting` count, and others that several
-        segments touch. All others are freed before the rank waits.
+        """Return the TurnSizes.
+
+        Arrays in the list `lasting` count, and others that several segments touch. All
+        others are freed before the rank waits.
         """
         kept = {id(array.base) for array in lasting}
         seen = set()

@@ -1,5 +1,6 @@
-"""Predict the bytes and messages of a training step, in products with A and between
-ranks that share rows.
+"""Predict the bytes and messages of a training step.
+
+In products with A and between ranks that share rows.
 """
 import math
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ KINDS = ("aggregation", "dense", "weights")
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Bytes and messages of each of P ranks in a training step: dicts of (P,) int64
-    under (kind, phase).
+    """Bytes and messages of each of P ranks in a training step.
+
+    Dicts of (P,) int64 under (kind, phase).
 
     The phase is "forward" or "backward". The kinds are:
 
@@ -52,8 +54,9 @@ class Prediction:
                     counts.setdefault((kind, phase), np.zeros(self.ranks, np.int64))
 
     def add(self, kind, phase, counts, times=1):
-        """Add a call: (bytes, messages), each of P elements in rank order, or a
-        Collective.
+        """Add a call: a Collective, or (bytes, messages) by rank.
+
+        Both have P elements.
         """
         for book, amount in zip((self.bytes, self.messages), counts):
             book[kind, phase] += times * np.asarray(amount, np.int64).reshape(-1)
@@ -72,8 +75,9 @@ class Prediction:
             self.between[name] += times * np.ravel(amount)
 
     def per_epoch_between(self):
-        """Return the totals over ranks of `between`, by the names of summary.json; {} if
-        they are unknown.
+        """Return the totals over ranks of `between`, by the names of summary.json.
+
+        {} if they are unknown.
         """
         return {f"predicted_{name}_between_nodes_per_epoch": int(sent.sum()) // self.period
                 for name, sent in self.between.items()}
@@ -92,15 +96,17 @@ class Prediction:
         return int(sum(counts.values()).sum()) // self.period
 
     def non_aggregation_total(self, name):
-        """Return the "bytes" or "messages" (`name`) of all ranks in a step, except for
-        products with A.
+        """Return bytes or messages of all ranks, except for products with A.
+
+        `name` is "bytes" or "messages".
         """
         return sum(int(sent.sum()) for (kind, _), sent in getattr(self, name).items()
                    if kind != KINDS[0])
 
     def summary(self, name):
-        """Return the total over ranks, the maximum of a rank, and totals by kind and
-        phase; a dict.
+        """Return total, maximum of a rank, and totals by kind and phase.
+
+        A dict.
 
         `name`: "bytes" or "messages".
         """
@@ -163,8 +169,9 @@ def predict_step(spec, traffics, levels, layout, steps):
 
 
 def weights(row_blocks, columns, spec):
-    """Return the traffic of weight gradients: an allreduce in each grid column, an
-    allgather in each grid row.
+    """Return the traffic of weight gradients.
+
+    An allreduce in each grid column, an allgather in each grid row.
     """
     shapes = parameter_shapes(spec).values()
     size = sum(np.diff(split(shape[0], columns)) * math.prod(shape[1:]) for shape in shapes)

@@ -1,5 +1,6 @@
-"""Forecast the seconds of kernels on one rank by size, from the output of `hpgcn bench
-machine`.
+"""Forecast the seconds of kernels on one rank by size.
+
+They come from the output of `hpgcn bench machine`.
 
 Times were measured at few widths and few sizes of arrays; other times are interpolated,
 so that sizes of caches are not needed. A nonzero of a sparse product takes the same
@@ -58,8 +59,9 @@ class Rates:
 
     @staticmethod
     def of(held, where):
-        """Check the output of hpgcn.bench.rates.measure and return Rates; a DataError
-        begins with `where`.
+        """Check the output of hpgcn.bench.rates.measure and return Rates.
+
+        A DataError begins with `where`.
         """
         if not isinstance(held, dict):
             raise DataError(f"{where} is {type(held).__name__}, expected an object")
@@ -72,8 +74,9 @@ class Rates:
         return Rates(**found)
 
     def row_seconds(self, kernel, width, size):
-        """Return the seconds of a kernel for one row of `width` columns; None if it was
-        not measured.
+        """Return the seconds of a kernel for one row of `width` columns.
+
+        None if it was not measured.
 
         `size` is the number of bytes that pass through caches between two calls.
         """
@@ -83,16 +86,18 @@ class Rates:
         return logarithmic(ROW_BYTES, [line(ROW_WIDTHS, values, width) for values in known], size)
 
     def product_seconds(self, nonzeros, rows, width, distances):
-        """Return the seconds of a product A x; `distances` as in `Locality` show in
-        which cache rows of x lie.
+        """Return the seconds of a product A x.
+
+        `distances` as in `Locality` show in which cache rows of x lie.
         """
         row = [line(PRODUCT_WIDTHS, values, width) for values in self.product_rows]
         return (nonzeros * np.dot(*self._reads(width, distances))
                 + rows * logarithmic(ROW_BYTES, row, rows * 4 * width))
 
     def entry_seconds(self, kernel, nonzeros, rows, width, distances=None):
-        """Return the seconds of a kernel in `entries`; `distances` as in
-        `product_seconds`.
+        """Return the seconds of a kernel in `entries`.
+
+        `distances` as in `product_seconds`.
 
         Reads of x from beyond the caches add the same time as in a product; `distances`
         is None if x is not read.
@@ -104,8 +109,9 @@ class Rates:
         return nonzeros * nonzero + rows * row
 
     def _reads(self, width, distances):
-        """Divide the nonzeros of a product by reuse distance; return shares, and
-        seconds of one nonzero in each.
+        """Divide the nonzeros of a product by reuse distance.
+
+        Return shares, and seconds of one nonzero in each.
         """
         shares, sizes = distances
         costs = [line(PRODUCT_WIDTHS, values, width) for values in self.products]
@@ -119,8 +125,9 @@ class Rates:
 
 
 def _checked(value, shape, where):
-    """Return a JSON value if it has the nested form `shape`, as in SHAPES; else raise a
-    DataError.
+    """Return a JSON value if it has the nested form `shape`, as in SHAPES.
+
+    Else raise a DataError.
     """
     if isinstance(shape, tuple):
         one, count = shape
@@ -145,8 +152,9 @@ def _checked(value, shape, where):
 
 
 def line(widths, values, width):
-    """Interpolate linearly at `width`; constant below the first width, extrapolated
-    above the last.
+    """Interpolate linearly at `width`.
+
+    Constant below the first width, extrapolated above the last.
     """
     if width <= widths[-1]:
         return float(np.interp(width, widths, values))
@@ -160,8 +168,9 @@ def logarithmic(sizes, values, size):
 
 
 def surface(values, first, second):
-    """Interpolate a table over pairs of DENSE_SIZES linearly in both logarithms;
-    constant outside.
+    """Interpolate a table over pairs of DENSE_SIZES linearly in both logarithms.
+
+    Constant outside.
     """
     along = [logarithmic(DENSE_SIZES, row, second) for row in values]
     return float(logarithmic(DENSE_SIZES, along, first))

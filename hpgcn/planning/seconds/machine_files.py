@@ -1,5 +1,4 @@
-"""Find the machine files of the package, and read those that describe two devices per
-rank.
+"""Find the machine files of the package; read those of two devices.
 
 A file in hpgcn/planning/machines is named without its folder and suffix. Its field
 "source" gives the origin of the numbers, and the assumptions.
@@ -35,8 +34,7 @@ SHIPPED = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
 
 
 def machine_path(text):
-    """Return the path of a machine file: of a shipped one by its name, otherwise `text`
-    itself.
+    """Return the path of a shipped machine file by its name, or `text` itself.
 
     To use another file with the name of a shipped machine, write ./NAME.
     """
@@ -44,8 +42,9 @@ def machine_path(text):
 
 
 def read_devices(path, found):
-    """Return MixedDevices from a machine file's object, or None if it does not describe
-    two devices.
+    """Return MixedDevices from a machine file's object, or None.
+
+    None if it does not describe two devices.
 
     A DataError names file and field in these cases:
 
@@ -66,8 +65,10 @@ def read_devices(path, found):
 
 
 def read_tier(path, found):
-    """Return the attributes `within` and `ranks_per_node` of a Machine, a dict, from the
-    object of a machine file; {} if it has one tier.
+    """Return the attributes of two tiers of a Machine, a dict.
+
+    `within` and `ranks_per_node` from the object of a machine file; {} if it has one
+    tier.
 
     A DataError if one of "within_node" and "ranks_per_node" is missing or invalid, or the
     network between nodes is missing.
@@ -85,8 +86,9 @@ def read_tier(path, found):
 
 
 def read_steps(path, found):
-    """Return the attribute `steps` of a Machine, a dict, from the object of a machine file;
-    {} if it has none.
+    """Return the attribute `steps` of a Machine, a dict.
+
+    It comes from the object of a machine file; {} if it lacks.
 
     A DataError if a strategy lacks one of FACTORS, or if one is out of range.
     """

@@ -1,5 +1,4 @@
-"""Forecast the seconds of a training step from memory bandwidth and flops per second
-only.
+"""Forecast the seconds of a step from memory bandwidth and flops.
 
 It is the sum of bytes over memory bandwidth, flops of dense products over their rate,
 and a time per call. The bytes are those of products with A, of element-wise work and of
@@ -13,8 +12,9 @@ from hpgcn.strategies.plan import INDEX
 
 
 def compute_seconds(machine, footprint):
-    """Return the computing time of each rank in seconds, from memory bandwidth and the
-    rate of dense products.
+    """Return the computing time of each rank in seconds.
+
+    From memory bandwidth and the rate of dense products.
 
     A product with A is assumed to read a row of H from memory for each entry, without
     reuse in caches.
@@ -42,16 +42,15 @@ def compute_seconds(machine, footprint):
 
 
 def product_seconds(machine, footprint, product):
-    """Return the computing time of each rank for one product with A, in
-    seconds, (P,).
-    """
+    """Return the computing seconds of one product with A, (P,)."""
     moved, calls = _bytes_and_calls(footprint, product)
     return moved / machine.memory_bytes_per_s + calls * machine.call_s
 
 
 def _bytes_and_calls(footprint, product):
-    """Return the bytes that each rank moves, and its kernel calls, in one product with
-    A; two (P,) int64.
+    """Return the bytes and kernel calls of each rank in a product with A.
+
+    Two (P,) int64.
     """
     itemsize = footprint.spec.itemsize
     row_itemsize = footprint.spec.row_itemsize

@@ -26,8 +26,9 @@ WITHIN = {"broadcast": ("broadcast",), "reduce": ("reduce",), "allreduce": ("red
 
 
 def algorithms(kind, ranks):
-    """Return (rounds, copies) for each algorithm that MPI may use for a collective over
-    `ranks` ranks.
+    """Return (rounds, copies) of algorithms for a collective.
+
+    MPI may use them over `ranks` ranks.
 
     The critical path consists of `rounds` messages in sequence, which together have
     `copies` times the bytes of the collective. `kind`: "broadcast", "reduce" or
@@ -41,8 +42,9 @@ def algorithms(kind, ranks):
 
 
 def collective_seconds(kind, ranks, sizes, latency_s, byte_s):
-    """Return the seconds of collectives of `sizes` bytes, an array; 0 bytes take 0
-    seconds.
+    """Return the seconds of collectives of `sizes` bytes, an array.
+
+    0 bytes take 0 seconds.
     """
     if ranks == 1:
         return np.zeros(np.shape(sizes))
@@ -52,9 +54,7 @@ def collective_seconds(kind, ranks, sizes, latency_s, byte_s):
 
 
 def measured_rate(kind, ranks, size, latency_s, seconds):
-    """Return the bytes per second at which `collective_seconds` gives the measured
-    seconds.
-    """
+    """Return the bytes per second at which `collective_seconds` gives the measured seconds."""
     return max(1e-15, min(copies * size / max(seconds - rounds * latency_s, 1e-15)
                           for rounds, copies in algorithms(kind, ranks)))
 
@@ -86,8 +86,9 @@ class Tier:
 
 
 def even_share(nodes):
-    """Return the share of each rank's messages to other nodes, if all other ranks get
-    equally many, (P,).
+    """Return the share of messages to other nodes, (P,).
+
+    All other ranks get equally many.
     """
     others = nodes.size - np.bincount(nodes)[nodes]
     return others / max(1, nodes.size - 1)
@@ -177,8 +178,9 @@ def of_collectives(call, nodes, between, within):
 
 
 def split_by_tier(call, nodes, floor=False):
-    """Return the bytes and messages of an exchange between nodes, and those within nodes:
-    two pairs of (P,) float64.
+    """Return bytes and messages between nodes, and within nodes.
+
+    Two pairs of (P,) float64.
 
     `floor`: bytes whose receivers are unknown are taken to stay within nodes.
     """
@@ -194,8 +196,9 @@ def split_by_tier(call, nodes, floor=False):
 
 
 def bytes_between(prediction, nodes, floor=False):
-    """Return the bytes that each rank of a Prediction sends to other nodes, (P,) float64;
-    `floor`: as of `split_by_tier`.
+    """Return the bytes that each rank sends to other nodes, (P,) float64.
+
+    They are those of a Prediction; `floor`: as of `split_by_tier`.
     """
     sent = np.zeros(prediction.ranks)
     for call, times in prediction.exchanges:

@@ -1,5 +1,6 @@
-"""Forecast the seconds of a training step on two devices per rank: one aggregates, one
-updates.
+"""Forecast the seconds of a training step on two devices per rank.
+
+One aggregates, one updates.
 
 Products with A run on a device for sparse work, all else on one for dense work. Rows go
 from the first to the second in batches, so that both work at once (mixgcn, section
@@ -24,8 +25,9 @@ UPDATE = 7  # times the parameters are read or written when Adam updates them
 
 @dataclass(frozen=True)
 class Aggregator:
-    """A device that adds up rows. It treats A as binary and reads only the column
-    numbers of entries.
+    """A device that adds up rows.
+
+    It treats A as binary and reads only the column numbers of entries.
 
     Sources: mixgcn, section 4.1 (adders, clock, memory, cache) and 3.2.1 (masks).
     """
@@ -38,6 +40,7 @@ class Aggregator:
 
     def seconds(self, entries, results, row_bytes, itemsize, rows, masked=False):
         """Return the seconds of a product with A: the maximum of additions and memory.
+
         Arguments broadcast.
 
         Entries read rows at random. The cache stores a share of the rows that are read,
@@ -77,8 +80,9 @@ class Updater:
     memory_bytes_per_s: float
 
     def seconds(self, dense, moved, itemsize):
-        """Return the seconds of dense products, a list of (flops, bytes), and of other
-        work on `moved` bytes.
+        """Return the seconds of dense products and other work.
+
+        Products are a list of (flops, bytes); `moved` bytes are other work.
         """
         flops = (self.gemm_float32_flops_per_s if itemsize == 4
                  else self.gemm_float64_flops_per_s)
@@ -88,8 +92,9 @@ class Updater:
 
 @dataclass(frozen=True)
 class MixedDevices:
-    """The two devices of a rank, and the number of batches in which rows pass from one
-    to the other.
+    """The two devices of a rank, and the number of row batches.
+
+    Batches pass from one to the other.
     """
 
     aggregate: Aggregator
@@ -98,8 +103,9 @@ class MixedDevices:
 
 
 def pipeline_seconds(first, second, stages):
-    """Return the seconds of two devices in sequence that process s equal batches; the
-    formula is exact.
+    """Return the seconds of two devices in sequence that process s equal batches.
+
+    The formula is exact.
 
     Each takes its batches in order, and the second a batch once the first has finished
     it. So it is the slower device that is never idle between batches; the faster adds
@@ -158,8 +164,9 @@ def product_seconds(machine, footprint, product):
 
 
 def _updates(work):
-    """Yield (dense, moved) for the Work before, between and after the products with A
-    in a step.
+    """Yield (dense, moved) before, between and after products with A.
+
+    They are parts of the Work of a step.
     """
     marks = [(0, 0), *work.marks, (len(work.dense), work.moved)]
     for (first, moved), (last, moved_then) in pairwise(marks):

@@ -1,5 +1,6 @@
-"""Forecast the seconds of a training step from the latency, bandwidth and computing
-rates of a rank.
+"""Forecast the seconds of a training step from rates of a rank.
+
+Latency, bandwidth and computing rates.
 
     compute        by one of three modules: `mixed_devices`, if two devices share the work;
                    `timed_kernels`, if the kernels were timed there; else `memory_rates`
@@ -70,7 +71,8 @@ class Machine:
         return np.arange(ranks) // self.ranks_per_node if self.ranks_per_node else None
 
     def rates_of(self, ranks):
-        """Return the Rates measured with most ranks side by side, up to `ranks` ranks;
+        """Return the Rates measured with most ranks side by side, up to `ranks` ranks.
+
         None if unknown.
         """
         fewer = [each for each in self.rates if each.ranks <= ranks] or self.rates[:1]
@@ -111,8 +113,9 @@ def compute_seconds(machine, footprint):
 
 
 def product_seconds(machine, footprint, product):
-    """Return the time of one product with A on each rank, computing and sending, in
-    seconds, (P,).
+    """Return the seconds of one product with A on each rank, (P,).
+
+    Computing and sending.
 
     With two devices per rank, only the time of the aggregating device is counted.
     """
@@ -128,8 +131,9 @@ def product_seconds(machine, footprint, product):
 
 
 def communication_seconds(machine, prediction, floor=False):
-    """Return the seconds that each rank needs for messages between nodes, and for those
-    within nodes, (2, P).
+    """Return each rank's seconds of messages between and within nodes.
+
+    (2, P).
 
     The nodes of ranks are those of `machine.nodes`; without nodes the second is 0.
     `floor`: as of `message_seconds.of_calls`.
@@ -158,8 +162,7 @@ def other_seconds(machine, footprint):
 
 
 def step_seconds(machine, footprint):
-    """Return the seconds of one training step: (compute, communication) of the slowest
-    rank.
+    """Return the seconds of one training step: (compute, communication) of the slowest rank.
 
     If the plan has lower bounds, they are means over ranks, which no slowest rank falls
     below.
@@ -168,8 +171,9 @@ def step_seconds(machine, footprint):
 
 
 def tier_seconds(machine, footprint):
-    """Return the seconds of `step_seconds` that are messages between nodes, and within
-    them: two float.
+    """Return the seconds of messages between nodes, and within them.
+
+    Two float, parts of `step_seconds`.
     """
     return tuple(_of_slowest(machine, footprint)[2:])
 

@@ -1,5 +1,6 @@
-"""Forecast the seconds of a training step on a machine whose kernels were timed
-(kernel_rates).
+"""Forecast the seconds of a step on a machine with timed kernels.
+
+The times are those of kernel_rates.
 
     products with A   nonzeros x seconds of one as far away as its row of H is, rows x seconds of
                       one; rows that are packed, or put in their place
@@ -50,9 +51,7 @@ def compute_seconds(machine, footprint):
 
 
 def product_seconds(machine, footprint, product):
-    """Return the computing time of each rank for one product with A, in
-    seconds, (P,).
-    """
+    """Return the computing seconds of one product with A, (P,)."""
     # the work of each rank, and the width of its rows
     spec, rates = footprint.spec, machine.rates_of(footprint.rows.size)
     itemsize = spec.row_itemsize
@@ -87,8 +86,9 @@ def product_seconds(machine, footprint, product):
 
 
 def kernel_seconds(rates, name, size, itemsize, bandwidth):
-    """Return the seconds of a kernel call on arrays of this `size`; see
-    hpgcn.planning.counts.shapes.Work.
+    """Return the seconds of a kernel call on arrays of this `size`.
+
+    See hpgcn.planning.counts.shapes.Work.
     """
     wide = itemsize / FLOAT
     if name == "spmm":  # products of sparse features, which read all of W or G in no order
@@ -106,7 +106,8 @@ def kernel_seconds(rates, name, size, itemsize, bandwidth):
 
 
 def number_seconds(rates, name, count):
-    """Return the seconds of a kernel for `count` numbers, at the largest width that was
-    measured.
+    """Return the seconds of a kernel for `count` numbers.
+
+    They are at the largest width that was measured.
     """
     return count * rates.row_seconds(name, ROW_WIDTHS[-1], ARRAYS * FLOAT * count) / ROW_WIDTHS[-1]

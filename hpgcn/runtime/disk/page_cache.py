@@ -18,8 +18,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def read_nothing_ahead(handle):
-    """Let later reads of an open file put the pages that they read into the page cache, and
-    no others.
+    """Let later reads of a file cache the pages that they read, no others.
 
     Pages that Linux reads ahead are in groups, which leave the cache only as a whole.
     """

@@ -58,8 +58,9 @@ def scratch_errors(folder, files):
 
 
 def disk_bytes():
-    """Return the bytes that this process has read from disks and written so far, two int, as the
-    system counts them; 0 where it does not.
+    """Return the bytes that this process has read from and written to disks.
+
+    Two int, as the system counts them; 0 where it does not.
     """
     found = {}
     with suppress(OSError), open("/proc/self/io") as file:
@@ -70,8 +71,9 @@ def disk_bytes():
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes per second of files in large pieces, past the page cache: reading, writing, and the
-    sum of both at the same time.
+    """Bytes per second of files in large pieces, past the page cache.
+
+    Reading, writing, and the sum of both at the same time.
     """
 
     read: float
@@ -90,8 +92,10 @@ class Disk:
 
 
 def measure_disk(folder, nbytes=None):
-    """Measure the Disk of a folder with two files of `nbytes` bytes, SAMPLE by default, which
-    take at most half of the free space.
+    """Measure the Disk of a folder with two files.
+
+    They have `nbytes` bytes, SAMPLE by default, and take at most half of the free
+    space.
 
     StorageError if there is no space for two pieces, or the disk fails.
     """

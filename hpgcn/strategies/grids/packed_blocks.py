@@ -1,5 +1,6 @@
-"""Blocks of A that are broadcast: row pointers, values and column numbers in one
-message each.
+"""Blocks of A that are broadcast.
+
+Row pointers, values and column numbers in one message each.
 """
 from dataclasses import replace
 
@@ -14,8 +15,9 @@ POINTER_BYTES = 8
 
 
 class Blocks:
-    """The blocks of a matrix that a rank of an R x L x C grid stores, and the sizes of
-    all other blocks.
+    """Blocks that a rank of an R x L x C grid stores, and other sizes.
+
+    The sizes are those of all other blocks.
 
     The matrix has rows as `layout` and columns as `layout_in`, cut by the
     BroadcastStages `cuts`. `blocks`: pairs (stage, csr_array) of the blocks that this
@@ -81,8 +83,9 @@ class Blocks:
         return cls(layout, layout, cuts, packed, adjacency.dtype, comm)
 
     def restricted(self, rows, columns, comm):
-        """Return the Blocks of the marked rows, (n_out,) bool, and columns, (n_in,)
-        bool. All ranks call this together.
+        """Return the Blocks of the marked rows and columns.
+
+        (n_out,) bool and (n_in,) bool. All ranks call this together.
 
         Return self if all rows and columns are marked.
         """
@@ -103,8 +106,9 @@ class Blocks:
         return Blocks(*layouts, cuts, cut_blocks(), self.dtype, comm)
 
     def pack(self, block):
-        """Pack a block into one message: row pointers int64, then values and column
-        numbers, the wider dtype first.
+        """Pack a block into one message.
+
+        Row pointers int64, then values and column numbers, the wider dtype first.
         """
         data = block.data
         if not data.size:
@@ -117,8 +121,9 @@ class Blocks:
         return message
 
     def unpack(self, message, count):
-        """Return (indptr, indices, data) of a block of `count` entries: aligned views into its
-        message.
+        """Return (indptr, indices, data) of a block from its message.
+
+        They are aligned views; the block has `count` entries.
         """
         indptr, rest = cut(message, POINTER_BYTES * (self.num_rows + 1))
         if self.columns.itemsize > self.dtype.itemsize:
@@ -147,8 +152,9 @@ def cut(array, place):
 
 
 def held(layout, cuts):
-    """Return this rank's big row block, the bounds of the L pieces of that block, and
-    this rank's stages.
+    """Return this rank's big row block, its pieces' bounds, and stages.
+
+    There are L pieces.
     """
     row, piece = divmod(layout.block, cuts.pieces)
     rows = layout.offsets[row * cuts.pieces:(row + 1) * cuts.pieces + 1].tolist()

@@ -47,8 +47,9 @@ from hpgcn.strategies.strategy import Strategy, most_square, product_name
 
 
 class Summa(Strategy):
-    """Base class of strategies 2d and 3d: products in broadcast stages on a grid of
-    ranks.
+    """Base class of strategies 2d and 3d.
+
+    Products in broadcast stages on a grid of ranks.
 
     `A` and `A_transposed` are packed_blocks.Blocks; they are one object if A is
     symmetric and the map is square. `parent` is the map of all rows, from which this
@@ -155,8 +156,9 @@ class Summa(Strategy):
         return self._product(self.A_transposed, G, mask, out)
 
     def _product(self, blocks, H, mask, out):
-        """Multiply H by the blocks of this layer's stages as they arrive; then sum over
-        layers.
+        """Multiply H by the blocks of this layer's stages as they arrive.
+
+        Then sum over layers.
         """
         comm = self.comm
         clock = comm.clock
@@ -213,8 +215,9 @@ class Summa(Strategy):
         return out
 
     def _start(self, blocks, H, turn):
-        """Start the broadcasts of stage number `turn` of this layer; do nothing after
-        the last one.
+        """Start the broadcasts of stage number `turn` of this layer.
+
+        Do nothing after the last one.
         """
         stage = Stage()
         if turn == len(self.mine):
@@ -262,8 +265,9 @@ class Summa(Strategy):
 
 
 class TwoD(Summa):
-    """Strategy `2d` on R x C ranks; the default grid is the most square one with R >=
-    C.
+    """Strategy `2d` on R x C ranks.
+
+    The default grid is the most square one with R >= C.
 
     Columns cost more than rows, because A itself and the products with W travel along
     them, and features may be fewer than columns.
@@ -278,8 +282,9 @@ class TwoD(Summa):
 
 
 class ThreeD(Summa):
-    """Strategy `3d` on L layers of R x C ranks; the default grid has the least R + C +
-    L, with R >= L >= C.
+    """Strategy `3d` on L layers of R x C ranks.
+
+    The default grid has the least R + C + L, with R >= L >= C.
     """
 
     name = "3d"

@@ -15,8 +15,10 @@ TWICE, TWICE_LAYERS = 2, 2.7  # blocks as read, as they are cut or packed, as tr
 
 
 def cube_of(shape):
-    """Return (R, L, C): the numbers of big row blocks, of pieces of each, and of column
-    blocks. Ranks are numbered in this order of axes.
+    """Return (R, L, C).
+
+    The numbers of big row blocks, of pieces of each, and of column blocks. Ranks are
+    numbered in this order of axes.
     """
     rows, columns, *layers = shape
     return rows, layers[0] if layers else 1, columns
@@ -24,8 +26,9 @@ def cube_of(shape):
 
 @dataclass(frozen=True, eq=False)
 class BroadcastBlocks:
-    """Sizes of the blocks of A, or of A^T; packed_blocks.Blocks has the same
-    attributes.
+    """Sizes of the blocks of A, or of A^T.
+
+    Packed_blocks.Blocks has the same attributes.
     """
 
     layout: BlockLayout  # layout of rows of the result
@@ -176,8 +179,9 @@ def block_bytes(nonzeros, rows, columns, itemsize, n):
 
 
 def gathered(counts, places, shape):
-    """Sum `counts`, which has a row for each stage, by the grid positions of the ranks
-    that send them.
+    """Sum `counts` by the grid positions of the ranks that send them.
+
+    It has a row for each stage.
     """
     sums = np.zeros(shape, np.int64)
     np.add.at(sums, places, counts)

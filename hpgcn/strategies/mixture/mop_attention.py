@@ -17,8 +17,9 @@ from hpgcn.strategies.attention import SLOPE, Attention
 
 
 class ColumnAttention(Attention):
-    """Attention of strategy mop: each rank computes some heads of all rows. All ranks
-    make it together.
+    """Attention of strategy mop: each rank computes some heads of all rows.
+
+    All ranks make it together.
     """
 
     def __init__(self, strategy, heads):
@@ -53,8 +54,9 @@ class ColumnAttention(Attention):
 
     @staticmethod
     def _ordered(comm, batches, vertex):
-        """Return the vertex numbers of the rows of all ranks, in the order of batches,
-        on the host.
+        """Return the vertex numbers of all rows, in the order of batches.
+
+        They lie on the host.
         """
         every = np.concatenate(comm.allgather(comm.device.get(vertex)))
         ordered = np.empty_like(every)
@@ -90,8 +92,9 @@ class ColumnAttention(Attention):
 
 
 class AttentionColumns:
-    """Forward pass of attention for this rank's heads, over all rows in the order of
-    batches.
+    """Forward pass of attention for this rank's heads.
+
+    It is over all rows in the order of batches.
     """
 
     def __init__(self, owner, spread_a, spread_b, width, keep, epoch):
@@ -127,8 +130,9 @@ class AttentionColumns:
 
 
 class Gradients:
-    """Backward pass of attention for this rank's heads, over all rows in the order of
-    batches.
+    """Backward pass of attention for this rank's heads.
+
+    It is over all rows in the order of batches.
     """
 
     def __init__(self, columns):
@@ -140,8 +144,9 @@ class Gradients:
         self.pulled = buffer("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
     def receive_rows(self, G, first, last):
-        """Prepare the backward for the received rows [first, last) of the gradient of
-        the result.
+        """Prepare the backward for the received rows [first, last).
+
+        They are those of the gradient of the result.
         """
         part = slice(first, last)
         each = self.columns

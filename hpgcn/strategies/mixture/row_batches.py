@@ -1,5 +1,6 @@
-"""Batches of rows in strategy `mop`: how rows are assigned to batches, ordered and
-packed.
+"""Batches of rows in strategy `mop`.
+
+How rows are assigned to batches, ordered and packed.
 
 A batch is a piece of every rank's rows: all links are loaded alike at any time, and all
 ranks update at once. There are two ways to deal pieces:
@@ -47,9 +48,7 @@ class RowBatches:
 
     @staticmethod
     def of(offsets, num_batches, in_order=False):
-        """Cut each row block into `num_batches` nearly equal pieces, and return the
-        RowBatches.
-        """
+        """Cut each row block into `num_batches` nearly equal pieces, and return the RowBatches."""
         cuts = [start + split(stop - start, num_batches)
                 for start, stop in pairwise(offsets.tolist())]
         starts = np.transpose(cuts)[:-1]
@@ -61,16 +60,16 @@ class RowBatches:
 
     @staticmethod
     def best(offsets, num_batches, indptr, indices):
-        """Return the RowBatches, alternating or in order, whose batches wait for fewer
-        other batches.
+        """Return the RowBatches whose batches wait for fewer others.
+
+        They are alternating or in order.
         """
         ways = [RowBatches.of(offsets, num_batches, in_order) for in_order in (False, True)]
         waits = [way.waits(indptr, indices) for way in ways]
         return min(zip(ways, waits), key=lambda each: (each[1][0], each[1].sum()))[0]
 
     def waits(self, indptr, indices):
-        """Return the number of batches that must arrive before each batch can be
-        multiplied, (S,).
+        """Return how many batches each one waits for before its product, (S,).
 
         indptr, indices: CSR (n, n), rows and columns in the order of the blocks.
         """
@@ -108,8 +107,9 @@ class RowBatches:
 
     @cached_property
     def bounds(self):
-        """Bounds of the batches: batch i has rows [bounds[i], bounds[i + 1]) of the new
-        order; (S + 1,) int64.
+        """Bounds of the batches.
+
+        Batch i has rows [bounds[i], bounds[i + 1]) of the new order; (S + 1,) int64.
         """
         return run_offsets(self.counts.sum(1))
 
@@ -136,7 +136,8 @@ class RowBatches:
         return found, (np.cumsum(keep) - 1)[self.order[found]]
 
     def read(self, indptr, indices, rows):
-        """Return the number of these batches that each batch of `rows` has to wait for;
+        """Return the number of these batches that each batch of `rows` has to wait for.
+
         (S,), non-decreasing.
 
         Batch i always waits for batch i, because returning rows overwrite the packed
@@ -167,9 +168,7 @@ class BatchedOperand:
 
     @staticmethod
     def of(device, matrix, rows, columns):
-        """Return the BatchedOperand of a csr_array that is already in the order of
-        batches.
-        """
+        """Return the BatchedOperand of a csr_array that is already in the order of batches."""
         host = Csr.of(matrix)
         needed = columns.read(host.indptr, host.indices, rows).tolist()
         block = host.on(device)
@@ -179,8 +178,7 @@ class BatchedOperand:
         return BatchedOperand(block, batches, order, rows, columns, needed)
 
     def restricted(self, rows, columns, kept_rows, kept_columns):
-        """Return the submatrix of the rows and columns marked in `kept_rows` and
-        `kept_columns`.
+        """Return the submatrix of the rows and columns marked in `kept_rows` and `kept_columns`.
 
         Both are (n,) bool in the distributed order. The result is in the order of the
         batches `rows` and `columns`.
@@ -195,8 +193,9 @@ class BatchedOperand:
 
 
 class PackedBatches:
-    """A rank's rows of a matrix, packed for messages: by batch, then by the rank that
-    gets the columns.
+    """A rank's rows of a matrix, packed for messages.
+
+    By batch, then by the rank that gets the columns.
 
     Rank q gets columns [cuts[q], cuts[q + 1]) of the (m_p, f) matrix. `room` is an
     array (m_p * f,).
@@ -236,8 +235,9 @@ def pieces(flat, sizes):
 
 
 def default_num_batches(offsets, bandwidth):
-    """Return the default number of batches for row blocks with `offsets`, (P + 1,), and
-    a matrix with this bandwidth.
+    """Return the default number of batches for row blocks.
+
+    `offsets` are (P + 1,), and the matrix has this bandwidth.
 
     It is that of Proposition 3.5 (mixgcn) if aggregation can then begin before all rows
     are there, TILES if the bandwidth forbids it. There are at most MAX_STAGES batches,
@@ -251,8 +251,7 @@ def default_num_batches(offsets, bandwidth):
 
 
 def count_batches(offsets, asked, bandwidth):
-    """Return the number of batches of row blocks: `asked`, or `default_num_batches` if
-    0.
+    """Return the number of batches of row blocks: `asked`, or `default_num_batches` if 0.
 
     It is at most the number of rows in the longest row block, and 1 on a single rank.
     `bandwidth`: a function that returns the bandwidth, called only if needed.
@@ -264,8 +263,9 @@ def count_batches(offsets, asked, bandwidth):
 
 
 def count_fewer(num_batches, asked, layouts):
-    """Return the number of batches of a restricted map: `num_batches`, or fewer if all
-    row blocks are too short.
+    """Return the number of batches of a restricted map.
+
+    `num_batches`, or fewer if all row blocks are too short.
     """
     longest = max(int(np.diff(layout.offsets).max()) for layout in layouts)
     return max(1, min(num_batches, longest // (1 if asked else BATCH_ROWS)))

@@ -1,4 +1,5 @@
-"""Buffers between the device that updates rows and the device that aggregates them.
+"""Buffers between the device that updates rows and the one that aggregates.
+
 Both may be one device, or a GPU and the host.
 """
 import numpy as np
@@ -7,8 +8,9 @@ from hpgcn.runtime.device import address
 
 
 class Shared:
-    """Buffers of `size` packed numbers if one device updates and aggregates: nothing is
-    copied.
+    """Buffers of `size` packed numbers if one device updates and aggregates.
+
+    Nothing is copied.
 
     Rows are packed and unpacked in `near`, sent and received in `far`, (size,) arrays.
     `eager`: whether all batches are packed before the first is sent: they are copied
@@ -21,13 +23,12 @@ class Shared:
         self.near = self.far = device.empty(size, dtype)
 
     def begin(self):
-        """Wait, before a product, until the rows received for the last product have
-        been copied.
-        """
+        """Wait, before a product, until the last received rows were copied."""
 
     def lower(self, near, far):
-        """Copy a part of `near` to its place in `far`; return a function that waits for
-        the copy.
+        """Copy a part of `near` to its place in `far`.
+
+        Return a function that waits for the copy.
         """
         return self.begin
 
@@ -35,8 +36,9 @@ class Shared:
         """Copy a part of `far` to its place in `near`, before later work on that device."""
 
     def fetch(self, array):
-        """Return a copy of `array` on the aggregating device; the array itself if it is
-        there already. Waits for the copy.
+        """Return a copy of `array` on the aggregating device.
+
+        The array itself if it is there already. Waits for the copy.
         """
         return array
 
@@ -45,8 +47,9 @@ class Shared:
 
 
 class StagedBuffers(Shared):
-    """Buffers on the GPU that updates, and in pinned host memory; each direction has a
-    stream of copies.
+    """Buffers on the GPU that updates, and in pinned host memory.
+
+    Each direction has a stream of copies.
     """
 
     eager = True

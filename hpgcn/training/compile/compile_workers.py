@@ -41,8 +41,7 @@ class KernelsOfRun(NamedTuple):
 
 
 class CompileWorkers(event.Listener):
-    """Listener of compilations that starts `count` workers at the first kernel missing
-    from the cache.
+    """Listener that starts `count` workers at the first uncached kernel.
 
     A C function of a sparse product compiles faster than a worker starts. So it starts
     none.
@@ -75,8 +74,9 @@ class CompileWorkers(event.Listener):
             worker.stdin.write(pickle.dumps(self.kernels))
 
     def end(self):
-        """End the workers; a kernel that they are compiling is lost, but the cache is
-        intact.
+        """End the workers.
+
+        A kernel that they are compiling is lost, but the cache is intact.
         """
         for worker in self.running or ():
             worker.kill()
@@ -91,8 +91,9 @@ def num_workers():
 
 @contextmanager
 def compile_workers(kernels):
-    """Context manager: let workers compile while this process compiles the kernels of a
-    run. It yields the CompileWorkers.
+    """Let workers compile while this process compiles the kernels of a run.
+
+    A context manager, which yields the CompileWorkers.
     """
     # now, because the thread that compiles first may be bound to a part of the cores
     workers = CompileWorkers(kernels, num_workers())

@@ -16,8 +16,9 @@ RECORDED = "hpgcn.kernels.cpu."  # others make the index arrays that the computa
 
 @contextmanager
 def recorded():
-    """Context manager: record the kernels of `hpgcn.kernels.cpu` that are called;
-    others run.
+    """Context manager: record the kernels of `hpgcn.kernels.cpu` that are called.
+
+    Others run.
 
     It yields a dict that fills in the order of the first calls. Its keys are a kernel
     and the types of its arguments. Each value is a function that compiles this kernel

@@ -1,5 +1,6 @@
-"""Set the number of threads, and compile or load every kernel before the first
-epoch.
+"""Set the number of threads, and compile or load every kernel.
+
+This happens before the first epoch.
 """
 import logging
 import math
@@ -40,8 +41,9 @@ def set_threads(threads):
 
 
 class Compilations(event.Listener):
-    """Counts the kernels that Numba compiles (not those from its cache), with a
-    progress bar if `shown`.
+    """Counts the kernels that Numba compiles, with a progress bar if `shown`.
+
+    Kernels from its cache do not count.
 
     Without a terminal the first kernel is logged, and every few seconds their number.
     """
@@ -69,8 +71,9 @@ class Compilations(event.Listener):
 
 @contextmanager
 def compiling(shown=True, rank=0):
-    """Context manager: show or log on rank 0 that kernels are compiled; see
-    `Compilations`.
+    """Context manager: show or log on rank 0 that kernels are compiled.
+
+    See `Compilations`.
     """
     if rank:
         yield
@@ -96,8 +99,9 @@ def warm_up(make_trainer, comm, header, config, spec):
 
 
 def _workers(comm, header, config, spec, turn):
-    """Return a context manager: processes that compile for this rank if it is the first
-    of its node.
+    """Return a context manager with processes that compile for this rank.
+
+    Only the first rank of its node has them.
     """
     if not is_allowed(VARIABLE) or not turn or comm.device.name != "cpu":
         return nullcontext()
@@ -106,8 +110,9 @@ def _workers(comm, header, config, spec, turn):
 
 
 def call_kernels(make_trainer, header, config, spec, device, ranks):
-    """Call the kernels that a run on `ranks` ranks needs, on small arrays or on a few
-    rows.
+    """Call the kernels that a run needs, on small arrays or on a few rows.
+
+    The run has `ranks` ranks.
     """
     _small_epoch(make_trainer, header, config, device, ranks)
     if device.name == "cpu" or config.aggregates_on_host:
@@ -115,8 +120,7 @@ def call_kernels(make_trainer, header, config, spec, device, ranks):
 
 
 def _load_products(header, spec, ranks):
-    """Compile or load the product kernels for the width and the number of a rank's
-    rows.
+    """Compile or load the products for the width and rows of a rank.
 
     Kernels depend on both numbers. On several ranks a product also adds to an existing
     result.
@@ -155,8 +159,9 @@ def _load_products(header, spec, ranks):
 
 
 def _small_epoch(make_trainer, header, config, device, ranks):
-    """Train one epoch on a graph of three vertices, which compiles the kernels that the
-    real graph needs.
+    """Train one epoch on a graph of three vertices.
+
+    It compiles the kernels that the real graph needs.
 
     One rank trains it. So messages between `ranks` ranks need kernels that this epoch
     does not call.

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 class Result(dict[str, Any]):
-    """The result of training: its summary, as in summary.json, and the trained model;
-    equal on all ranks.
+    """The result of training.
+
+    Its summary, as in summary.json, and the trained model; equal on all ranks.
 
     Attributes
     ----------
@@ -55,8 +56,9 @@ class Result(dict[str, Any]):
 
     @staticmethod
     def read(config: Config, summary: Mapping[str, Any]) -> Result:
-        """Read the Result of a finished run from its directory, config.out; errors as
-        `read_run`.
+        """Read the Result of a finished run from its directory, config.out.
+
+        Errors as `read_run`.
         """
         weights, _, attributes = read_run(config.out)
         return Result(summary, config, weights, read_history(config.out)[0],
@@ -72,8 +74,9 @@ class Result(dict[str, Any]):
 
 
 def summary_pairs(get, epochs):
-    """Return (label, value) pairs of a summary; `get` maps a name to its value, or
-    None.
+    """Return (label, value) pairs of a summary.
+
+    `get` maps a name to its value, or None.
     """
     sent, predicted = get("sent_bytes_per_epoch"), get("predicted_bytes_per_epoch")
     seconds = get("epoch_s_median")

@@ -88,9 +88,7 @@ def check_files(run):
 
 
 def _exists(path):
-    """Return the same as Path.exists, but raise if the path is too long or not
-    permitted.
-    """
+    """Return Path.exists, but raise if the path is too long or forbidden."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -164,8 +162,9 @@ class RunDirectory:
         self.metrics = held.enter_context(file)
 
     def _lock(self, folder):
-        """Lock the directory itself, because that needs no lock file and ends with the
-        process.
+        """Lock the directory itself.
+
+        That needs no lock file and ends with the process.
         """
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -176,8 +175,9 @@ class RunDirectory:
             log.debug("%s: cannot be locked: %s", self.path, error.strerror)
 
     def _cut(self, after):
-        """Truncate the history after the epoch of the metrics `after`; log a warning if
-        lines are missing.
+        """Truncate the history after the epoch of the metrics `after`.
+
+        Log a warning if lines are missing.
         """
         last = after["epoch"]
         rows, wrong = read_history(self.path, last)
@@ -190,9 +190,7 @@ class RunDirectory:
         store.atomic_write(self.path / name, text, **OURS)
 
     def synchronise(self):
-        """Force metrics.jsonl to disk, so that a checkpoint never has more epochs than
-        it.
-        """
+        """Force metrics.jsonl to disk, so that a checkpoint never has more epochs than it."""
         try:
             os.fsync(self.metrics.fileno())
         except OSError as error:
@@ -208,17 +206,16 @@ class RunDirectory:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
     def keep_model(self, weights, epoch, *, names, **attributes):
-        """Write model.h5: the best weights so far, their epoch, the `names` of classes and
-        features, and attributes.
+        """Write model.h5, the best weights so far.
+
+        It has their epoch, the `names` of classes and features, and attributes.
         """
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
                           epoch=epoch, attributes=attributes, names=names,
                           cached=not self.config.memory, **OURS)
 
     def finish(self, summary, weights, epoch, **labels):
-        """Write model.h5 with the weights of the best epoch, as `keep_model`, and
-        summary.json.
-        """
+        """Write model.h5 with the weights of the best epoch, as `keep_model`, and summary.json."""
         self.keep_model(weights, epoch, **labels)
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
 
@@ -228,8 +225,9 @@ def _unfollowed(path, flags):
 
 
 def free_name(name):
-    """Return the first of run-NAME-1, run-NAME-2... that does not exist; a long NAME is
-    truncated.
+    """Return the first of run-NAME-1, run-NAME-2...
+
+    That does not exist; a long NAME is truncated.
     """
     name = name.encode()[:NAME_BYTES].decode(errors="ignore")
     number = 1
@@ -239,8 +237,9 @@ def free_name(name):
 
 
 def read_run(path):
-    """Return the weights, settings and attributes of a run directory or a model.h5,
-    three dicts.
+    """Return weights, settings and attributes of a run or a model.h5.
+
+    Three dicts.
 
     The attributes have `class_names` and `feature_names`, tuples of str, where classes
     and features have names. An object with `weights` and a `config`, such as the result
@@ -263,8 +262,9 @@ def read_run(path):
 
 
 def stored_config(path, text):
-    """Return the Config in a file's attribute config_toml; DataError if it is
-    invalid.
+    """Return the Config in a file's attribute config_toml.
+
+    DataError if it is invalid.
     """
     try:
         return Config(**parse_toml(text.encode(), "config_toml"))

@@ -18,8 +18,9 @@ UNTOLD = ("in_process", "nodes", "node_aware", "predicted_between", "period")
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Properties of a run that are known after set-up and then constant; equal on all
-    ranks. Most have their name in summary.json.
+    """Properties of a run that are known after set-up and then constant.
+
+    Equal on all ranks. Most have their name in summary.json.
     """
 
     started_utc: str  # ISO 8601
@@ -45,8 +46,9 @@ class RunInfo:
     out: str  # run directory, "" for none
 
     def summary(self, state):
-        """Return the content of summary.json; `state` is the LoopState after the last
-        epoch.
+        """Return the content of summary.json.
+
+        `state` is the LoopState after the last epoch.
         """
         # bytes and messages of an epoch, the mean over a period
         history, best = state.history, state.best
@@ -82,8 +84,9 @@ class RunInfo:
 
 
 def make_run_info(plan, comm, threads, started, begin):
-    """Return the RunInfo for a RunPlan at the end of set-up; all ranks call this
-    together.
+    """Return the RunInfo for a RunPlan at the end of set-up.
+
+    All ranks call this together.
 
     `started` is a datetime, `begin` the time.perf_counter() of this rank at the same
     time.
@@ -119,8 +122,9 @@ def make_run_info(plan, comm, threads, started, begin):
 
 
 def log_setup(run_info, comm):
-    """Log the seconds of a set-up and of its parts, the maxima over ranks; all ranks
-    call this together.
+    """Log the seconds of a set-up and of its parts, the maxima over ranks.
+
+    All ranks call this together.
     """
     seconds = comm.clock.setup.seconds
     most = comm.max([*seconds.values()]).tolist()

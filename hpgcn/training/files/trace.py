@@ -1,5 +1,6 @@
-"""Record the timeline of all ranks, and the bytes between all pairs of ranks, for
-`hpgcn report`.
+"""Record the timeline of all ranks, and the bytes between them.
+
+`hpgcn report` reads both.
 
 The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one
 process a rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the
@@ -27,8 +28,9 @@ SPANS = ("epoch", "evaluate", "checkpoint")
 
 
 class Trace:
-    """Records the events of all ranks' clocks from its creation on; all ranks create
-    and write it together.
+    """Records the events of all ranks' clocks from its creation on.
+
+    All ranks create and write it together.
 
     Recording ends when a rank has `limit` events, or min(EVENTS_PER_RANK, EVENTS / P)
     (FEWEST_PER_RANK at least). Epochs that some rank did not record whole are left out
@@ -75,8 +77,9 @@ class Trace:
 
 
 def clock_offset(comm):
-    """Measure the difference between this rank's clock and that of rank 0; all ranks
-    call this together.
+    """Measure the difference between this rank's clock and that of rank 0.
+
+    All ranks call this together.
 
     Return (when, offset, accuracy), seconds; `when` is this rank's time.perf_counter
     then.
@@ -113,16 +116,15 @@ def _transfer(comm, kind, values, other):
 
 
 def _offsets(times, begin, end):
-    """Interpolate clock offsets at `times` linearly between two results of
-    `clock_offset`.
-    """
+    """Interpolate clock offsets at `times` linearly between two results of `clock_offset`."""
     slope = (end[1] - begin[1]) / max(end[0] - begin[0], 1e-9)
     return begin[1] + slope * (times - begin[0])
 
 
 def _rows(events):
-    """Return events as float64 (events, 6), with numbers in place of their texts, and
-    the list of texts.
+    """Return events as float64 (events, 6), and the list of their texts.
+
+    Numbers stand in place of the texts.
     """
     texts = list(dict.fromkeys(text for name, *_, detail, _ in events for text in (name, detail)))
     number = {text: place for place, text in enumerate(texts)}
@@ -162,8 +164,9 @@ def _write(file, notes, lines):
 
 
 def write_traffic(folder, comm, steps):
-    """Write the bytes from rank to rank in one training step to a file; all ranks call
-    this together.
+    """Write the bytes from rank to rank in one training step to a file.
+
+    All ranks call this together.
 
     The file traffic.npy contains (P, P) int64, with a row for each sender. The file
     sums.npy contains the share of these bytes that are partial sums for rows of the

@@ -1,5 +1,6 @@
-"""Checkpoints of a run: RUN/checkpoints/step-00000120/{state.h5, manifest.json}; the
-newest two are kept.
+"""Checkpoints of a run: RUN/checkpoints/step-00000120/{state.h5, manifest.json}.
+
+The newest two are kept.
 
 Only rank 0 writes, because all ranks have the same state. A checkpoint is written into
 a temporary folder, synchronised to disk and renamed, so it appears whole or not at all.
@@ -29,8 +30,10 @@ NAME, LEFT = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}\.(tmp|old)")
 
 
 class Checkpoints:
-    """The checkpoints in a run directory, managed by rank 0. The run trains on
-    `source`. New checkpoints leave the page cache unless they are `cached`.
+    """The checkpoints in a run directory, managed by rank 0.
+
+    The run trains on `source`. New checkpoints leave the page cache unless they are
+    `cached`.
     """
 
     def __init__(self, run, source, *, cached=True):
@@ -41,8 +44,7 @@ class Checkpoints:
         self._kept = []  # names
 
     def load(self):
-        """Return the newest readable CheckpointState, or None if there is no
-        checkpoint.
+        """Return the newest readable CheckpointState, or None if there is no checkpoint.
 
         A StorageError if there are checkpoints, but none can be read.
         """
@@ -74,8 +76,9 @@ class Checkpoints:
         return None
 
     def _check_widths(self, folder, state, widths):
-        """Raise DataError if weights trained on this graph have other numbers of
-        features or classes.
+        """Raise DataError if weights do not fit the graph.
+
+        They have other numbers of features or classes.
         """
         header = self.source.header
         features, *_, classes = widths
@@ -86,8 +89,9 @@ class Checkpoints:
                             f"{header.num_classes}")
 
     def write(self, state):
-        """Write a CheckpointState, then delete older checkpoints and incomplete ones of
-        killed runs.
+        """Write a CheckpointState, then delete older and incomplete ones.
+
+        Killed runs leave incomplete checkpoints.
 
         After a StorageError the earlier checkpoints still exist.
         """
@@ -116,8 +120,9 @@ class Checkpoints:
         faults.point("checkpoint.manifest")
 
     def keep(self, trainer, record, *, ended=False):
-        """Write a checkpoint after a training step if it is time for one; all ranks of
-        a Trainer call this.
+        """Write a checkpoint after a training step if it is time for one.
+
+        All ranks of a Trainer call this.
 
         `ended` is true if the run ends with this epoch. After the checkpoint for
         SIGUSR1, a StoppedError is raised on all ranks. After SIGINT it is a
@@ -158,8 +163,9 @@ class Checkpoints:
             raise make_stop_error(stop, where, config.graph, config.out, comm)
 
     def _prune(self):
-        """Delete all checkpoints except those that this run last read or wrote. Newer
-        ones are damaged.
+        """Delete all checkpoints except those that this run last read or wrote.
+
+        Newer ones are damaged.
         """
         for entry in sorted(self.path.iterdir()):
             if LEFT.fullmatch(entry.name):
@@ -168,9 +174,7 @@ class Checkpoints:
                 store.discard(entry)
 
     def digests(self):
-        """Return the digests that identify the data, a dict under DIGESTS: see
-        CheckpointState.
-        """
+        """Return the digests that identify the data, a dict under DIGESTS: see CheckpointState."""
         if self._digests is None:
             self._digests = self.source.digests()
         return self._digests
@@ -184,9 +188,7 @@ class Checkpoints:
         return state.provenance["source_sha256"] == self.digests()["source_sha256"]
 
     def check(self, state, config):
-        """Raise ConfigError if a checkpoint was written with other settings or other
-        data.
-        """
+        """Raise ConfigError if a checkpoint was written with other settings or other data."""
         before = Config().replace(**state.config)
         for name in state.config:
             was = getattr(before, name)

@@ -1,5 +1,6 @@
-"""The state of a run in a checkpoint: collected from a Trainer, and validated after
-reading.
+"""The state of a run in a checkpoint.
+
+Collected from a Trainer, and validated after reading.
 """
 import hashlib
 import zlib
@@ -66,8 +67,9 @@ class CheckpointState:
 
     @property
     def kinds(self):
-        """Groups of stored arrays: weights, optimizer/KIND, and best after the first
-        evaluation.
+        """Groups of stored arrays.
+
+        Weights, optimizer/KIND, and best after the first evaluation.
         """
         moments = OPTIMIZERS[self.config["optimizer"]].MOMENTS
         best = ["best"] if self.best_epoch else []
@@ -79,8 +81,9 @@ class CheckpointState:
                 if name.startswith(f"{kind}/")}
 
     def parameters(self, kind):
-        """Return the arrays of one of `kinds` as Parameters, and the widths; DataError
-        as Parameters.stored.
+        """Return the arrays of one of `kinds` as Parameters, and the widths.
+
+        DataError as Parameters.stored.
         """
         options = Config(**self.config)
         name = f"checkpoint of epoch {self.epoch}: {kind}"
@@ -89,8 +92,9 @@ class CheckpointState:
 
 
 def capture(trainer):
-    """Return the CheckpointState of a Trainer after a step; all ranks call this
-    together.
+    """Return the CheckpointState of a Trainer after a step.
+
+    All ranks call this together.
 
     An InternalError on all ranks as `agree`.
     """
@@ -121,8 +125,9 @@ def capture(trainer):
 
 
 def parse(path, arrays, attributes):
-    """Validate the result of hpgcn.store.read_state; return a CheckpointState and the
-    model's widths.
+    """Validate the result of hpgcn.store.read_state.
+
+    Return a CheckpointState and the model's widths.
 
     Everything is checked, so that a run can resume from the state. DataError if an
     attribute is missing, of another type or out of range. The same if an array is
@@ -196,8 +201,7 @@ def _check_arrays(path, state):
 
 
 def describe_differences(names):
-    """Return a phrase for fields that differ: "another number of ranks and another
-    grid".
+    """Return a phrase for fields that differ: "another number of ranks and another grid".
 
     A different layout is mentioned only if all other fields are equal, because they
     would explain it.
@@ -226,8 +230,9 @@ def agree(comm, flats):
 
 
 def bitwise_fields(trainer):
-    """Return the BITWISE_FIELDS of this run, on which the bits of its result depend;
-    all ranks call this.
+    """Return the BITWISE_FIELDS of this run, on which the bits of its result depend.
+
+    All ranks call this.
     """
     info, config = trainer.run_info, trainer.config
     owned = trainer.comm.allgather(zlib.crc32(trainer.shard.vertex))

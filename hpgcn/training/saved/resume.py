@@ -69,8 +69,9 @@ def _finished_summary(out, epochs, patience, saved):
 
 
 def restore(trainer, saved, history):
-    """Set the arrays and the LoopState of a Trainer from a CheckpointState; all ranks
-    call this together.
+    """Set the arrays and the LoopState of a Trainer from a CheckpointState.
+
+    All ranks call this together.
 
     `history` has the metrics of earlier epochs.
     """
@@ -116,8 +117,9 @@ def restore(trainer, saved, history):
 
 
 def _restore_persistent_arrays(trainer, lasting):
-    """Fill the arrays that a strategy stores between steps from `lasting`, which rank 0
-    has, or None.
+    """Fill the arrays that a strategy stores between steps.
+
+    They come from `lasting`, which rank 0 has, or None.
     """
     comm, shard = trainer.comm, trainer.shard
     arrays = shard.persistent_arrays()

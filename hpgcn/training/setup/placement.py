@@ -20,8 +20,10 @@ NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that wa
 
 
 def as_source(source, *, cached=True):
-    """Return a GraphSource: the argument itself, or the file of that path, opened like
-    `hpgcn.load`, with `cached`.
+    """Return a GraphSource.
+
+    The argument itself, or the file of that path, opened like `hpgcn.load`, with
+    `cached`.
 
     Raise UsageError for an object of another type.
     """
@@ -34,8 +36,9 @@ def as_source(source, *, cached=True):
 
 @contextmanager
 def opened(source, comm, *, in_one_part=False, cached=True):
-    """Context manager: yield a graph as from `as_source`, and close it afterwards if it
-    was opened here.
+    """Yield a graph as from `as_source`; close it if it was opened here.
+
+    A context manager.
 
     With `in_one_part` the parts of a partitioned graph are merged into one, for one
     rank. All ranks call this together; errors of `as_source` are raised on all ranks.
@@ -49,8 +52,9 @@ def opened(source, comm, *, in_one_part=False, cached=True):
 
 
 def _closing(files, given, found):
-    """Return the graph `found`; unless it is `given`, let the ExitStack `files` close
-    it.
+    """Return the graph `found`.
+
+    Unless it is `given`, let the ExitStack `files` close it.
     """
     if found is not given:
         files.callback(found.close)
@@ -68,8 +72,7 @@ def check_local_ranks(source, ranks):
 
 
 def same_everywhere(source, config, comm):
-    """Raise ConfigError unless all ranks were started with the same settings and the
-    same graph.
+    """Raise ConfigError unless all ranks have one command and one graph.
 
     The ConfigError, on all ranks, names the first field that differs.
     """
@@ -82,8 +85,7 @@ def same_everywhere(source, config, comm):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """The owners of the rows of a graph in a run, and the strategy for its products
-    with A.
+    """Owners of the rows of a graph in a run, and the strategy for A.
 
     A context manager: `source` is closed at the end, if it was opened in place of the
     given graph.
@@ -103,15 +105,14 @@ class Placement:
 
     @property
     def layout(self):
-        """The hpgcn.parallel.layout.BlockLayout of all rows, from the view of this
-        rank.
-        """
+        """The hpgcn.parallel.layout.BlockLayout of all rows, from the view of this rank."""
         return self.rank_grid.layout
 
 
 def assign_rows(source, comm, config, *, keep=True):
-    """Return the Placement of a run: the owner of each row; all ranks call this
-    together, once.
+    """Return the Placement of a run: the owner of each row.
+
+    All ranks call this together, once.
 
     A strategy that requires parts uses those of a partitioned source. On several ranks
     any other source is partitioned first (by rank 0, in a child process). The partition
@@ -174,8 +175,9 @@ def checked_exchange(strategy, nodes, node_aware, config):
 
 
 def _row_offsets(source, comm, strategy, shape):
-    """Return the offsets of the row blocks: those of the parts, or those that the
-    strategy chooses.
+    """Return the offsets of the row blocks.
+
+    Those of the parts, or those that the strategy chooses.
     """
     if strategy.accepts_partition and source.offsets is not None:
         return np.asarray(source.offsets, np.int64)
@@ -188,8 +190,9 @@ def _row_offsets(source, comm, strategy, shape):
 
 
 def _in_parts(source, comm):
-    """Return a partitioned source with one part for each rank, by merging nested parts
-    if needed.
+    """Return a source with one part for each rank.
+
+    Nested parts are merged if needed.
     """
     parts = len(source.offsets) - 1
     if parts == comm.size:
@@ -208,8 +211,9 @@ def _in_parts(source, comm):
 
 
 def _check_order(source, comm):
-    """Raise DataError if the rows lack a vertex, or if the parts contradict their
-    offsets.
+    """Raise DataError if rows lack a vertex or contradict the offsets.
+
+    The offsets are those of the parts.
 
     Each rank reads a share of the file.
     """
@@ -224,8 +228,9 @@ def _check_order(source, comm):
 
 
 def read_slab(placed, comm, split=0):
-    """Read and check this rank's rows of a graph, a Graph of one split; all ranks call
-    this together.
+    """Read and check this rank's rows of a graph, a Graph of one split.
+
+    All ranks call this together.
 
     If degrees, self loops or symmetry contradict the entries, all ranks raise a
     DataError, as from `hpgcn.graphs.consistency.add_up` and `refuse`.

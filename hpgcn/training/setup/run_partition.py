@@ -1,5 +1,6 @@
-"""Partition graphs that have no parts when a run starts, and store the partition for
-later runs.
+"""Partition graphs without parts when a run starts.
+
+The partition is stored for later runs.
 """
 import logging
 import os
@@ -94,8 +95,9 @@ def _said(chosen):
 
 def kept_partition(source, k, method, out="", also=None, chosen=None, memory=None, exact=False,
                    held=None):
-    """Find or make the automatic partition of a graph file; return its path and
-    checksum.
+    """Find or make the automatic partition of a graph file.
+
+    Return its path and checksum.
 
     It lies beside the graph, or in the run directory `out` if that folder cannot be
     written. Return None if neither can be written, or if the graph lies in memory. In
@@ -177,8 +179,9 @@ def _fitting(chosen, header, k, memory):
 
 
 def _make(source, k, made, memory):
-    """Make the partition of a Preparation; return the structure of the graph, None if it is
-    not in memory, and the partition.
+    """Make the partition of a Preparation.
+
+    Return the structure of the graph, None if it is not in memory, and the partition.
     """
     from hpgcn.partition import make_partition, partition_stored
 
@@ -190,8 +193,7 @@ def _make(source, k, made, memory):
 
 @contextmanager
 def _writable(folders):
-    """Context manager: yield the first writable folder, which is created if missing,
-    else None.
+    """Context manager: yield the first writable folder, which is created if missing, else None.
 
     Folders created here are removed if the block raises.
     """
@@ -227,8 +229,9 @@ def _remove_empty(folders):
 
 
 def _matching(path, source, k, methods, efforts):
-    """Return the checksum of the partition file `path` if it fits the graph, `k`,
-    `methods` and `efforts`; else None.
+    """Return the checksum of a partition file that fits, else None.
+
+    It must fit the graph, `k`, `methods` and `efforts`.
     """
     try:
         with source.reopen(path) as stored:
@@ -249,8 +252,9 @@ def _matching(path, source, k, methods, efforts):
 
 
 def parts_of(request, source, comm, out=""):
-    """Return the parts for mini-batches: that of each ORIGINAL vertex, (n,) int32, and
-    their number.
+    """Return the parts for mini-batches.
+
+    That of each ORIGINAL vertex, (n,) int32, and their number.
 
     All ranks call this together. `source` is the graph of the run as the user passed
     it. If the request is a number of parts, the partition depends only on the graph. It

@@ -82,8 +82,9 @@ class RunPlan:
 
 
 def make_run_plan(source, config, spec, comm):
-    """Return the RunPlan for a graph, settings and a model; all ranks call this
-    together.
+    """Return the RunPlan for a graph, settings and a model.
+
+    All ranks call this together.
 
     `source` is a Graph or StoredGraph, which may be partitioned here; this may write a
     file. `spec` is the ModelSpec from `make_spec`. Errors on all ranks as
@@ -140,8 +141,9 @@ def predict_traffic(shard):
 
 
 def work_arrays(shard):
-    """Return size and dtype of each work array of this rank's training steps,
-    by name.
+    """Return size and dtype of each work array of a step, by name.
+
+    They are those of this rank's training steps.
     """
     return shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank,
                           shard.layout.columns).reserved

@@ -22,8 +22,9 @@ log = logging.getLogger("hpgcn")
 
 
 class GraphShard(CollectiveClose):
-    """The rows of a graph on this rank: features, labels, and the maps that multiply by
-    A.
+    """The rows of a graph on this rank.
+
+    Features, labels, and the maps that multiply by A.
 
     `train` and `evaluated` are the ReceptiveFields of a training step and of an
     evaluation, of all rows unless `prune`. Mini-batches (not `full_batch`) derive their
@@ -101,17 +102,16 @@ class GraphShard(CollectiveClose):
                                 for field in (self.train, self.evaluated)]
 
     def _training_map(self, hop):
-        """Return the map for product `hop` with A in training steps without pruned
-        rows.
-        """
+        """Return the map for product `hop` with A in training steps without pruned rows."""
         products = self.steps.products(self.spec, self.level_sizes())
         widths = {each.backward: each.width for each in products if each.layer == hop}
         return self.strategy.map_for_product(hop).training_map(
             *(widths[back] for back in sorted(widths)))
 
     def _count_features(self, field):
-        """Return the number of sparse feature entries in this rank's rows of the first
-        two levels.
+        """Count sparse feature entries in this rank's rows of two levels.
+
+        These are the first two.
         """
         if not self.spec.sparse_features:
             return [0, 0]
@@ -119,8 +119,9 @@ class GraphShard(CollectiveClose):
         return [int(field.select(place, counts).sum()) for place in (0, 1)]
 
     def release_features(self):
-        """Return the Features of all rows, on the host. All ranks call this together,
-        only once.
+        """Return the Features of all rows, on the host.
+
+        All ranks call this together, only once.
 
         A X is computed here if layer 1 then needs neither products with A nor messages
         in any epoch. It is computed in slices of columns that fit the buffers.
@@ -145,8 +146,9 @@ class GraphShard(CollectiveClose):
         return Features(X if reads_X(self.spec) else None, AX)
 
     def sizes(self):
-        """Return the LevelSizes of training and evaluation, with this rank's numbers of
-        feature entries.
+        """Return the LevelSizes of training and evaluation, with entries.
+
+        The entries are those of this rank's features.
         """
         views = self.level_sizes()
         for view, entries in zip(views, self.feature_entries):
@@ -154,14 +156,16 @@ class GraphShard(CollectiveClose):
         return views
 
     def level_sizes(self):
-        """Return the LevelSizes of a training step and of an evaluation, without
-        feature entries.
+        """Return the LevelSizes of a training step and of an evaluation.
+
+        Feature entries are left out.
         """
         return [LevelSizes.of(levels, self.layout) for levels in self.levels]
 
     def persistent_arrays(self):
-        """Return the arrays that carry values from one training step to later ones, a
-        list.
+        """Return the arrays that one training step leaves to later ones.
+
+        A list.
         """
         return [array for each in self.train.maps if each for array in each.persistent_arrays()]
 
@@ -178,8 +182,9 @@ class GraphShard(CollectiveClose):
 
 
 def stored(X, dtype):
-    """Return dense features (m, f_j) in C order, converted to the dtype of
-    stored rows.
+    """Return dense features in C order, in the dtype of stored rows.
+
+    Features are (m, f_j).
     """
     X = np.ascontiguousarray(X)
     if X.dtype == dtype:
@@ -199,8 +204,9 @@ def note_unread(header, layer, name):
 
 
 def warn_of_degrees(slab, matrix, comm, counted):
-    """Log how many vertices have a degree that cannot normalize A, such as 0; all ranks
-    call this.
+    """Log how many vertices have a degree that cannot normalize A, such as 0.
+
+    All ranks call this.
 
     `counted` is true on one of the ranks that share the same rows.
     """

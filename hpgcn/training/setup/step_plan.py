@@ -15,8 +15,9 @@ from hpgcn.training.setup.run_partition import parts_of
 
 
 class Forecast(NamedTuple):
-    """Predicted traffic of all ranks in an epoch: exact for full batches, else
-    estimated from some batches.
+    """Predicted traffic of all ranks in an epoch.
+
+    Exact for full batches, else estimated from some batches.
     """
 
     bytes: int
@@ -99,8 +100,9 @@ def plan_steps(batch, source, shard, full_step, out=""):
 
 
 def _induced_builder(request, source, shard, local, out):
-    """Return the builder of batches that sampled vertices or parts induce; all ranks
-    call this together.
+    """Return the builder of batches that sampled vertices or parts induce.
+
+    All ranks call this together.
     """
     kind = SAMPLERS[request.name]
     units, unit_of, weights = source.header.num_nodes, np.asarray, None
@@ -130,8 +132,9 @@ def _neighbour_builder(request, shard, local):
 
 
 def _forecast(builder, shard, full_step):
-    """Return the Forecast of an epoch: the mean of some batches, times the number of
-    batches.
+    """Return the Forecast of an epoch.
+
+    The mean of some batches, times the number of batches.
 
     All ranks call this together.
     """

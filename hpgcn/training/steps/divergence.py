@@ -9,8 +9,9 @@ from hpgcn.model.layers.layer import layer_of
 
 
 def diverged(epoch, loss, view, number, gradient, parameters, optimizer, comm, lr):
-    """Return the DivergedError for a step with a NaN or infinite loss or gradient; all
-    ranks call this together.
+    """Return the DivergedError for a step with a NaN or infinite loss or gradient.
+
+    All ranks call this together.
 
     `loss` and `gradient` are sums over all ranks of training step `number` on the
     StepView `view`, which the `optimizer` has taken. The error names the first layer of
@@ -53,9 +54,7 @@ def _count_wrong(model, comm):
 
 
 def check_evaluation(epoch, metrics, lr):
-    """Raise DivergedError if an evaluation of the epoch gave a loss that is not
-    finite.
-    """
+    """Raise DivergedError if an evaluation gave a loss that is not finite."""
     for name, called in (("val_loss", "validation"), ("exact_loss", "exact training")):
         loss = metrics.get(name)
         if loss is not None and not math.isfinite(loss):

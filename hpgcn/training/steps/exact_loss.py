@@ -25,8 +25,9 @@ def measure_exact_loss(trainer, epoch):
 
 
 def exact_loss(view, number):
-    """Return the mean training loss by exact products instead of approximate ones; all
-    ranks call this together.
+    """Return the mean training loss by exact products instead of approximate ones.
+
+    All ranks call this together.
 
     `number` keys dropout as in the training step that follows.
     """
@@ -38,8 +39,9 @@ def exact_loss(view, number):
 
 
 def loss_error(metrics):
-    """Return the training loss of an epoch minus the exact loss; None if that was not
-    measured.
+    """Return the training loss of an epoch minus the exact loss.
+
+    None if that was not measured.
     """
     exact = metrics.get("exact_loss")
     return None if exact is None else metrics["loss"] - exact
@@ -54,9 +56,7 @@ def progress_postfix(metrics):
 
 
 def log_drift(title, history):
-    """Log one line on the difference between the losses of a run and the exact
-    losses.
-    """
+    """Log one line on the difference between losses and exact losses."""
     found = {metrics["epoch"]: abs(loss_error(metrics)) for metrics in history
              if loss_error(metrics) is not None}
     if found:

@@ -10,8 +10,9 @@ CLOCKED = ("spmm", "dense", "comm", "wait")
 
 @dataclass
 class EpochSums:
-    """Sums over the steps of an incomplete epoch, equal on all ranks. Seconds are those
-    of the slowest rank.
+    """Sums over the steps of an incomplete epoch, equal on all ranks.
+
+    Seconds are those of the slowest rank.
 
     A checkpoint within an epoch stores these fields by name.
     """
@@ -39,8 +40,7 @@ class EpochSums:
             setattr(self, name, getattr(self, name) + amount)
 
     def metrics(self, epoch, norm):
-        """Return the fields of an epoch in metrics.jsonl that are known before its
-        evaluation.
+        """Return the fields of an epoch in metrics.jsonl that are known before its evaluation.
 
         Dividing the sum of losses by `norm` gives their mean.
         """
@@ -65,8 +65,9 @@ SUMMED_PARTS = dict.fromkeys(PARTS, SECONDS)  # fields of `EpochSums.parts`, lik
 
 
 class BestEpoch:
-    """The best epoch so far: the one with highest validation accuracy, then lowest
-    loss, then earliest.
+    """The best epoch so far.
+
+    The one with highest validation accuracy, then lowest loss, then earliest.
     """
 
     def __init__(self):
@@ -76,8 +77,9 @@ class BestEpoch:
         self.key = None
 
     def update_if_better(self, epoch, metrics, flat):
-        """Store a copy of the weights if the epoch is the best; without validation
-        vertices store it always.
+        """Store a copy of the weights if the epoch is the best.
+
+        Without validation vertices store it always.
         """
         key = None
         if metrics["val_acc"] is not None:
@@ -91,8 +93,9 @@ class BestEpoch:
 
 @dataclass(eq=False)
 class LoopState:
-    """The progress of a run, equal on all ranks. The Trainer has the parameters and
-    moments.
+    """The progress of a run, equal on all ranks.
+
+    The Trainer has the parameters and moments.
     """
 
     epoch: int = 0  # the last complete one

@@ -24,8 +24,9 @@ class SGD:
         self.moments = {name: np.zeros_like(parameters) for name in self.MOMENTS}
 
     def step(self, gradient):
-        """Update the parameters by one step; this also clips the gradient (p,) in
-        place.
+        """Update the parameters by one step.
+
+        This also clips the gradient (p,) in place.
         """
         self.steps += 1
         self.previous[:] = self.parameters
@@ -42,17 +43,16 @@ class SGD:
         kernels.backend(gradient).sgd(self.parameters, gradient, lr=lr, **self.decay)
 
     def restore(self, steps, moments):
-        """Set the number of past steps and the moments of the optimizer, to resume a
-        run.
-        """
+        """Set the past steps and the moments of the optimizer, to resume a run."""
         self.steps = steps
         for name, array in moments.items():
             self.moments[name][:] = array
 
 
 class Adam(SGD):
-    """Adam with bias correction, beta_1 = .9, beta_2 = .999, epsilon = 1e-8 (Kingma and
-    Ba 2015).
+    """Adam with bias correction (Kingma and Ba 2015).
+
+    beta_1 = .9, beta_2 = .999, epsilon = 1e-8.
     """
 
     MOMENTS = ("mean", "variance")
@@ -63,8 +63,9 @@ class Adam(SGD):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay: w *= 1 - lr * decay before each step
-    (Loshchilov and Hutter 2019).
+    """Adam with decoupled weight decay.
+
+    W *= 1 - lr * decay before each step (Loshchilov and Hutter 2019).
     """
 
     def update(self, gradient, lr):

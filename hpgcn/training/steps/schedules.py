@@ -1,5 +1,6 @@
-"""Learning rates by the number of the training step alone, so that a resumed run
-continues them.
+"""Learning rates by the number of the training step.
+
+Nothing else counts, so a resumed run continues them.
 
 In the steps of the first `warmup` epochs the rate rises linearly to `lr`; the schedule
 follows. A full-batch epoch is one step.
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LearningRate:
-    """The learning rate as a function of the training step; fields as in
-    hpgcn.Config.
+    """The learning rate as a function of the training step.
+
+    Fields as in hpgcn.Config.
     """
 
     lr: float
@@ -36,8 +38,9 @@ def constant(done, rate):
 
 
 def cosine(done, rate):
-    """Return a factor that follows half a cosine from 1 to 0, over the epochs after
-    warm-up.
+    """Return a factor that follows half a cosine from 1 to 0.
+
+    It spans the epochs after warm-up.
 
     Loshchilov and Hutter 2017.
     """
@@ -45,9 +48,7 @@ def cosine(done, rate):
 
 
 def step(done, rate):
-    """Return a factor that is multiplied by `step_factor` after every `step_every`
-    epochs.
-    """
+    """Return a factor that is multiplied by `step_factor` after every `step_every` epochs."""
     return rate.step_factor ** (done // (rate.steps * rate.step_every))
 
 

@@ -1,5 +1,6 @@
-"""Provide the StepView of each training step: the same for all steps, or one per
-mini-batch.
+"""Provide the StepView of each training step.
+
+The same for all steps, or one per mini-batch.
 
 A thread builds the next mini-batch while the current one trains, from data that the
 rank stores. If neighbors are sampled, the thread also exchanges rows with other ranks,
@@ -34,8 +35,9 @@ class FullBatch:
         self.full_view = view
 
     def view(self, number):
-        """Return the StepView of training step `number`, from 1; all ranks call this in
-        the order of steps.
+        """Return the StepView of training step `number`, from 1.
+
+        All ranks call this in the order of steps.
         """
         return self.full_view
 
@@ -111,8 +113,9 @@ class MiniBatches(FullBatch):
         return StepView(model, loss, features)
 
     def _take(self, number):
-        """Return the StepView of step `number`: the prefetched one, or build it now if
-        another was prefetched.
+        """Return the StepView of step `number`.
+
+        The prefetched one, or build it now if another was prefetched.
         """
         prefetched, self.prefetched = self.prefetched, None
         if prefetched is None:
@@ -151,8 +154,9 @@ class MiniBatches(FullBatch):
 
 
 def make_batches(plan, view, shard, epochs):
-    """Return the FullBatch or MiniBatches for a StepPlan; `view` is the StepView of all
-    rows.
+    """Return the FullBatch or MiniBatches for a StepPlan.
+
+    `view` is the StepView of all rows.
     """
     if plan.builder is None:
         return FullBatch(view)

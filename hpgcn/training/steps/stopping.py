@@ -1,5 +1,6 @@
-"""Decide when a run ends: after its last epoch, by patience, by a callback or by a
-signal.
+"""Decide when a run ends.
+
+After its last epoch, by patience, by a callback or by a signal.
 """
 import signal
 
@@ -18,16 +19,18 @@ from hpgcn.runtime.advice import resume_command
 
 
 def is_finished(epoch, best_epoch, *, epochs, patience):
-    """Return whether a run ends after this epoch: it is the last one, or patience is
-    exhausted.
+    """Return whether a run ends after this epoch.
+
+    It is the last one, or patience is exhausted.
     """
     impatient = patience and best_epoch and epoch - best_epoch >= patience
     return epoch >= epochs or bool(impatient)
 
 
 def raise_if_stop_requested(epoch, graph, out, comm):
-    """Raise an error on all ranks if one of them received a signal to stop; all call
-    this together.
+    """Raise an error on all ranks if one of them received a signal to stop.
+
+    All call this together.
 
     `epoch` is the next epoch; `graph` and `out` are as in `make_stop_error`.
     """
@@ -37,8 +40,9 @@ def raise_if_stop_requested(epoch, graph, out, comm):
 
 
 def make_stop_error(pending, where, graph, out, comm):
-    """Return the error with which all ranks end a run after a signal; it names the
-    command to resume.
+    """Return the error with which all ranks end a run after a signal.
+
+    It names the command to resume.
 
     `pending` is that of `signals.pending_signal` on a rank. `where` is a text on the
     place in the run, for the message. The command to resume contains the path of the
@@ -67,8 +71,9 @@ def check_callbacks(callbacks):
 
 
 def run_callbacks(callbacks, metrics, comm):
-    """Call the callbacks on rank 0; return on all ranks whether one of them ends the
-    run.
+    """Call the callbacks on rank 0.
+
+    Return on all ranks whether one of them ends the run.
 
     An exception in a callback is an InternalError on all ranks, if there are several.
     """

@@ -1,5 +1,6 @@
-"""One training step of an epoch: take it, measure it, check it, and add it to
-the sums.
+"""One training step of an epoch.
+
+Take it, measure it, check it, and add it to the sums.
 """
 import math
 import time
@@ -18,8 +19,9 @@ COUNTED = ("sent_bytes", "sent_messages", "between_bytes", "between_messages", "
 
 
 def take_step(trainer, epoch):
-    """Take the next training step of an epoch, and record it in `trainer.state`; all
-    ranks call this together.
+    """Take the next training step of an epoch, and record it in `trainer.state`.
+
+    All ranks call this together.
 
     A DivergedError on all ranks if a number is not finite.
     """
@@ -65,8 +67,9 @@ def take_step(trainer, epoch):
 
 
 def count_sent(comm):
-    """Return bytes and messages that this rank has sent in training, and the same to
-    other nodes.
+    """Return bytes and messages of this rank in training.
+
+    Return the same to other nodes as well.
     """
     counters = comm.counters
     return *counters.total("train"), *counters.between_nodes("train", comm.nodes, comm.rank)

@@ -1,5 +1,6 @@
-"""One training step (forward, backward, update) and one evaluation on a StepView, and
-nothing else.
+"""One training step and one evaluation on a StepView.
+
+A step is forward, backward and update.
 """
 from typing import NamedTuple
 
@@ -7,8 +8,9 @@ from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLo
 
 
 class StepView(NamedTuple):
-    """The input of a training step: a model on certain rows, their loss and their
-    features.
+    """The input of a training step.
+
+    A model on certain rows, their loss and their features.
     """
 
     model: Model
@@ -17,8 +19,9 @@ class StepView(NamedTuple):
 
 
 def make_views(shard, parameters, workspace, targets):
-    """Return the StepViews for training and for evaluation; all ranks call this
-    together.
+    """Return the StepViews for training and for evaluation.
+
+    All ranks call this together.
 
     This releases the features of the shard. Both views share one workspace, because
     they are never used at the same time. `targets` are those of the training loss.
@@ -47,8 +50,9 @@ def make_views(shard, parameters, workspace, targets):
 
 
 def train_step(view, number, optimizer, columns, observe=lambda phase, array=None: None):
-    """Take training step `number`, from 1, which keys dropout; all ranks call this
-    together.
+    """Take training step `number`, from 1, which keys dropout.
+
+    All ranks call this together.
 
     Return this rank's share of the SUM of training losses, which may lie on the
     device, and the gradient, Parameters summed over all ranks. `observe` is called as
@@ -74,8 +78,9 @@ def train_step(view, number, optimizer, columns, observe=lambda phase, array=Non
 
 
 def evaluate(view, metric="auto"):
-    """Return the validation loss, and a metric for each mask, over all ranks and
-    without dropout.
+    """Return the validation loss, and a metric for each mask.
+
+    Both are over all ranks, without dropout.
 
     The dict is that of `Loss.evaluate`, with the metric of `metric_of` in place of
     accuracies.
