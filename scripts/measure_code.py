@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
-"""Figures of the source code.
-
-Lines, files per folder, repeated names, comments, passed configuration.
+"""Figures of the source code: lines, files, names, comments, parameters.
 
     python scripts/measure_code.py            # of this checkout
     python scripts/measure_code.py FOLDER     # of another one

@@ -169,7 +169,7 @@ def mixgcn_seconds(machine, name, stages=None):
 def figure_7():
     """Return the throughput of MixGCN on the sparse unit over the CPU.
 
-    3 layers of 128, 32 workers.
+    The model has 3 layers of 128, on 32 workers.
     """
     rows = []
     for name in MIXGCN:

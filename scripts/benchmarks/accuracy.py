@@ -223,10 +223,7 @@ def check_peer(graph, config):
 
 
 def hand_over(graph, folder):
-    """Write a graph's arrays as .npy files.
-
-    CSR without the diagonal, x (dense), y and masks.
-    """
+    """Write a graph as .npy files: CSR without diagonal, x, y and masks."""
     A = sp.csr_array((np.ones(graph.indices.size, np.int8), graph.indices, graph.indptr),
                      shape=2 * (graph.num_rows,), copy=True)
     A.setdiag(0)
@@ -282,10 +279,7 @@ def call_peer(python, folder):
 
 
 def known(run, name):
-    """Return the values of a metric at a run's evaluations.
-
-    [0.0] for a run without evaluations.
-    """
+    """Return a metric at a run's evaluations, or [0.0] without any."""
     return [line[name] for line in run["history"] if line[name] is not None] or [0.0]
 
 

@@ -128,10 +128,7 @@ def _edge_by_edge(next_chunk, starts, stops, indices, x, out, bounds):
 
 
 def cuts_for(A, count):
-    """Return the position of each row's first entry in each block.
-
-    (count + 1, n), for `count` blocks.
-    """
+    """Return the position of each row's first entry in each block, (count + 1, n)."""
     if count == 1:
         return np.stack([A.indptr[:-1], A.indptr[1:]])
     n = A.scale.size
@@ -139,10 +136,9 @@ def cuts_for(A, count):
 
 
 def reuse_of(nonzeros, reads, writes):
-    """Return how often a row is used each time it is moved.
+    """Return how often a row is used each time it is moved (Table 3).
 
-    At best the mean degree (Table 3).
-
+    The best possible value is the mean degree.
     An edge uses one row of x and one row of the result.
     """
     return 2 * nonzeros / (reads + writes)

@@ -63,8 +63,7 @@ def normalized(graph):
 def matrices(settings):
     """Yield the name and the Normalized matrix of each graph in the Settings.
 
-    A file, or families.
-
+    The Settings name a graph file or families of generated graphs.
     Weights in a file are ignored, because they do not change the time.
     """
     if settings.graph:

@@ -53,10 +53,9 @@ def tolerated(name, absent):
 
 
 def check_result(label, name, result, expected):
-    """Return the largest difference divided by the largest expected number.
+    """Return the largest difference over the largest expected number.
 
-    None if it is not finite.
-
+    The result is None if it is not finite.
     Raise InternalError if a kernel of this package is wrong.
     """
     error = math.inf

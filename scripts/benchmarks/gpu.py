@@ -1,7 +1,4 @@
-"""The GPU as the device of a benchmark.
-
-Its description, its bandwidth, and timing of calls.
-"""
+"""The GPU of a benchmark: description, bandwidth and timing of calls."""
 
 import sys
 from functools import cached_property, partial
@@ -89,7 +86,7 @@ class Gpu(Processors):
     def buffers(self):
         """Two arrays of BUFFER bytes, or of an eighth of the free memory.
 
-        Not zeros, which might be faster to copy.
+        They contain no zeros, which might be faster to copy.
         """
         numbers = self.xp.arange(min(BUFFER, self.free_bytes() // 8) // 4, dtype=np.uint32)
         numbers *= np.uint32(2654435761)

@@ -22,9 +22,9 @@ FEATURES = 8  # numbers that an edge has
 
 
 def chosen_entries(a):
-    """Return a random entry of each row for each column, like a maximum chooses.
+    """Return a random entry of each row for each column, or -1.
 
-    -1 in an empty row.
+    A maximum chooses such entries; -1 stands for an empty row.
     """
     begin, end = a.indptr[:-1, None], a.indptr[1:, None]
     chosen = a.rng.integers(begin, np.maximum(end, begin + 1), (a.n, a.width))

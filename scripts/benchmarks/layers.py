@@ -117,9 +117,9 @@ def step(conv, A, features, x, G):
 
 
 def overheads(torch, host):
-    """Return the milliseconds of a call in addition to its kernel.
+    """Return the milliseconds of a call beyond those of its kernel.
 
-    With and without a gradient.
+    Two numbers: with and without a gradient.
     """
     from hpgcn.interop.torch import accelerate, spmm
 

@@ -1,6 +1,4 @@
-"""Count of the rows that mini-batches send.
-
-For several partitions of a graph (demirci-2022, Figure 5).
+"""Rows that mini-batches send in several partitions (demirci-2022, Figure 5).
 
 The batches are those of `hpgcn train --batch vertices:B`, with B = 20,000 or a tenth of the
 vertices, whichever is less. All ranks are counted in one process over whole epochs; nothing is

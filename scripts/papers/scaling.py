@@ -38,10 +38,7 @@ def machine(path, network, target):
 
 
 def widths(graph, *flags):
-    """Print the widths of a model, separated by commas.
-
-    Features, hidden layers, classes.
-    """
+    """Print the features, hidden widths and classes of a model."""
     model = dict(zip(flags[::2], flags[1::2]))
     header = hpgcn.load(graph).header
     hidden = [model["--hidden"]] * (int(model["--layers"]) - 1)
@@ -97,10 +94,7 @@ def draw(axes, cases, counts, records):
 
 
 def forecast_seconds(folder, case, p):
-    """Return the seconds of an epoch that the plan of a case forecasts, a dict.
-
-    None without a forecast.
-    """
+    """Return a case's forecast seconds of an epoch, a dict, or None."""
     wanted = PARTS.get(case, case)
     plan = f"{case}-P{p}.plan.json" if case in PARTS else "graph.plan.json"
     found = [row["seconds"] for row in read(folder / plan)["rows"]

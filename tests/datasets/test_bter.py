@@ -55,10 +55,7 @@ def made(asked, seed=0, **options):
 
 
 def distances(asked, graph):
-    """Return two distances of a graph from `asked`.
-
-    KS distance of degrees, mean difference of clustering.
-    """
+    """Return a graph's distances of degrees (KS) and clustering from `asked`."""
     degree = np.diff(graph.indptr)
     _, clustering = by_degree(degree, Triangles(graph.indptr, graph.indices).count())
     known = np.flatnonzero(~np.isnan(clustering))

@@ -53,7 +53,7 @@ def big(folder, count=3000):
 def test_against_a_reading_by_hand(tmp_path, memory, options):
     """A graph with names as ids equals a simple Python reading.
 
-    Also if edges are sorted on disk.
+    This holds also if edges are sorted on disk.
     """
     path, lines = big(tmp_path)
     names = list(dict.fromkeys(name for u, v, _ in lines for name in (u, v)))

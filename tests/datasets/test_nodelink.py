@@ -14,7 +14,7 @@ networkx = pytest.importorskip("networkx")
 def some(kind, names):
     """Return a weighted NetworkX graph of 12 nodes with a loop.
 
-    Parallel edges if `kind` allows them.
+    It has parallel edges if `kind` allows them.
     """
     G = networkx.gnp_random_graph(12, 0.2, seed=3, directed=kind.endswith("DiGraph"))
     G = getattr(networkx, kind)(G)

@@ -182,9 +182,9 @@ def test_sparse_products(width, m, n, density):
 @pytest.mark.parametrize("m, n, density, width", [
     (50, 40, 0.2, 7), (50, 40, 0.0, 7), (1, 1, 1.0, 7), (300, 30, 0.6, 7), (50, 40, 0.2, 41)])
 def test_sparse_products_with_options(m, n, density, width):
-    """Sparse bf16 products with options equal the reference.
+    """Sparse bf16 products equal the reference with all options.
 
-    Masks, selected rows, scales and float32 results.
+    Options are masks, selected rows, scales and float32 results.
     """
     matrix = sparse(m, n, density=density)
     x = stored((n, width))

@@ -1,7 +1,4 @@
-"""Covers of matrix blocks, which are rows and columns that contain all nonzeros.
-
-Size and limits.
-"""
+"""Sizes and limits of covers: rows and columns with all nonzeros of a block."""
 import itertools
 import threading
 

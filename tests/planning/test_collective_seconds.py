@@ -20,7 +20,7 @@ LATENCY, BYTE = 3.0, 0.5
 def tree(ranks, size, parts):
     """Return the finish time of each rank in a broadcast by a binomial tree.
 
-    A scatter with `parts`.
+    With `parts` it is a scatter.
     """
     done = np.zeros(ranks)
     width = 1 << (ranks - 1).bit_length()

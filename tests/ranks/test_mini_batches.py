@@ -32,7 +32,7 @@ def settings(model, **changes):
 def in_parts(graph, comm, tmp_path, kind="scattered"):
     """Return the graph partitioned for these ranks.
 
-    Unless `kind` is "scattered", as a stored file.
+    It is a stored file unless `kind` is "scattered".
     """
     if kind == "scattered":
         return scattered(graph, comm)

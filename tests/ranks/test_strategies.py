@@ -130,9 +130,9 @@ def own(layout, M):
 
 
 def restrictions(offsets):
-    """Return pairs of boolean masks by name, each (n,).
+    """Return pairs of boolean masks (n,) by name.
 
-    Rows of the result and rows of the input.
+    A pair has the rows of the result and those of the input.
     """
     n = int(offsets[-1])
     rng = np.random.default_rng(8)

@@ -209,10 +209,7 @@ def loose_case(kind, raw, path, **_):
 
 
 class Kind:
-    """A kind of input file in its own folder.
-
-    A valid file, its expected contents, and its check.
-    """
+    """A kind of input file, with a valid example, its contents and a check."""
 
     def __init__(self, name, folder):
         folder.mkdir()

@@ -129,10 +129,7 @@ def test_23_damage_to_the_list_of_members_is_no_absence():
 
 
 def test_15_features_are_cast_swapped_or_copied():
-    """Features of any dtype and layout become equal float32 features.
-
-    Also of any byte order.
-    """
+    """Features of any dtype, layout and byte order become equal float32 ones."""
     wanted = np.random.default_rng(0).integers(0, 9, (34, 3)).astype(np.float32)
     for array in (wanted, wanted.astype(int), wanted.astype(np.float16), wanted.astype(">f8"),
                   np.repeat(np.repeat(wanted, 2, 0), 3, 1)[::2, ::3], np.asfortranarray(wanted),

@@ -105,7 +105,7 @@ def test_a_partition_of_another_graph_is_not_used(folder):
 def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
     """A file overwritten after it was opened is refused.
 
-    Even with old times and right checksums.
+    Times and checksums that still fit change nothing.
     """
     with load("g.h5") as stored:
         stored.adjacency_rows(0, 120)

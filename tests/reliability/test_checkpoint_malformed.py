@@ -35,9 +35,9 @@ def metrics(which="metrics", **changes):
 
 
 def array(name, make):
-    """Return a function that replaces the array `name` of a state by `make(array)`.
+    """Return a function that replaces the array `name` by `make(array)`.
 
-    None deletes it.
+    If `make` returns None, the array is deleted.
     """
     def change(arrays, _):
         arrays[name] = make(arrays.get(name))

@@ -22,10 +22,7 @@ def swap(name, i, j):
 
 
 def replace(name, array):
-    """Return a function that replaces a dataset by `array`.
-
-    By `array(old)` if it is callable.
-    """
+    """Return a function that replaces a dataset by `array` or `array(old)`."""
     def apply(file):
         new = array(file[name][()]) if callable(array) else array
         del file[name]

@@ -1,6 +1,6 @@
-"""Covers of blocks by NumPy and SciPy over all nonzeros at once: slow, and read easily.
+"""Covers of blocks by NumPy and SciPy, slow and simple.
 
-The oracle of `hpgcn.parallel.covers.vertex_covers`.
+They are the oracle of `hpgcn.parallel.covers.vertex_covers`.
 """
 import numpy as np
 import scipy.sparse as sp

@@ -228,7 +228,7 @@ SIMULATED = {"p2p": PointToPoint, "1d": OneD, "1.5d": OneAndAHalfD, "2d": Summa,
 def packed(block):
     """Pack a block as CSR bytes: int64 row pointers, values, int32 columns.
 
-    Empty without entries.
+    A block without entries has no bytes.
     """
     rows, columns = np.nonzero(block)
     if not rows.size:

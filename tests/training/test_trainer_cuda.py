@@ -129,10 +129,7 @@ def test_a_run_and_its_prediction(cuda, tmp_path):
 
 @pytest.mark.parametrize("options", [{}, OPTIONS], ids=["plain", "options"])
 def test_the_host_waits_once_an_epoch(gpu, cuda, monkeypatch, options):
-    """An epoch without evaluation makes the host wait for the GPU twice.
-
-    For the step, then for the loss.
-    """
+    """An epoch without evaluation waits for the GPU twice: step, then loss."""
     waits = []
     trainer = start(make(), Config(model="gin", layer_norm=True, dtype="float64", **options),
                     on(gpu))
