@@ -2,7 +2,11 @@
 
 `pack_mask` and `unpack_mask` convert the bit masks that some kernels accept.
 """
-__all__ = ["backend", "pack_mask", "unpack_mask"]
+from typing import Any, TypeAlias
+
+__all__ = ["Array", "backend", "pack_mask", "unpack_mask"]
+
+Array: TypeAlias = Any  # of a device: numpy.ndarray, or cupy.ndarray on a GPU
 
 
 def __getattr__(name):
