@@ -9,6 +9,7 @@ A room is within its budget if its lines of code, without docstrings, comments a
 at most those of the table. A commit that needs more raises the figure, and its message says why.
 Tests do not judge the other figures, except where tests/structure/test_layering.py names a limit.
 """
+import argparse
 import ast
 import sys
 import tomllib
@@ -178,13 +179,15 @@ def check(root):
 
 
 def main():
-    words = sys.argv[1:]
-    asked = "--check" in words
-    root = Path(next((word for word in words if word != "--check"), Path(__file__).parents[1]))
-    if not asked:
-        for name, figure in measure(root.resolve()).items():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parents[1],
+                        help="another checkout")
+    parser.add_argument("--check", action="store_true", help=f"compare rooms with {BUDGET}")
+    args = parser.parse_args()
+    if not args.check:
+        for name, figure in measure(args.root.resolve()).items():
             print(f"{name:42} {figure}")
-    elif above := check(root.resolve()):
+    elif above := check(args.root.resolve()):
         sys.exit(f"above the budget of {BUDGET}: {', '.join(above)}")
 
 
