@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 __all__ = ["Array", "backend", "pack_mask", "unpack_mask"]
 
-Array: TypeAlias = Any  # of a device: numpy.ndarray, or cupy.ndarray on a GPU
+Array: TypeAlias = Any  # numpy.ndarray, or cupy.ndarray on a GPU
 
 
 def __getattr__(name):
