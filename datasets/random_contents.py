@@ -15,7 +15,7 @@ from hpgcn.datasets.source import need
 from hpgcn.errors import UsageError
 from hpgcn.graphs.validation import MAX_WIDTH
 from hpgcn.kernels.entries import mix
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 RANDOM = re.compile(r"random:(\d{1,9})(?::(\d{1,19}))?")
 MOST = {"features": MAX_WIDTH, "labels": 1 << 16}

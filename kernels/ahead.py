@@ -4,7 +4,7 @@ Several processes call them on tiny arrays.
 
 Numba compiles a kernel for each combination of argument types. Sparse products are also
 compiled for each width of rows, and for each cache level (or memory) that holds them.
-Compiled kernels are stored in the cache on disk (`hpgcn.kernels.jit`), from which later
+Compiled kernels are stored in the cache on disk (`hpgcn.kernels.host.jit`), from which later
 processes load them. Numba holds a lock while it compiles, so that only separate
 processes can compile at the same time.
 """
@@ -16,13 +16,13 @@ import numpy as np
 from numba.core import event
 
 from hpgcn.kernels import backend, entries, orders
-from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.column_blocks import IN_BLOCK, block_of
 from hpgcn.kernels.cpu.emit.tile_product import panel_shape, panel_width
 from hpgcn.kernels.cpu.tuning import current, second_cache
-from hpgcn.kernels.jit import cache_root
-from hpgcn.kernels.threads import threshold
+from hpgcn.kernels.host.cgroups import usable_cores
+from hpgcn.kernels.host.jit import cache_root
+from hpgcn.kernels.host.threads import threshold
 
 # Common widths of hidden layers and classes. Another width uses the kernels of a width
 # here with the same number of vectors a row and the same fill of the last vector.

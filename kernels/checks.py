@@ -279,7 +279,7 @@ def _largest(array):
         return -1
     numbers = array.view(f"u{array.itemsize}")
     if isinstance(array, np.ndarray) and array.size >= LARGE:
-        from hpgcn.kernels.cpu.scan import largest  # it is behind these checks
+        from hpgcn.kernels.scan import largest  # it is behind these checks
 
         return largest(numbers)
     return int(numbers.max())

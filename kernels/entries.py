@@ -7,8 +7,8 @@ differ, the sum is not 0, except with a probability of 2^-64.
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 HASHED = 16  # scalar operations for an entry that is checked
 READ = 8  # the same for an entry that is copied

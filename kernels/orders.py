@@ -9,8 +9,8 @@ order is new -> old.
 import numpy as np
 
 from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_element, fetch_entries, fetch_later
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 NEVER = -1 << 30  # before all reads
 LATEST = 1 << 29  # time of a read from which on times begin again at 0

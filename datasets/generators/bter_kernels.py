@@ -8,7 +8,7 @@ future edge.
 import numpy as np
 
 from hpgcn.kernels.entries import mix
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 PAIRS, ROUNDING, MATCHING, LABELS = (np.uint64(stream) for stream in (11, 12, 13, 14))

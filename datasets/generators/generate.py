@@ -21,7 +21,7 @@ from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.graph import Graph, Header
 from hpgcn.graphs.reordering import AUTO, check_order
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.kernels.pools import start_pool
+from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.machine import default_threads, memory_budget
 
 BTER = "bter"

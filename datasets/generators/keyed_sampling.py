@@ -8,7 +8,7 @@ draw's number.
 import numpy as np
 
 from hpgcn.kernels.entries import mix
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.orders import sort_row
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -10,7 +10,7 @@ from hpgcn.datasets.edges import columns
 from hpgcn.datasets.edges.stream import Stream
 from hpgcn.datasets.generators import keyed_sampling
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.kernels.pools import start_pool
+from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.machine import default_threads
 from hpgcn.runtime.progress_bar import bar
 

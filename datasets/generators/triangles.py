@@ -8,8 +8,8 @@ Source: T. Schank, D. Wagner, Finding, Counting and Listing all Triangles, WEA 2
 """
 import numpy as np
 
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 ROWS = 64  # rows of a chunk
 

@@ -21,7 +21,7 @@ from hpgcn.graphs.adjacency import Counts, check_duplicates
 from hpgcn.graphs.edge_weights import count_rounded, stored_as_zero
 from hpgcn.graphs.graph import describe_rows
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.kernels.pools import start_pool
+from hpgcn.kernels.host.pools import start_pool
 
 VERTEX_BYTES = 32  # bytes of memory for each vertex, besides features and labels
 SLACK = 96 << 20  # bytes that parsing, imports yet to come and the allocator take

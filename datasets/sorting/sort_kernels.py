@@ -9,7 +9,7 @@ key is (row - first row) << bits | stored column: keys increase like CSR entries
 import numpy as np
 
 from hpgcn.kernels.entries import add_fingerprint
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.orders import sort_row
 
 KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # positions in append's tally

@@ -14,7 +14,7 @@ from hpgcn.datasets.text.parse import (
     is_blank,
     skip_blanks,
 )
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 
 @jit(inner=True)

@@ -13,7 +13,7 @@ from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, not_utf8, t
 from hpgcn.datasets.text import parse
 from hpgcn.datasets.text.parse import INT64_MAX, U, V, W
 from hpgcn.errors import DataError
-from hpgcn.kernels.pools import start_pool
+from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.progress_bar import bar
 
 BLOCK = 1 << 22  # bytes

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 # constants of words of 8 digits
 ONES, ZEROS, TO_HIGH, HIGH = (np.uint64(byte * 0x0101010101010101)

@@ -16,7 +16,7 @@ from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emit.emitter import cpu_name, vector_bytes
-from hpgcn.kernels.threads import Threaded, chunks, num_threads
+from hpgcn.kernels.host.threads import Threaded, chunks, num_threads
 from hpgcn.runtime.machine import available_memory, memory_budget
 from hpgcn.training.files.run_directory import versions
 

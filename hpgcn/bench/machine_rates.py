@@ -2,7 +2,7 @@
 from dataclasses import asdict, replace
 
 from hpgcn.bench import network, rates, training_steps
-from hpgcn.kernels.threads import set_num_threads
+from hpgcn.kernels.host.threads import set_num_threads
 from hpgcn.planning.answers.options import parse_machine
 from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
 from hpgcn.runtime.launcher import ranks_on_node

@@ -12,7 +12,7 @@ from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.datasets.generators.generate import generate
 from hpgcn.kernels.cpu import tuning
-from hpgcn.kernels.threads import num_threads
+from hpgcn.kernels.host.threads import num_threads
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.kernel_rates import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.datasets.generators.generate import generate
-from hpgcn.kernels.threads import num_threads
+from hpgcn.kernels.host.threads import num_threads
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.candidates import candidates, count_candidate

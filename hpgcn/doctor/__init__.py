@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpgcn import __version__
-from hpgcn.kernels.cgroups import cpu_quota, usable_cores
-from hpgcn.kernels.pools import start_pool
+from hpgcn.kernels.host.cgroups import cpu_quota, usable_cores
+from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime import launcher as launching
 from hpgcn.runtime import machine, text_table
 from hpgcn.runtime.advice import install_command

@@ -209,7 +209,7 @@ def find_order(graph, name=AUTO):
         return ORDERS[name](graph), f"vertices ordered: {name}"
 
     # the search for communities takes as long as all the rest, and one thread
-    from hpgcn.kernels.pools import start_pool
+    from hpgcn.kernels.host.pools import start_pool
 
     with start_pool(int(default_threads() > 1))[0] as pool:
         searched = pool.submit(communities, graph)

@@ -11,7 +11,7 @@ import numpy as np
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.entries import bit_in_word, missing_loops
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 PIECE = 1 << 20  # entries of a chunk of rows, about
 WORD = 6  # a word of a bitmap has 2^WORD bits

@@ -4,7 +4,7 @@ from functools import cached_property
 import numpy as np
 
 from hpgcn.comm.staging import PinnedMemory
-from hpgcn.kernels.threads import num_threads, run_on_all_threads
+from hpgcn.kernels.host.threads import num_threads, run_on_all_threads
 from hpgcn.runtime.device import HOST
 
 PAGE = 1 << 12  # bytes

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError, suggestion
-from hpgcn.kernels.cgroups import usable_cores
+from hpgcn.kernels.host.cgroups import usable_cores
 from hpgcn.partition.effort import EFFORTS, FAST
 from hpgcn.partition.nonzeros.nonzero_methods import (
     cover,

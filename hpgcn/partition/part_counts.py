@@ -5,7 +5,7 @@ import numpy as np
 
 from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_later
 from hpgcn.kernels.entries import bit_in_word
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.parallel.pattern_counts import row_chunks
 
 # For each part: rows sent, rows received, parts that it sends to, vertices of its edges, split

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpgcn.errors import UsageError
-from hpgcn.kernels.cgroups import free_memory, usable_cores
+from hpgcn.kernels.host.cgroups import free_memory, usable_cores
 from hpgcn.runtime.launcher import ranks_on_node, without_launcher
 
 LEAST_MEMORY = 1 << 20  # bytes that are reported if no memory is available
@@ -45,7 +45,7 @@ def limit_threads(threads):
 
     Call this before they are imported.
 
-    Dense products are divided among the threads of kernels (`hpgcn.kernels.threads`),
+    Dense products are divided among the threads of kernels (`hpgcn.kernels.host.threads`),
     so that BLAS gets one thread. Threads of OpenMP in other libraries by default spin
     for milliseconds after their work; this is disabled.
     """

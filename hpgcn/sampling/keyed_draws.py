@@ -10,7 +10,7 @@ row are drawn by Floyd's algorithm (Bentley and Floyd 1987).
 import numpy as np
 
 from hpgcn.kernels.entries import mix
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 ROUNDS = 6
 SORTED = 4096  # numbers up to which draws are sorted

@@ -7,7 +7,7 @@ Rows and columns have local numbers: own ones first, then those of other ranks.
 import numpy as np
 
 from hpgcn.kernels.entries import mix
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.orders import sort_row
 from hpgcn.sampling.keyed_draws import GOLDEN, fold
 

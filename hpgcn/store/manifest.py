@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 
 from hpgcn.graphs.validation import first
-from hpgcn.kernels.pools import start_pool
+from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.machine import default_threads
 
 BLOCK = 1 << 20  # bytes under one checksum

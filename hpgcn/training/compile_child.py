@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from hpgcn.comm import SerialComm
 from hpgcn.errors import HpgcnError
-from hpgcn.kernels.threads import set_num_threads
+from hpgcn.kernels.host.threads import set_num_threads
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import die_with_parent
 from hpgcn.training.compile.recording import recorded

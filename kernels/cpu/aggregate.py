@@ -14,9 +14,9 @@ from hpgcn.kernels.cpu.emit.row_passes import choose_row_shape, unit_past_cache
 from hpgcn.kernels.cpu.emit.row_product import max_width
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address
 from hpgcn.kernels.cpu.spmm import CHUNKS, Pass, product
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks, num_threads
 from hpgcn.kernels.reference.aggregate import OP_CODES, check_operands
-from hpgcn.kernels.threads import Threaded, chunks, num_threads
 
 SUB, MUL, DIV = (OP_CODES[op] for op in ("sub", "mul", "div"))
 STRIP = 16  # columns of a task, or a multiple: a cache line of float32

@@ -25,10 +25,10 @@ from hpgcn.kernels.cpu.emit.vector_intrinsics import address
 from hpgcn.kernels.cpu.random import keep_lanes
 from hpgcn.kernels.cpu.spmm import CHUNKS
 from hpgcn.kernels.cpu.tuning import last_level_cache
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
-from hpgcn.kernels.threads import Threaded, chunks
 
 TILE = 32  # entries: their rows of x, 16 KB of 128 floats, stay in the first cache
 EXP = 24  # work of a score and a weight, in scalar operations of other kernels

@@ -6,7 +6,7 @@ So every sum is taken in the same order for any number of threads.
 """
 import numpy as np
 
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 CHUNKS = 64
 

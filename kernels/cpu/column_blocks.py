@@ -12,7 +12,7 @@ import numpy as np
 from hpgcn.kernels.cpu.emit.row_product import max_width, sets_of
 from hpgcn.kernels.cpu.emit.vector_intrinsics import address
 from hpgcn.kernels.cpu.tuning import current, second_cache
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 WIDTHS = (128, 64)  # columns of a pass over blocks, at most
 IN_BLOCK = 16  # nonzeros of a row of A, on average, that are of a block

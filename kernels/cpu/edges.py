@@ -12,8 +12,8 @@ import numpy as np
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.emit.emitter import FIRST
 from hpgcn.kernels.cpu.emit.vector_intrinsics import prefetch
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 AHEAD = 16  # entries between asking for a row of y and reading it
 NEAR = 8  # the same for the rows that a message reads

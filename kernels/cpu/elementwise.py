@@ -4,14 +4,14 @@ import math
 import numpy as np
 
 from hpgcn.kernels.bits16 import number_dtype
-from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly, write_row
+from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
 from hpgcn.kernels.cpu.emit.exponential import expm1
 from hpgcn.kernels.cpu.emit.vector_intrinsics import activate_some, ask
 from hpgcn.kernels.cpu.random import ROW_0, draw, draw_key, mask_row
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.random import dropout_scale
-from hpgcn.kernels.threads import Threaded, chunks
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NO_VERTEX = np.empty(0, np.int64)

@@ -6,8 +6,8 @@ from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emit.emitter import ONCE, vector_bytes
 from hpgcn.kernels.cpu.emit.vector_intrinsics import add, address, move, prefetch
 from hpgcn.kernels.cpu.tuning import last_level_cache
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks, num_threads
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks, num_threads
 
 CHUNKS = 256
 AHEAD = 8  # rows between a prefetch and its use

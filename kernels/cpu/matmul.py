@@ -19,7 +19,7 @@ from hpgcn.kernels.bits16 import BF16, store
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.dense.gemm import RATE, columns_times, kernel_for, rows_times, sums_of
 from hpgcn.kernels.cpu.elementwise import keep_bits
-from hpgcn.kernels.threads import run_on_all_threads, worth_threads
+from hpgcn.kernels.host.threads import run_on_all_threads, worth_threads
 
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 UNIT = 24  # rows: blocks begin at multiples, as tiles of BLAS do

@@ -8,7 +8,7 @@ order.
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly, row_total, write_row
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 
 @Threaded

@@ -7,12 +7,12 @@ each bit.
 import numpy as np
 
 from hpgcn.kernels.bits16 import number_dtype
-from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
 from hpgcn.kernels.cpu.emit.vector_intrinsics import mask_some
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
-from hpgcn.kernels.threads import Threaded, chunks
 
 DRAW = 16  # work of drawing one byte, in scalar operations of other kernels
 LOW = np.uint64(0xFFFFFFFF)

@@ -33,10 +33,10 @@ from hpgcn.kernels.cpu.emit.row_passes import (
 )
 from hpgcn.kernels.cpu.emit.row_product import row_product
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask, place_of, prefetch
-from hpgcn.kernels.cpu.scan import invalid_rows
 from hpgcn.kernels.cpu.tuning import current, level_of
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
+from hpgcn.kernels.scan import invalid_rows
 
 NO_MASK = np.empty((0, 0), np.uint8)
 CHUNKS = 256

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-from hpgcn.kernels.user_cache import cache_roots
+from hpgcn.kernels.host.user_cache import cache_roots
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SECOND_CACHE = 512 << 10  # bytes, where the system does not say

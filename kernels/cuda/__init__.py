@@ -6,11 +6,11 @@ from hpgcn.kernels import reference
 from hpgcn.kernels.cuda import (
     aggregate,
     attend,
-    bits16,
+    copies,
+    cross_entropy,
     edges,
     elementwise,
     gather,
-    loss,
     matmul,
     norm,
     reductions,
@@ -21,6 +21,6 @@ from hpgcn.kernels.packages import install_checks
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = install_checks(globals(), (aggregate, attend, bits16, edges, elementwise, gather, loss,
-                                     matmul, norm, reductions, spmm), reference,
-                         lambda: current().xp)
+trusted = install_checks(globals(), (aggregate, attend, copies, cross_entropy, edges,
+                                     elementwise, gather, matmul, norm, reductions, spmm),
+                         reference, lambda: current().xp)

@@ -2,7 +2,7 @@
 import numpy as np
 
 from hpgcn.kernels.bits16 import number_dtype
-from hpgcn.kernels.cuda.bits16 import convert
+from hpgcn.kernels.cuda.copies import convert
 from hpgcn.kernels.cuda.gpu_device import current, rows_of
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 

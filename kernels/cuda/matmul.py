@@ -8,7 +8,7 @@ rows are added block by block.
 import numpy as np
 
 from hpgcn.kernels.bits16 import BF16
-from hpgcn.kernels.cuda.bits16 import convert
+from hpgcn.kernels.cuda.copies import convert
 from hpgcn.kernels.cuda.elementwise import apply_mask
 from hpgcn.kernels.cuda.gpu_device import current
 

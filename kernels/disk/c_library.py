@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import intrinsic
 
-from hpgcn.kernels.jit import compile_c_function
+from hpgcn.kernels.host.jit import compile_c_function
 
 INT, LONG, ADDRESS = types.int32, types.int64, types.int64
 LONGS = types.CPointer(LONG)

@@ -13,14 +13,8 @@ import numba
 import numpy as np
 
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk import current_files, in_memory, turns
-from hpgcn.kernels.disk.c_library import ADDRESS as POINTER
-from hpgcn.kernels.disk.c_library import LONG
-from hpgcn.kernels.disk.direct import DIRECT, use_directly
-from hpgcn.kernels.disk.faults import SEGMENTATION_FAULT, on_fault
-from hpgcn.kernels.disk.gathers import READS, gather, is_in_file
-from hpgcn.kernels.disk.places import add, find, nbytes_of, remove
-from hpgcn.kernels.disk.table import (
+from hpgcn.kernels.disk import current_files, disk_turns, in_memory
+from hpgcn.kernels.disk.block_table import (
     ERROR,
     FILE_BYTES,
     FOLDER,
@@ -37,8 +31,14 @@ from hpgcn.kernels.disk.table import (
     UNIT,
     table_parts,
 )
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.pools import start_pool
+from hpgcn.kernels.disk.c_library import ADDRESS as POINTER
+from hpgcn.kernels.disk.c_library import LONG
+from hpgcn.kernels.disk.direct import DIRECT, use_directly
+from hpgcn.kernels.disk.gathers import READS, gather, is_in_file
+from hpgcn.kernels.disk.page_faults import SEGMENTATION_FAULT, on_fault
+from hpgcn.kernels.disk.places import add, find, nbytes_of, remove
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.pools import start_pool
 
 try:
     from numpy._core import _multiarray_umath
@@ -237,11 +237,11 @@ class FileArrays:
 
     def read_ahead(self, array, wanted):
         """Set whether an array is read ahead of a turn, because its rank reads it."""
-        turns.read_ahead(array.ctypes.data, wanted)
+        disk_turns.read_ahead(array.ctypes.data, wanted)
 
     def discard(self, array):
         """Drop the contents of an array, if it is in a file; else do nothing."""
-        turns.discard(array.ctypes.data, array.nbytes)
+        disk_turns.discard(array.ctypes.data, array.nbytes)
 
     @property
     def nbytes(self):

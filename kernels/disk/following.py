@@ -3,8 +3,7 @@
 Handlers of faults note where accesses arrive. Another thread reads what follows, so that
 the rank computes in the meantime.
 """
-from hpgcn.kernels.disk.moves import read_blocks
-from hpgcn.kernels.disk.table import (
+from hpgcn.kernels.disk.block_table import (
     ADDRESS,
     BLOCK,
     FIRST_BLOCK,
@@ -29,7 +28,8 @@ from hpgcn.kernels.disk.table import (
     table_parts,
     unlock,
 )
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.disk.moves import read_blocks
+from hpgcn.kernels.host.jit import jit
 
 
 @jit(inner=True)
@@ -44,7 +44,7 @@ def note(head, a, k):
 def follow(turn):
     """Read stored blocks behind those that the running rank accesses, until its turn ends.
 
-    `turn` is its number, from `hpgcn.kernels.disk.turns.current_turn`.
+    `turn` is its number, from `hpgcn.kernels.disk.disk_turns.current_turn`.
     """
     head, arrays, blocks = table_parts()
     lock(head)

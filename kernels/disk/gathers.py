@@ -3,9 +3,7 @@
 An access would bring in whole blocks, which have many other rows if these are random.
 """
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk.c_library import INT, PAGE
-from hpgcn.kernels.disk.moves import transfer
-from hpgcn.kernels.disk.table import (
+from hpgcn.kernels.disk.block_table import (
     ADDRESS,
     BLOCK,
     DESCRIPTOR,
@@ -21,7 +19,9 @@ from hpgcn.kernels.disk.table import (
     table_parts,
     unlock,
 )
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.disk.c_library import INT, PAGE
+from hpgcn.kernels.disk.moves import transfer
+from hpgcn.kernels.host.jit import jit
 
 MOST_READ = 1 << 18  # bytes of a read
 GAP = 1 << 14  # bytes between two pages that are read with them, which takes less than a read

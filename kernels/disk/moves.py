@@ -7,9 +7,7 @@ import errno
 import os
 
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk.c_library import INT
-from hpgcn.kernels.disk.direct import DIRECT
-from hpgcn.kernels.disk.table import (
+from hpgcn.kernels.disk.block_table import (
     ARRAY,
     BLOCK,
     BLOCKS,
@@ -44,7 +42,9 @@ from hpgcn.kernels.disk.table import (
     table_parts,
     unlock,
 )
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.disk.c_library import INT
+from hpgcn.kernels.disk.direct import DIRECT
+from hpgcn.kernels.host.jit import jit
 
 
 @jit(inner=True)

@@ -3,10 +3,7 @@ import errno
 import os
 
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk.c_library import INT, LONG, PAGE
-from hpgcn.kernels.disk.direct import DIRECT
-from hpgcn.kernels.disk.moves import make_room, open_new, reserve, uncount
-from hpgcn.kernels.disk.table import (
+from hpgcn.kernels.disk.block_table import (
     ADDRESS,
     AHEAD,
     ARRAY,
@@ -42,7 +39,10 @@ from hpgcn.kernels.disk.table import (
     unlock,
     whole_pages,
 )
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.disk.c_library import INT, LONG, PAGE
+from hpgcn.kernels.disk.direct import DIRECT
+from hpgcn.kernels.disk.moves import make_room, open_new, reserve, uncount
+from hpgcn.kernels.host.jit import jit
 
 
 @jit(inner=True)

@@ -15,8 +15,8 @@ from hpgcn.kernels import cpu
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.column_blocks import cuts_of, reading_in_blocks
 from hpgcn.kernels.cpu.emit.row_product import max_width, sets_of
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)  # blocks, as in Table 3
 CHUNKS = 256

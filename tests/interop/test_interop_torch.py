@@ -20,7 +20,7 @@ from hpgcn.interop.torch import (  # noqa: E402  # noqa: E402
     torch_adjacency,
     torch_attention,
 )
-from hpgcn.kernels.threads import threshold  # noqa: E402
+from hpgcn.kernels.host.threads import threshold  # noqa: E402
 from hpgcn.runtime.advice import install_command  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")

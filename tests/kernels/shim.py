@@ -19,7 +19,7 @@ import numpy as np
 import hpgcn.kernels.cpu
 from hpgcn.kernels import reference
 from hpgcn.kernels.cuda import gpu_device as cuda_device
-from hpgcn.kernels.jit import cache_root
+from hpgcn.kernels.host.jit import cache_root
 
 KERNELS = Path(cuda_device.__file__).parent
 SOURCES = sorted(path.stem for path in KERNELS.glob("*.cu"))

@@ -5,8 +5,9 @@ import scipy.sparse as sp
 from arrays import assert_all
 from cases import KEY, long
 
-from hpgcn.kernels import cpu, reference, threads
+from hpgcn.kernels import cpu, reference
 from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
+from hpgcn.kernels.host import threads
 
 WIDTHS = pytest.mark.parametrize("width", [1, 7, 8, 41, 64])
 TABLE = [  # bits of a float32, and those of the bfloat16 that is nearest to it

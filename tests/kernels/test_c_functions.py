@@ -4,9 +4,9 @@ from compilations import Names
 from numba import types
 from numba.core import event
 
-from hpgcn.kernels import jit as module
 from hpgcn.kernels.cpu.emit.c_functions import c_function, call
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host import jit as module
+from hpgcn.kernels.host.jit import jit
 
 
 def adding(constant):

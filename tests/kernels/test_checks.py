@@ -6,7 +6,7 @@ import pytest
 from cases import CASES, case, outcome
 
 from hpgcn.kernels import checks, cpu, reference
-from hpgcn.kernels.threads import threshold
+from hpgcn.kernels.host.threads import threshold
 
 M, N, F = 12, 10, 9
 MOVED = ("rows", "strided", "words", "into_rows", "into_moved", "into_strided")  # lie anywhere

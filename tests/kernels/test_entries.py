@@ -4,7 +4,7 @@ import pytest
 import scipy.sparse as sp
 
 from hpgcn.kernels import entries
-from hpgcn.kernels.threads import threshold
+from hpgcn.kernels.host.threads import threshold
 
 
 def test_table():

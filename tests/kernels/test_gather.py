@@ -7,7 +7,7 @@ from arrays import assert_all, assert_none
 from cases import DTYPES
 
 from hpgcn.kernels import cpu, reference
-from hpgcn.kernels.threads import threshold
+from hpgcn.kernels.host.threads import threshold
 
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 

@@ -6,7 +6,7 @@ from cases import long
 
 from hpgcn.kernels import cpu
 from hpgcn.kernels.cpu import tuning
-from hpgcn.kernels.threads import threshold
+from hpgcn.kernels.host.threads import threshold
 
 M, N = 3000, 700
 INDICES = pytest.mark.parametrize("dtype", ["int32", long("int64")])

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hpgcn.kernels import jit as module
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.user_cache import cache_roots
+from hpgcn.kernels.host import jit as module
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.user_cache import cache_roots
 
 
 def twice(x):
@@ -145,7 +145,7 @@ def test_copies_of_a_file_share_what_is_compiled(tmp_path, monkeypatch):
     for name in ("first", "second"):
         path = tmp_path / name / "made.py"
         path.parent.mkdir()
-        path.write_text("from hpgcn.kernels.jit import jit\n\n\n"
+        path.write_text("from hpgcn.kernels.host.jit import jit\n\n\n"
                         "@jit()\ndef thrice(x):\n    return 3 * x\n")
         spec = importlib.util.spec_from_file_location("made", path)
         spec.loader.exec_module(made := importlib.util.module_from_spec(spec))

@@ -8,12 +8,13 @@ import pytest
 from arrays import assert_all, assert_none, assert_some
 from cases import DTYPES, long
 
-from hpgcn.kernels import cpu, pack_mask, reference, threads
+from hpgcn.kernels import cpu, pack_mask, reference
 from hpgcn.kernels.cpu.dense import gemm
 from hpgcn.kernels.cpu.dense.gemm import columns_times, kernel_for, rows_times
 from hpgcn.kernels.cpu.emit import row_passes
 from hpgcn.kernels.cpu.emit.emitter import vector_bytes
-from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
+from hpgcn.kernels.host import threads
+from hpgcn.kernels.host.threads import num_threads, set_num_threads, threshold
 
 module = sys.modules["hpgcn.kernels.cpu.matmul"]
 WORK = (1500, 70, 90)

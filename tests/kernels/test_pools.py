@@ -6,8 +6,8 @@ from concurrent.futures import wait
 import numpy as np
 import pytest
 
-from hpgcn.kernels import pools, threads
-from hpgcn.kernels.pools import CallerPool, start_pool
+from hpgcn.kernels.host import pools, threads
+from hpgcn.kernels.host.pools import CallerPool, start_pool
 from hpgcn.runtime.progress_log import progress_log
 
 

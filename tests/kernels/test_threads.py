@@ -11,9 +11,16 @@ import numpy as np
 import pytest
 from cases import CASES, case, long, outcome
 
-from hpgcn.kernels import cpu, reference, threads
+from hpgcn.kernels import cpu, reference
 from hpgcn.kernels.cpu.emit.row_passes import is_packed
-from hpgcn.kernels.threads import Threaded, num_threads, set_num_threads, threshold, worth_threads
+from hpgcn.kernels.host import threads
+from hpgcn.kernels.host.threads import (
+    Threaded,
+    num_threads,
+    set_num_threads,
+    threshold,
+    worth_threads,
+)
 
 AGGREGATIONS = [long("aggregate", {"op": op, "reduce": reduce})
                 for op in reference.OPS for reduce in reference.REDUCES]

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from arrays import assert_all, assert_none
 
-from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
+from hpgcn.kernels.host.threads import num_threads, set_num_threads, threshold
 from hpgcn.parallel.covers.cover_balance import PushedGraph, select_cheapest
 from hpgcn.parallel.covers.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.parallel.layout import BlockLayout

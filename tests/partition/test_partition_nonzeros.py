@@ -12,7 +12,7 @@ from small_graphs import edges, grid, two_cliques
 
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 from hpgcn.parallel.covers.vertex_covers import balanced_cover
 from hpgcn.partition import METHODS, NONZERO_METHODS, make_partition, statistics
 from hpgcn.partition.nonzeros import nonzero_methods

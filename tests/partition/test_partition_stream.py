@@ -5,7 +5,7 @@ from arrays import assert_all, assert_some
 from small_graphs import edges, grid, two_cliques
 
 from hpgcn import load, save
-from hpgcn.kernels import threads
+from hpgcn.kernels.host import threads
 from hpgcn.partition import make_partition
 from hpgcn.partition.rows import group_passes, streaming
 from hpgcn.partition.rows.partition_model import pattern

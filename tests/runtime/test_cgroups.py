@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from hpgcn.kernels import cgroups
+from hpgcn.kernels.host import cgroups
 from hpgcn.runtime import machine
 
 MIB = 1 << 20

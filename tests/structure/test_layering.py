@@ -54,6 +54,14 @@ def nodes_of(path):
     return [*ast.walk(ast.parse(path.read_text()))]
 
 
+def is_module(name):
+    """Return whether hpgcn has a module or package of this name."""
+    top, *inner = name.split(".")
+    folder = ROOT if inner and inner[0] in ("kernels", "datasets") else ROOT / top
+    path = folder.joinpath(*inner)
+    return top == "hpgcn" and (path.is_dir() or path.with_suffix(".py").exists())
+
+
 def imports(path):
     """Yield (line, module) of every import of a file, except those for type checking."""
     of_types = {node for test in nodes_of(path) if isinstance(test, ast.If)
@@ -66,9 +74,8 @@ def imports(path):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
-            names = [node.module]
-            if node.module == "hpgcn":
-                names = [f"hpgcn.{alias.name}" for alias in node.names]
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = inner if node.module == "hpgcn" else [node.module, *filter(is_module, inner)]
             yield from ((node.lineno, name) for name in names)
 
 
@@ -127,11 +134,13 @@ def test_the_loop_asks_no_planning():
 
 
 FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
-    "training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run",
-                 "compile_child run inference propagator"],
-    "model": ["spec model_features targets metrics", "loss", "layers/layer", "row_pipeline stages",
-              "layers", "registry", "model_parts", "layers/norms parameters masked_results",
-              "model"]}
+    "kernels": ["host", "bits16 masks scan specs", "checks packages", "reference",
+                "cpu/chunks cpu/tuning", "cpu/emit", "cpu", "cuda", "disk entries orders", "ahead"],
+    "hpgcn/training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run",
+                       "compile_child run inference propagator"],
+    "hpgcn/model": ["spec model_features targets metrics", "loss", "layers/layer",
+                    "row_pipeline stages", "layers", "registry", "model_parts",
+                    "layers/norms parameters masked_results", "model"]}
 
 
 @pytest.mark.parametrize("room", FLOORS_INSIDE)
@@ -140,18 +149,18 @@ def test_imports_go_down_inside_rooms(room):
               for name in names.split()}
 
     def floor_of(module):
-        *_, folder, file = ("", *module)
-        return floors.get(f"{folder}/{file}", floors.get(folder or file))
+        """Return the floor of a file, or of the folder that holds it."""
+        paths = ("/".join(module[:count]) for count in range(len(module), 0, -1))
+        return next(floors[path] for path in paths if path in floors)
 
-    folder = ROOT / "hpgcn" / room
-    for path in folder.rglob("*.py"):
-        here = path.relative_to(folder).with_suffix("").parts
-        if here[-1] == "__init__":
+    package = f"hpgcn.{room.rpartition('/')[2]}."
+    for path in (ROOT / room).rglob("*.py"):
+        here = path.relative_to(ROOT / room).with_suffix("").parts
+        if here[-1] in ("__init__", "__main__"):
             continue
         for line, name in imports(path):
-            there = name.split(".")[2:4]
-            if name.startswith(f"hpgcn.{room}.") and (folder / there[0]).with_suffix(
-                    "" if len(there) > 1 else ".py").exists():
+            if name.startswith(package) and is_module(name):
+                there = name.removeprefix(package).split(".")
                 said = f"{path}:{line} imports {name}, which lies higher"
                 assert floor_of(there) <= floor_of(here), said
 
@@ -204,12 +213,18 @@ def test_files_that_pages_name_exist():
 
 
 def test_folders_are_small_and_files_have_names_of_their_own():
-    """A folder has at most 20 files, and file names are unique outside kernels."""
+    """A folder has at most 20 files; file names are unique, except those of kernels' versions."""
     for folder in {path.parent for path in SOURCES}:
         assert len([*folder.glob("*.py")]) <= 20, folder
-    names = Counter(path.name for path in SOURCES
-                    if not path.is_relative_to(ROOT / "kernels") and "__" not in path.name)
+    versions = {ROOT / "kernels" / name for name in ("cpu", "cuda")}
+    names = Counter(path.name for path in SOURCES if "__" not in path.name
+                    and not (path.parent in versions and is_version(path)))
     assert not {name for name, count in names.items() if count > 1}
+
+
+def is_version(path):
+    """Return whether the reference has a file of this name."""
+    return (ROOT / "kernels/reference" / path.name).exists()
 
 
 def test_class_names_are_unique():

@@ -16,8 +16,8 @@ from numba.core.dispatcher import Dispatcher
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import set_num_threads
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import set_num_threads
 from hpgcn.model import make_spec
 from hpgcn.runtime.device import Host
 from hpgcn.training.compile import compile_workers as module

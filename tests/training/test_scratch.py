@@ -20,9 +20,9 @@ from graphs import make, scattered
 from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_disk
 from hpgcn.errors import ConfigError, StorageError
+from hpgcn.kernels.disk.block_table import BLOCK, GROUP, IN_MEMORY, TABLE
+from hpgcn.kernels.disk.disk_turns import begin_turns, bring_in, current_turn, end_turn, put_out
 from hpgcn.kernels.disk.following import follow
-from hpgcn.kernels.disk.table import BLOCK, GROUP, IN_MEMORY, TABLE
-from hpgcn.kernels.disk.turns import begin_turns, bring_in, current_turn, end_turn, put_out
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans

@@ -9,8 +9,8 @@ from graphs import make
 from hpgcn import Config, run_on_ranks, save, store, train
 from hpgcn.comm import run_on_disk
 from hpgcn.errors import ConfigError
-from hpgcn.kernels.disk.table import BLOCK, IN_MEMORY, TABLE
-from hpgcn.kernels.disk.turns import begin_turns, end_turn, put_out
+from hpgcn.kernels.disk.block_table import BLOCK, IN_MEMORY, TABLE
+from hpgcn.kernels.disk.disk_turns import begin_turns, end_turn, put_out
 from hpgcn.partition import Partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches

@@ -6,7 +6,7 @@ from graphs import make
 
 from hpgcn import Config, save, train
 from hpgcn.comm import run_on_disk
-from hpgcn.kernels.disk.table import ADDRESS, ARRAYS, HEAD, MOST, OWNER, READ, TABLE, WRITTEN
+from hpgcn.kernels.disk.block_table import ADDRESS, ARRAYS, HEAD, MOST, OWNER, READ, TABLE, WRITTEN
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.disk_traffic import MESSAGES, disk_traffic, small_bytes

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.parallel.covers.matchings import augment, transpose
 
 PATIENT_ROUNDS = 10  # rounds in which no rank takes back more than its room

@@ -9,7 +9,7 @@ Source: Hopcroft and Karp, SIAM J. Comput. 2(4), 1973.
 """
 import numpy as np
 
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 
 @jit()

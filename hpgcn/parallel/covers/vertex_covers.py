@@ -21,7 +21,7 @@ entries are copied block by block.
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.parallel.covers.cover_balance import PushedGraph, balance
 from hpgcn.parallel.covers.matchings import augment, begin
 from hpgcn.parallel.pattern_counts import count_blocks

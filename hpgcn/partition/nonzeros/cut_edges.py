@@ -6,7 +6,7 @@ from numba.cpython.unsafe.numbers import trailing_zeros
 from hpgcn.errors import UsageError
 from hpgcn.graphs.reordering import random_order
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 from hpgcn.runtime.machine import memory_budget
 
 ONE = np.uint64(1)

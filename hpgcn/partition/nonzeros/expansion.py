@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.reordering import random_order
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 
 def expand(u, v, n, k, seed):

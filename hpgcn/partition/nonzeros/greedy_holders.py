@@ -13,7 +13,7 @@ Each part in turn needs one count for each column, for any number of parts. One 
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 PASSES = 4
 

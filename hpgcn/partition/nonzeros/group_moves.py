@@ -8,7 +8,7 @@ import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from hpgcn.kernels.entries import bit_in_word, mix
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 from hpgcn.partition.nonzeros.nonzero_state import (
     AFTER,
     AT,

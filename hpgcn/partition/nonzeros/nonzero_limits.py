@@ -4,7 +4,7 @@ This costs few rows and sums.
 """
 import numpy as np
 
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 from hpgcn.partition.nonzeros.nonzero_state import PART, PINS, move, pins_of, record_range, touches
 from hpgcn.partition.partition_request import ROWS
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.entries import bit_in_word
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 PART, PINS, HEAD = range(3)  # columns of State.records
 AFTER, BEFORE, AT = range(3)  # columns of State.links

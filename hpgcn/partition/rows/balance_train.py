@@ -10,7 +10,7 @@ import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import random_order
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 from hpgcn.partition.rows.partition_model import entry_rows
 from hpgcn.partition.rows.row_moves import add_pin, take_pin
 

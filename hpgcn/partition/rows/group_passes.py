@@ -9,8 +9,8 @@ threads nor the size of blocks change a result.
 import numpy as np
 
 from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_later
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.partition.rows.stream_kernels import (
     VISIT,
     choose_cluster,

@@ -5,7 +5,7 @@ a bit for each part. Counters overflow after a number of misses that is still wo
 """
 import numpy as np
 
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 
 @jit(inner=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_later
 from hpgcn.kernels.entries import bit_in_word
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 from hpgcn.partition.quality import imbalance, totals
 from hpgcn.partition.rows.miss_counters import count_misses, counted_misses, start_counters
 from hpgcn.partition.rows.streaming import visits

@@ -12,8 +12,8 @@ from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_element, fetch_later
 from hpgcn.kernels.entries import bit_in_word
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.partition.part_counts import column_pins, fill_nets
 from hpgcn.partition.partition_request import MAX_PARTS
 from hpgcn.partition.rows.miss_counters import count_misses, counted_misses, start_counters

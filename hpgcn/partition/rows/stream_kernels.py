@@ -12,8 +12,8 @@ import numpy as np
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_element, fetch_entries, fetch_later
 from hpgcn.kernels.entries import mix
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 VISIT = 16  # scalar operations to look at an entry
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

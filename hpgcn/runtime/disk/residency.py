@@ -33,9 +33,9 @@ class Residency:
     """
 
     def __init__(self, in_files, ranks):
-        from hpgcn.kernels.disk import following, turns  # Numba, which not all commands need
+        from hpgcn.kernels.disk import disk_turns, following  # Numba, which not all commands need
 
-        self._turns = turns
+        self._turns = disk_turns
         self._follow = following.follow
         self.in_files = in_files
         self.ranks = ranks
@@ -43,7 +43,7 @@ class Residency:
         self._events = [[] for _ in range(ranks)]  # (name, begin, end) of what a rank's blocks did
         self._touched = {}  # runs of blocks of a turn, by rank and its last waits
         self._waits = [deque(maxlen=CONTEXT) for _ in range(ranks)]  # by rank
-        turns.begin_turns()
+        disk_turns.begin_turns()
         self._writer, self._reader = _Worker("write to disk"), _Worker("read from disk")
 
     def switch(self, leaving, entering, place):

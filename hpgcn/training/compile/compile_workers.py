@@ -18,7 +18,7 @@ from numba.core.dispatcher import Dispatcher
 
 from hpgcn.config import Config
 from hpgcn.graphs.header import Header
-from hpgcn.kernels.cgroups import usable_cores
+from hpgcn.kernels.host.cgroups import usable_cores
 from hpgcn.model.spec import ModelSpec
 from hpgcn.runtime import signals
 from hpgcn.runtime.machine import available_memory, child_environment

@@ -18,7 +18,7 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.kernels import backend
 from hpgcn.kernels.ahead import load_layer, load_product
 from hpgcn.kernels.bits16 import BF16
-from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
+from hpgcn.kernels.host.threads import num_threads, set_num_threads, threshold
 from hpgcn.model import METRICS, products_of
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.runtime import faults

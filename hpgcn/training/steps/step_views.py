@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from hpgcn.kernels.pools import start_pool
+from hpgcn.kernels.host.pools import start_pool
 from hpgcn.model import Model, products_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST

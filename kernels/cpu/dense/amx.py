@@ -16,8 +16,8 @@ from hpgcn.kernels.cpu.emit.amx_intrinsics import (
     write_rows,
 )
 from hpgcn.kernels.cpu.emit.vector_intrinsics import ask
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 STEP = MOST * SIDE  # columns of a panel
 AHEAD = 96  # rows between the prefetch of a line and its use

@@ -16,10 +16,10 @@ import numpy as np
 from numba.np.numpy_support import from_dtype
 
 from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
-from hpgcn.kernels.cpu.bits16 import widen
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.dense.amx import columns_product, padded, rows_product, tiles_of
 from hpgcn.kernels.cpu.emit.amx_intrinsics import CONFIG, SIDE, has_tiles
+from hpgcn.kernels.cpu.emit.bfloat16 import widen
 from hpgcn.kernels.cpu.emit.c_functions import c_function, call
 from hpgcn.kernels.cpu.emit.emitter import uses_dots, vector_bytes
 from hpgcn.kernels.cpu.emit.row_passes import unit_past_cache
@@ -32,8 +32,8 @@ from hpgcn.kernels.cpu.emit.tile_product import (
 )
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask
 from hpgcn.kernels.cpu.tuning import second_cache
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NOTHING = np.empty((0, 0), BF16)  # to be widened

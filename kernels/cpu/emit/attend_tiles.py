@@ -16,7 +16,7 @@ from hpgcn.kernels.cpu.emit.attend_intrinsics import (
     tile_weights,
 )
 from hpgcn.kernels.cpu.emit.c_functions import c_function
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 
 @jit(forceinline=True)

@@ -12,7 +12,7 @@ from numba.core import event
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from hpgcn.kernels.jit import compile_c_function
+from hpgcn.kernels.host.jit import compile_c_function
 
 
 class CompiledFunction(CFunc):

@@ -4,7 +4,7 @@ Branches that depend on what was read keep a processor from reading ahead by its
 """
 from hpgcn.kernels.cpu.emit.emitter import FIRST
 from hpgcn.kernels.cpu.emit.vector_intrinsics import prefetch
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 AHEAD = 32  # entries between the prefetch of an element and its use
 

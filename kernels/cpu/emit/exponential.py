@@ -3,7 +3,7 @@
 Loops over them become vector code.
 """
 from hpgcn.kernels.cpu.emit.vector_intrinsics import power_of_two
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 MAGIC = 1.5 * 2.0**52
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from llvmlite import ir
 from numba.core import cgutils
 
-from hpgcn.kernels.cpu.bits16 import narrowed, widened
+from hpgcn.kernels.cpu.emit.bfloat16 import narrowed, widened
 from hpgcn.kernels.cpu.emit.emitter import BYTES, I32, I64, Emitter, splat, vector_bytes
 
 TOGETHER = 32  # nonzeros that are added to some vectors of a row before the next vectors take them

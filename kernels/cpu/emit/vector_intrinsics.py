@@ -7,9 +7,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hpgcn.kernels.cpu.bits16 import load_numbers, store_numbers
+from hpgcn.kernels.cpu.emit.bfloat16 import load_numbers, store_numbers
 from hpgcn.kernels.cpu.emit.emitter import BYTES, I1, I32, I64, SECOND, splat
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 LINE = 64  # bytes of a cache line
 

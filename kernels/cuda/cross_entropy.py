@@ -55,8 +55,8 @@ def _loss(name, terms, logits, labels, rows, others, scale, grad):
         grad[:] = 0  # also rows that do not count
     rows = device.ordered(rows, np.int64)
     out = device.xp.empty((rows.size, terms))
-    device.launch("loss", name, rows.size * device.team, device.ordered(logits), logits.shape[1],
-                  *labels, rows, rows.size, *others, float(scale), grad, out,
+    device.launch("cross_entropy", name, rows.size * device.team, device.ordered(logits),
+                  logits.shape[1], *labels, rows, rows.size, *others, float(scale), grad, out,
                   **rows_of(logits.dtype if grad is None else grad.dtype))
     return column_sum(out)
 
@@ -66,6 +66,6 @@ def _spread(name, logits, dtype, *operands):
     device = current()
     m, width = logits.shape
     out = device.xp.empty(m, dtype)
-    device.launch("loss", name, m * device.team, device.ordered(logits), m, width, *operands, out,
-                  REAL=logits.dtype)
+    device.launch("cross_entropy", name, m * device.team, device.ordered(logits), m, width, *operands,
+                  out, REAL=logits.dtype)
     return out

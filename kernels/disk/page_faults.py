@@ -9,10 +9,7 @@ import platform
 import numba
 
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk.c_library import INT
-from hpgcn.kernels.disk.following import note
-from hpgcn.kernels.disk.moves import make_room, open_new, protect, read_blocks
-from hpgcn.kernels.disk.table import (
+from hpgcn.kernels.disk.block_table import (
     ADDRESS,
     AHEAD,
     ARRAY,
@@ -46,7 +43,10 @@ from hpgcn.kernels.disk.table import (
     table_parts,
     unlock,
 )
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.disk.c_library import INT
+from hpgcn.kernels.disk.following import note
+from hpgcn.kernels.disk.moves import make_room, open_new, protect, read_blocks
+from hpgcn.kernels.host.jit import jit
 
 SEGMENTATION_FAULT = 11
 WRITE_FAULT = 2  # bit of the error code that x86-64 gives a fault

@@ -25,7 +25,7 @@ from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from hpgcn.kernels.user_cache import cache_roots
+from hpgcn.kernels.host.user_cache import cache_roots
 
 DIGEST = 32  # bytes of SHA-256 at the beginning of a file of the cache
 IMPORT = re.compile(r"^from (hpgcn[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hpgcn.kernels.disk import c_library as c
 from hpgcn.kernels.disk.c_library import INT, PAGE
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.host.jit import jit
 
 BLOCK = 1 << 16  # bytes
 GROUP = 1 << 21  # bytes of blocks that are opened together: a huge page

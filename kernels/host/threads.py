@@ -21,9 +21,9 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from hpgcn.kernels.cgroups import usable_cores
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.pools import start_pool
+from hpgcn.kernels.host.cgroups import usable_cores
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.pools import start_pool
 
 LEAST_WORK = 1 << 20  # scalar operations from which on threads are woken: about a millisecond
 OPERATIONS = 1 << 30  # in about a second

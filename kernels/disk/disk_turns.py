@@ -4,8 +4,7 @@ import mmap
 import numpy as np
 
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk.moves import drop, open_empty, protect, read_blocks, uncount, write_blocks
-from hpgcn.kernels.disk.table import (
+from hpgcn.kernels.disk.block_table import (
     ADDRESS,
     AHEAD,
     ARRAY,
@@ -46,7 +45,8 @@ from hpgcn.kernels.disk.table import (
     table_parts,
     unlock,
 )
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.disk.moves import drop, open_empty, protect, read_blocks, uncount, write_blocks
+from hpgcn.kernels.host.jit import jit
 
 RUN_BYTES = 32  # bytes of the numbers that describe a run of blocks
 

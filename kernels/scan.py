@@ -6,8 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import run_on_all_threads, worth_threads
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import run_on_all_threads, worth_threads
 
 BLOCK = 1 << 19  # numbers that a thread looks at before it takes the next
 

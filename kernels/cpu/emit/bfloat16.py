@@ -1,15 +1,10 @@
-"""Numbers of 16 bits on CPU threads.
-
-They are converted to float32 in registers, and rounded when stored.
+"""Emitted conversions between bfloat16 and float32, in registers.
 
 `widen` and `narrow` do nothing to floats, so that one kernel serves rows of any type.
 """
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-
-from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.threads import Threaded, chunks
 
 BITS = 16
 
@@ -94,31 +89,3 @@ def narrow(typingctx, number, like):
         return narrowed(builder, value) if is_bf16(kind) else value
 
     return like(number, like), codegen
-
-
-@Threaded
-def _convert(next_chunk, x, out, bounds):
-    zero = out.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            for q in range(x.shape[1]):
-                out[i, q] = narrow(widen(x[i, q]), zero)
-
-
-@Threaded
-def _add(next_chunk, x, out, bounds):
-    zero = out.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            for q in range(x.shape[1]):
-                out[i, q] = narrow(widen(out[i, q]) + widen(x[i, q]), zero)
-
-
-def convert(x, out):
-    _convert(x.size, x, out, evenly(x.shape[0]))
-    return out
-
-
-def add(x, out):
-    _add(x.size, x, out, evenly(x.shape[0]))
-    return out

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from hpgcn.kernels.cpu.bits16 import narrow
 from hpgcn.kernels.cpu.chunks import evenly, row_total
+from hpgcn.kernels.cpu.emit.bfloat16 import narrow
 from hpgcn.kernels.cpu.emit.exponential import exp, log1p
 from hpgcn.kernels.cpu.emit.softmax_intrinsics import LANES, row_max, row_powers
-from hpgcn.kernels.jit import jit
-from hpgcn.kernels.reference.loss import ABSENT
-from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.threads import Threaded, chunks
+from hpgcn.kernels.reference.cross_entropy import ABSENT
 
 ONE_HOT = np.empty((3, 0))  # for a target that is not given
 

@@ -1,0 +1,32 @@
+"""Copies and sums of rows of two dtypes on CPU threads."""
+from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
+from hpgcn.kernels.host.threads import Threaded, chunks
+
+
+@Threaded
+def _convert(next_chunk, x, out, bounds):
+    zero = out.dtype.type(0)
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for q in range(x.shape[1]):
+                out[i, q] = narrow(widen(x[i, q]), zero)
+
+
+@Threaded
+def _add(next_chunk, x, out, bounds):
+    zero = out.dtype.type(0)
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for q in range(x.shape[1]):
+                out[i, q] = narrow(widen(out[i, q]) + widen(x[i, q]), zero)
+
+
+def convert(x, out):
+    _convert(x.size, x, out, evenly(x.shape[0]))
+    return out
+
+
+def add(x, out):
+    _add(x.size, x, out, evenly(x.shape[0]))
+    return out
