@@ -66,6 +66,6 @@ def _spread(name, logits, dtype, *operands):
     device = current()
     m, width = logits.shape
     out = device.xp.empty(m, dtype)
-    device.launch("cross_entropy", name, m * device.team, device.ordered(logits), m, width, *operands,
-                  out, REAL=logits.dtype)
+    device.launch("cross_entropy", name, m * device.team, device.ordered(logits), m,
+                  width, *operands, out, REAL=logits.dtype)
     return out

@@ -1,1 +1,1 @@
-"""What kernels need of the machine: cores, memory, threads, compiler and its cache."""
+"""The machine below kernels: cores, memory, threads, compiler and its cache."""
