@@ -98,3 +98,47 @@ def check_width(name, mask, width):
     if bool(beyond.any()):
         raise ValueError(f"{name}[{int(beyond.argmax())}] has bits beyond its {width} columns, "
                          f"expected the bit order of {ORDER}")
+
+
+def with_mask(spmm):
+    """Return the kernel `sspmm` that calls a version of `spmm`."""
+    def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None,
+              rows=None, accumulate=False):
+        """Compute masked SpMM, (A x) .* M (mixgcn, S-SpMM).
+
+        It is `spmm` with a required mask.
+
+        Parameters
+        ----------
+        mask : (m, ceil(f / 8)) uint8
+            Bits of the result to keep: column j is bit j % 8 of byte j // 8, the order of
+            `numpy.packbits(keep, axis=1, bitorder="little")`. Bits from column f on are 0.
+
+        The others are those of `spmm`.
+
+        Returns
+        -------
+        out : (m, f)
+
+        Raises
+        ------
+        ValueError
+            `mask` has bits beyond its f columns, or another argument does not fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from hpgcn.kernels import cpu, pack_mask
+        >>> indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1], np.int32)
+        >>> x = np.array([[1.0, 10.0, 100.0], [2.0, 20.0, 200.0]])
+        >>> mask = pack_mask([[True, False, True], [False, True, True]])
+        >>> cpu.sspmm(indptr, indices, None, x, mask)
+        array([[  3.,   0., 300.],
+               [  0.,  20., 200.]])
+        """
+        return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale,
+                    rows=rows, mask=mask, accumulate=accumulate)
+
+    if hasattr(spmm, "validate_inline"):
+        sspmm.validate_inline = spmm.validate_inline
+    return sspmm

@@ -36,6 +36,7 @@ from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask, place_o
 from hpgcn.kernels.cpu.tuning import current, level_of
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.threads import Threaded, chunks
+from hpgcn.kernels.masks import with_mask
 from hpgcn.kernels.scan import invalid_rows
 
 NO_MASK = np.empty((0, 0), np.uint8)
@@ -148,34 +149,19 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     threads. indptr and indices that may change are checked during the product. If they
     are refused, the content of `out` is undefined.
     """
-    out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
-                            accumulate)
+    return _multiply(indptr, indices, data, x, out, row_scale, col_scale, rows, mask, accumulate)
+
+
+def _multiply(*arguments, **options):
+    """Fill the result of `product` and return it."""
+    out, launches = product(*arguments, **options)
     for launch in launches:
         launch()
     return out
 
 
-def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
-          accumulate=False):
-    out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
-                            accumulate)
-    for launch in launches:
-        launch()
-    return out
-
-
-def _validate_inline(**given):
-    """Multiply by a matrix and check it at the same time.
-
-    `given` includes the argument `validate` of `product`.
-    """
-    out, launches = product(**given)
-    for launch in launches:
-        launch()
-    return out
-
-
-spmm.validate_inline = sspmm.validate_inline = _validate_inline  # hpgcn.kernels.checks calls it
+spmm.validate_inline = _multiply  # hpgcn.kernels.checks calls it
+sspmm = with_mask(spmm)
 
 
 def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,

@@ -5,6 +5,7 @@ Each group of threads computes a row, or a piece of a long row.
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE, number_dtype
 from hpgcn.kernels.cuda.gpu_device import current, kept, rows_of
 from hpgcn.kernels.cuda.pieces import pieces_of
+from hpgcn.kernels.masks import with_mask
 
 PADDED = 4  # nonzeros per row of x from which on a copy of x pays whose rows are loaded by 128 bits
 
@@ -70,10 +71,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     return out
 
 
-def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
-          accumulate=False):
-    return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows,
-                mask=mask, accumulate=accumulate)
+sspmm = with_mask(spmm)
 
 
 def shape_of(width, pack, items, warps):
