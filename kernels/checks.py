@@ -15,7 +15,7 @@ import numpy as np
 
 from hpgcn.kernels.bits16 import BF16, number_dtype
 from hpgcn.kernels.masks import ORDER, check_width
-from hpgcn.kernels.specs import NUMBERS, SPECS, TRANSPOSED, parse
+from hpgcn.kernels.specs import LENGTHS, NUMBERS, SPECS, TRANSPOSED, length_of, parse
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
@@ -62,11 +62,9 @@ def checked(name, kernel, xp):
             if "e" in given and given.get("op", "copylhs") == "copylhs":
                 given["e"] = None  # it is not read
             _check_numbers(given)
-            lengths = {"V": VERTICES}
-            if "n" in given:
-                lengths["n"] = given["n"]
-            if "heads" in signature.parameters:
-                lengths["h"] = given.get("heads", 1)
+            lengths = {"V": VERTICES} | {letter: given.get(argument, 1)
+                                         for argument, letter in LENGTHS.items()
+                                         if argument in signature.parameters}
             _check_arrays(spec, given, lengths, xp(), later)
             _check_pairs(given, lengths)
 
@@ -163,7 +161,7 @@ def _check_shape(name, shape, expected, lengths):
     for length, word in zip(shape, expected):
         if word[0].isalpha():
             lengths.setdefault(word[0], length - (word[1:] == "+1"))
-        right = right and _fits(length, word, lengths.get(word[0]))
+        right = right and _fits(length, word, lengths)
     if not right:
         letters = sorted({word[0] for word in expected} & set(lengths))
         known = "".join(f", {letter} = {lengths[letter]}" for letter in letters)
@@ -171,12 +169,12 @@ def _check_shape(name, shape, expected, lengths):
                          f"{known}")
 
 
-def _fits(length, word, known):
-    """Return whether a length fits a word of a spec, whose letter means `known`."""
-    if not word[0].isalpha():
-        return word == "*" or length == int(word)
-    wanted = {"": known, "|1": known, "+1": known + 1, "/8": -(-known // 8)}[word[1:]]
-    return (length == wanted and known >= 0) or (word[1:] == "|1" and length == 1)
+def _fits(length, word, lengths):
+    """Return whether a length fits a word of a spec."""
+    if word == "*":
+        return True
+    fits = length == length_of(word, lengths) and lengths.get(word[0], 0) >= 0
+    return fits or (word[1:] == "|1" and length == 1)
 
 
 def _fit(name, array, kind, dtype):

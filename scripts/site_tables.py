@@ -12,14 +12,14 @@ from hpgcn import errors
 from hpgcn.cli.parser import parser
 from hpgcn.config import SHOWN
 from hpgcn.kernels import reference
-from hpgcn.kernels.specs import SPECS, parse
+from hpgcn.kernels.specs import SPECS, parse, parse_results
 from hpgcn.model.registry import MODELS, models_that_read
 from hpgcn.setting_field import HEADINGS, values_of
 from hpgcn.strategies import STRATEGIES, strategies_that_read
 
 KINDS = {  # kinds of an array in SPECS, in the words of docs/kernels.md
     "index": "integers", "pointers": "integers", "classes": "integers", "once": "integers",
-    "words": "uint32", "bits": "bits", "into_bits": "bits", "wide": "float64"}
+    "words": "uint32", "bits": "bits", "into_bits": "bits", "wide": "float64", "bool": "bool"}
 
 
 def table(head, rows):
@@ -111,19 +111,27 @@ def api():
 
 def kernels():
     """Return the table of the kernels' arrays, and an autosummary directive of the kernels."""
-    rows = [[code(name), "; ".join(map(array_text, parse(spec))) or "none"]
+    rows = [[code(name), "; ".join(map(array_text, parse(spec))) or "none",
+             "; ".join(result_text(each, parse(spec)) for each in parse_results(spec)) or "none"]
             for name, spec in SPECS.items()]
-    return "\n\n".join([table(["kernel", "arrays"], rows), autosummary(
+    return "\n\n".join([table(["kernel", "arrays", "returns"], rows), autosummary(
         [f"hpgcn.kernels.reference.{name}" for name in reference.__all__])])
 
 
 def array_text(array):
     """Return name, shape and kind of an array argument, in the words of docs/kernels.md."""
+    if not array.shape:
+        return code(array.name)
     kind = array.kind.removesuffix("16")
     words = [KINDS.get(kind, "floats")] + ["or 16 bits"] * array.kind.endswith("16")
     words += ["optional"] * array.optional + ["written"] * kind.startswith("into")
     shape = ", ".join(array.shape).replace("|", "\\|").replace("*", "\\*")
     return f"{code(array.name)} ({shape}{',' * (len(array.shape) == 1)}) {', '.join(words)}"
+
+
+def result_text(result, arguments):
+    """Return the text of a result: of an argument only the name."""
+    return code(result.name) if result in arguments else array_text(result)
 
 
 def autosummary(names):

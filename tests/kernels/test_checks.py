@@ -3,14 +3,15 @@ import functools
 
 import numpy as np
 import pytest
-from cases import CASES, case, outcome
+from cases import case, outcome
 
 from hpgcn.kernels import checks, cpu, reference
 from hpgcn.kernels.host.threads import threshold
+from hpgcn.kernels.specs import LENGTHS, SPECS, length_of, parse, parse_results, result_dtype
 
 M, N, F = 12, 10, 9
 MOVED = ("rows", "strided", "words", "into_rows", "into_moved", "into_strided")  # lie anywhere
-WITH_ARRAYS = [name for name in CASES if checks.SPECS[name]]
+WITH_ARRAYS = [name for name in SPECS if parse(SPECS[name])]
 
 
 def strided(array):
@@ -83,11 +84,42 @@ def held_against_the_reference(name, given):
     return False
 
 
-@pytest.mark.parametrize("name", checks.SPECS)
+@pytest.mark.parametrize("name", SPECS)
 def test_what_is_right_is_taken(name):
     assert not held_against_the_reference(name, case(name))
     with pytest.raises(TypeError):
         getattr(cpu, name)()
+
+
+@pytest.mark.parametrize("kernels", [reference, cpu])
+@pytest.mark.parametrize("name", SPECS)
+def test_new_results_have_the_shape_and_dtype_of_the_specs(name, kernels):
+    spec, results = parse(SPECS[name]), parse_results(SPECS[name])
+    given = case(name)
+    lengths = {letter: given[number] for number, letter in LENGTHS.items() if number in given}
+    for argument in spec:
+        if given[argument.name] is not None:
+            lengths |= {word: length for word, length in zip(
+                argument.shape, given[argument.name].shape) if word.isalpha()}
+    for result in results:
+        if result.optional and result in spec:
+            given[result.name] = None
+    if results and results[0].name == "pulled":  # no length gives its width
+        lengths["w"] = lengths["f"] + 3 * lengths["h"]
+    made = getattr(kernels, name)(**given)
+    made = made if isinstance(made, tuple) else (made,) * len(results)
+    assert len(made) == len(results)
+    first = given[spec[0].name].dtype if spec else None
+    for result, array in zip(results, made):
+        if result.kind in ("number", "count"):
+            assert isinstance(array, float if result.kind == "number" else int)
+        elif array is not None or not result.optional:
+            shape = tuple(3 if word == "..." else length_of(word, lengths)
+                          for word in result.shape)
+            dtype = result_dtype(result, first)
+            if name == "transpose_pattern":  # the dtype of its indices
+                dtype = array.dtype
+            assert (array.shape, array.dtype) == (shape, dtype)
 
 
 def handed_on(name, given):
@@ -116,7 +148,7 @@ def test_any_array_in_any_place(name):
 
     It is refused, or converted for compiled code.
     """
-    spec = checks.parse(checks.SPECS[name])
+    spec = parse(SPECS[name])
     kinds = {each.name: each.kind.removesuffix("16") for each in spec}
     limited = {each.name for each in spec if each.limit not in ("", "V") or each.kind == "pointers"}
     usual = handed_on(name, case(name))
@@ -142,7 +174,7 @@ def test_any_array_in_any_place(name):
 @pytest.mark.parametrize("name", WITH_ARRAYS)
 def test_compiled_code_takes_each_kind_of_array(name):
     """Read-only, non-contiguous and other integer arrays give the results of usual arrays."""
-    written = {each.name for each in checks.parse(checks.SPECS[name])
+    written = {each.name for each in parse(SPECS[name])
                if each.kind.startswith(("into", "alike"))}
     other = {np.dtype(np.int32): np.int64, np.dtype(np.int64): np.int32}
     given = case(name)
@@ -158,9 +190,9 @@ def test_compiled_code_takes_each_kind_of_array(name):
                 held_against_the_reference(name, given)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if " into" in checks.SPECS[name]])
+@pytest.mark.parametrize("name", [name for name in SPECS if " into" in SPECS[name]])
 def test_an_array_that_is_written_may_not_be_another(name):
-    for argument in checks.parse(checks.SPECS[name]):
+    for argument in parse(SPECS[name]):
         for other, value in case(name).items():
             given = case(name)
             out = given[argument.name]
@@ -173,13 +205,13 @@ def test_an_array_that_is_written_may_not_be_another(name):
                     getattr(cpu, name)(**given)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "? into" in checks.SPECS[name]])
+@pytest.mark.parametrize("name", [name for name in SPECS if "? into" in SPECS[name]])
 def test_what_is_written_is_not_read(name):
     """Output arrays full of NaN give the reference's results, so kernels do not read them."""
     results = []
     for kernels in (cpu, reference):
         given = case(name)
-        for argument in checks.parse(checks.SPECS[name]):
+        for argument in parse(SPECS[name]):
             out = given.get(argument.name)
             if argument.optional and argument.kind.startswith("into") and out.dtype.kind == "f":
                 out.fill(np.nan)
@@ -242,7 +274,7 @@ def test_read_only_indices_are_looked_at_once(monkeypatch):
     read_only(given["index"])
     for _ in range(3):
         reference.gather(**given)
-    assert sizes == [M]
+    assert sizes == [given["index"].size]
     known = functools.partial(len, checks._facts_of)
     before = known()
     del given

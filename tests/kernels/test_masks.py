@@ -49,7 +49,7 @@ def test_what_is_no_mask_is_refused(call, error, message):
 def test_a_mask_in_the_other_order_is_refused(name, kernels):
     (argument,) = READ[name]
     given = case(name)
-    width = {"matmul": 4}.get(name, 9)
+    width = {"matmul": 10}.get(name, 9)
     keep = unpack_mask(given[argument], width)
     keep[1:, -1] = True
     big = np.packbits(keep, axis=1)

@@ -23,11 +23,13 @@ def test_the_page_names_every_kernel_with_the_summary_of_its_docstring():
 
 
 def test_the_site_lists_the_arrays_of_every_kernel():
-    """A literal row, and one a kernel, with the names of its arguments."""
+    """Two literal rows, and one a kernel, with the names of its arguments."""
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", site_tables.kernels(), re.MULTILINE))
     assert rows["gather"] == "`x` (n, f) floats; `index` (r,) integers; " \
-                             "`out` (r, f) floats, optional, written"
+                             "`out` (r, f) floats, optional, written | `out`"
+    assert rows["row_sum"] == "`x` (m, f) floats | `sums` (m,) float64"
     for name, row in rows.items():
+        row = row.partition(" | ")[0]
         named = set(re.findall(r"`(\w+)`", row))
         assert named <= inspect.signature(getattr(reference, name)).parameters.keys()
     assert rows.keys() == SPECS.keys()

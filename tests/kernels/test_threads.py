@@ -9,7 +9,7 @@ from threading import Barrier, Event, current_thread
 
 import numpy as np
 import pytest
-from cases import CASES, case, long, outcome
+from cases import case, long, outcome
 
 from hpgcn.kernels import cpu, reference
 from hpgcn.kernels.cpu.emit.row_passes import is_packed
@@ -21,14 +21,15 @@ from hpgcn.kernels.host.threads import (
     threshold,
     worth_threads,
 )
+from hpgcn.kernels.specs import SPECS
 
 AGGREGATIONS = [long("aggregate", {"op": op, "reduce": reduce})
                 for op in reference.OPS for reduce in reference.REDUCES]
 BACKWARDS = [long("aggregate_backward", {"op": "mul", "reduce": "max", "arg": None}),
              long("aggregate_backward", {"op": "div", "reduce": "sum"})]
-INDEX = np.random.default_rng(0).integers(0, 10, 300)
-ALL = [*((name, {}) for name in CASES), *AGGREGATIONS, *BACKWARDS,
-       ("scatter_add", {"index": INDEX})]
+RISING = np.sort(case("scatter_add", scale=25)["index"])
+ALL = [*((name, {}) for name in SPECS), *AGGREGATIONS, *BACKWARDS,
+       ("scatter_add", {"index": RISING})]
 
 
 def bits(name, changed, work):
@@ -86,11 +87,11 @@ def test_python_threads_multiply_different_matrices_at_once(work):
 
 def test_python_threads_run_any_kernels_at_once():
     def run():
-        return {name: bits(name, {}, 0) for name in CASES}
+        return {name: bits(name, {}, 0) for name in SPECS}
 
     expected = run()
     for found in run_at_once(run, run, run):
-        for name in CASES:
+        for name in SPECS:
             np.testing.assert_array_equal(*(np.frombuffer(each[name], np.uint64)
                                             for each in (found, expected)), err_msg=name)
 
@@ -187,7 +188,7 @@ def test_a_threshold_holds_for_its_own_thread(monkeypatch):
     assert worth_threads(1000) == usual == worth_threads(0) is False
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SPECS)
 def test_two_frames_of_python_lie_between_a_caller_and_compiled_code(name, monkeypatch):
     depths = []
     call = Threaded.__call__

@@ -3,14 +3,26 @@
 Its arrays have a shape and a dtype, but no contents. Its kernels return arrays of this
 kind, and record the reads and multiplications of real kernels.
 """
+import functools
+import inspect
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 
+from hpgcn.kernels import reference
 from hpgcn.kernels.reference import dropout_scale
+from hpgcn.kernels.specs import (
+    LENGTHS,
+    SPECS,
+    length_of,
+    parse,
+    parse_results,
+    result_dtype,
+)
 from hpgcn.parallel.csr import Csr
 from hpgcn.planning.counts.touches import Touches
 
@@ -148,10 +160,23 @@ class Work:
     touches: Touches = field(default_factory=Touches)  # arrays that are read and written
 
 
-class ShapeKernels:
-    """Substitutes for reference kernels that return shapes and record work.
+MOVED = {  # arrays that a kernel reads or writes; an array that it does both to stands twice
+    "activate": "z z", "activate_smooth": "z z slopes", "add": "x out out", "apply_mask": "x x",
+    "attend_dots": "grad out above pulled", "batch_norm": "x out", "batch_norm_backward": "g out",
+    "column_squares": "x", "column_sum": "x", "convert": "x out", "dropout": "x out",
+    "dropout_bits": "keep", "dropout_csr": "indices data data", "elu_backward": "g g out",
+    "gather": "out out", "inner": "x y", "layer_norm": "x out", "layer_norm_backward": "g out",
+    "layer_norm_backward_sums": "g xhat", "matmul": "x y out", "row_squares": "x", "row_sum": "x",
+    "scatter_add": "x x x", "sigmoid_cross_entropy": "logits grad",
+    "softmax_cross_entropy": "logits grad", "spmm": "indices data out",
+    "spread_gradient": "logits grad", "spread_max": "logits", "spread_sum": "logits"}
+NUMBERS = {"number": 0.0, "count": 0}  # results that are no arrays, by their kind
 
-    Names are those of hpgcn.kernels.reference.
+
+class ShapeKernels:
+    """Substitutes for kernels, which return shapes and record work.
+
+    Names and arguments are those of hpgcn.kernels.reference, shapes those of its specs.
     """
 
     dropout_scale = staticmethod(dropout_scale)
@@ -159,144 +184,62 @@ class ShapeKernels:
     def __init__(self):
         self.work = Work()
 
-    def _log(self, *arrays):
-        self.work.calls += 1
-        self.work.moved += sum(each.nbytes for each in arrays if each is not None)
-
-    def _in_place(self, x, *others, **named):
-        """Record a kernel that changes its first argument in place and returns it."""
-        self._log(x, x)
-        return x
-
-    activate = apply_mask = _in_place
-
-    def convert(self, x, out):
-        self._log(x, out)
-        return out
-
-    def add(self, x, out):
-        self._log(x, out, out)
-        return out
-
-    def activate_smooth(self, z, bias, *others, slopes=None, **named):
-        self._log(z, z, slopes)
-        return z
-
-    def elu_backward(self, g, out, *others, **named):
-        self._log(g, g, out)
-        return g
-
-    def _to_out(self, x, *others, out=None, **named):
-        """Record a kernel that writes an array with the shape of its first argument to `out`."""
-        if out is None:
-            alike = [each for each in others
-                     if isinstance(each, ShapeArray) and each.shape == x.shape]
-            out = alike[-1] if alike else x.copy()
-        self._log(x, out)
-        return out
-
-    dropout = layer_norm = layer_norm_backward = batch_norm = batch_norm_backward = _to_out
-
-    def dropout_bits(self, vertex, width, **named):
-        out = ShapeArray(vertex.device, (vertex.size, -(-width // 8)), np.uint8)
-        self._log(out)
-        return out
-
-    def dropout_csr(self, indptr, indices, data, vertex, **named):
-        self._log(indices, data, data)
-        return data.copy()
-
-    def gather(self, x, index, out=None):
-        out = x._like((index.size, x.shape[1])) if out is None else out
-        self._log(out, out)
-        return out
-
-    def scatter_add(self, x, index, out):
-        self._log(x, x, x)
-        return out
-
-    def matmul(self, x, y, out=None, *, mask=None):
-        (m, k), n = x.shape, y.shape[1]
-        out = x._like((m, n)) if out is None else out
-        self.work.calls += 1
-        self.work.dense.append((2 * m * k * n, x.nbytes + y.nbytes + out.nbytes))
-        return out
-
-    def spmm(self, indptr, indices, data, x, out=None, **named):
-        # a row of x for each entry, as if none were found in a cache again
-        out = x._like((indptr.size - 1, x.shape[1])) if out is None else out
-        self._log(indices, data, out)
-        self.work.moved += indices.size * x.shape[1] * x.dtype.itemsize
-        return out
-
-    def attend_dots(self, grad, out, above, share, row_score, lse, pulled, drow_score, **named):
-        self._log(grad, out, above, pulled)
-        return pulled, drow_score
-
-    def column_sum(self, x, *others):
-        self._log(x)
-        return x._like((x.shape[1],), np.float64)
-
-    column_squares = column_sum
-
-    def inner(self, x, y):
-        self._log(x, y)
-        return x._like((), np.float64)
-
-    def _by_row(self, x, *others):
-        """Record a kernel that returns one float64 per row of its first argument."""
-        self._log(x)
-        return x._like((x.shape[0],), np.float64)
-
-    row_sum = row_squares = spread_sum = _by_row
-
-    def spread_max(self, x):
-        self._log(x)
-        return x._like((x.shape[0],))
-
-    def layer_norm_backward_sums(self, g, xhat, gain):
-        self._log(g, xhat)
-        return tuple(g._like(shape, np.float64)
-                     for shape in ((g.shape[0], 2), (g.shape[1],), (g.shape[1],)))
-
-    def spread_gradient(self, logits, *others, grad=None, **named):
-        self._log(logits, grad)
-        return 0.0
-
-    def softmax_cross_entropy(self, *given, **named):
-        return self.spread_gradient(*given, **named), 0
-
-    def sigmoid_cross_entropy(self, *given, **named):
-        return self.spread_gradient(*given, **named), 0, 0, 0
-
-
-class Counted:
-    """A wrapper of kernels that counts their calls in `work.kernels`, by name and size."""
-
-    def __init__(self, kernels):
-        self._kernels = kernels
-
-    @property
-    def work(self):
-        return self._kernels.work
-
-    @work.setter
-    def work(self, work):
-        self._kernels.work = work
-
     def __getattr__(self, name):
-        kernel = getattr(self._kernels, name)
+        if name not in MOVED:
+            raise AttributeError(name)
+        return partial(self._call, name)
 
-        def count(*arguments, **named):
+    def _call(self, name, *arguments, **named):
+        signature, spec, results = _described(name)
+        given = signature.bind(*arguments, **named).arguments
+        read = [*given.values()]
+
+        # the results, of which some may be arguments
+        lengths = _lengths(spec, given)
+        first = next(given[each.name] for each in spec if each.name in given)
+        for result in results:
+            if result.kind in NUMBERS:
+                given[result.name] = NUMBERS[result.kind]
+            elif given.get(result.name) is None:
+                shape = tuple(length_of(word, lengths) for word in result.shape)
+                given[result.name] = first._like(shape, result_dtype(result, first.dtype))
+        made = tuple(given[result.name] for result in results)
+
+        # the work
+        self.work.calls += 1
+        moved = sum(given[each].nbytes for each in MOVED[name].split()
+                    if given.get(each) is not None)
+        if name == "matmul":
+            flops = 2 * lengths["m"] * lengths["k"] * lengths["n"]
+            self.work.dense.append((flops, moved))
+        else:
+            self.work.moved += moved
+        if name == "spmm":  # a row of x for each entry, as if none were found in a cache again
+            self.work.moved += lengths["k"] * lengths["f"] * given["x"].dtype.itemsize
+        if name not in SIZELESS:
             kind = f" {named['kind']}" if "kind" in named else ""
             drops = " dropout" if named.get("p") and name in DROPPING else ""
-            self.work.kernels[name + kind + drops, *_size(name, *arguments)] += 1
-            made = kernel(*arguments, **named)
-            self.work.touches.call((*arguments, *named.values()), made,
-                                   *(named.get(name) for name in WRITTEN))
-            return made
+            self.work.kernels[name + kind + drops, *_size(name, *read)] += 1
+            self.work.touches.call(read, made, *(named.get(each) for each in WRITTEN))
+        return made[0] if len(made) == 1 else made
 
-        return count if callable(kernel) and name not in SIZELESS else kernel
+
+@functools.cache
+def _described(name):
+    """Return the signature of a kernel, its arguments and its results."""
+    kernel = getattr(reference.trusted, name)
+    return inspect.signature(kernel), parse(SPECS[name]), parse_results(SPECS[name])
+
+
+def _lengths(spec, given):
+    """Return the lengths of the letters in a kernel's spec, from the shapes of its arguments."""
+    lengths = {letter: given[argument] for argument, letter in LENGTHS.items()
+               if argument in given}
+    for argument in spec:
+        shape = getattr(given.get(argument.name), "shape", ())
+        for word, length in zip(argument.shape, shape):
+            lengths.setdefault(word[0], length - (word[1:] == "+1"))
+    return lengths
 
 
 def _size(name, first, *others):
@@ -318,7 +261,7 @@ class Shapes:
     exhausted = ()
 
     def __init__(self):
-        self.kernels = Counted(ShapeKernels())
+        self.kernels = ShapeKernels()
         self.part_bytes = 0  # bytes of sparse features that layers have cut out and keep
         self.xp = SimpleNamespace(zeros=self.empty, ascontiguousarray=lambda array: array)
 
