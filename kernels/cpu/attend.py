@@ -22,7 +22,7 @@ from hpgcn.kernels.cpu.emit.attend_intrinsics import column_shape, head_shape
 from hpgcn.kernels.cpu.emit.attend_tiles import TileShapes, backward_code, forward_code
 from hpgcn.kernels.cpu.emit.c_functions import call
 from hpgcn.kernels.cpu.emit.vector_intrinsics import address
-from hpgcn.kernels.cpu.random import keep_lanes
+from hpgcn.kernels.cpu.random import LOW, SHIFT, keep_lanes
 from hpgcn.kernels.cpu.spmm import CHUNKS
 from hpgcn.kernels.cpu.tuning import last_level_cache
 from hpgcn.kernels.host.jit import jit
@@ -32,8 +32,6 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
 TILE = 32  # entries: their rows of x, 16 KB of 128 floats, stay in the first cache
 EXP = 24  # work of a score and a weight, in scalar operations of other kernels
-LOW = np.uint64(0xFFFFFFFF)
-SHIFT = np.uint64(32)
 NO_NUMBERS = np.empty(0, np.int64)
 
 

@@ -194,27 +194,23 @@ def _clear(next_chunk, grad, bounds):
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
-    if _leave_some(rows, grad):
-        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     corrects = np.empty(bounds.size - 1, np.int64)
     work = 20 * rows.size * logits.shape[1]
     target = ONE_HOT if target is None else target
-    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _given(grad, logits),
+    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _cleared(grad, logits, rows),
                            losses, corrects, bounds)
     return float(losses.sum()), int(corrects.sum())
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
-    if _leave_some(rows, grad):
-        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     counts = np.empty((bounds.size - 1, 3), np.int64)
     work = 60 * rows.size * logits.shape[1]
     _sigmoid_cross_entropy(work, logits, labels, rows, scale, float(smoothing),
-                           _given(grad, logits), losses, counts, bounds)
+                           _cleared(grad, logits, rows), losses, counts, bounds)
     return float(losses.sum()), *counts.sum(0).tolist()
 
 
@@ -232,14 +228,12 @@ def spread_sum(logits, top):
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
                     target=None):
-    if _leave_some(rows, grad):
-        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     work = rows.size * (20 if grad is None else 20 * logits.shape[1])
     target = ONE_HOT if target is None else target
     _spread_gradient(work, logits, labels, first, rows, top, total, scale, target,
-                     _given(grad, logits), losses, bounds)
+                     _cleared(grad, logits, rows), losses, bounds)
     return float(losses.sum())
 
 
@@ -249,11 +243,10 @@ def spread_argmax(logits, first, top):
     return out
 
 
-def _given(grad, logits):
-    return np.empty((0, 0), logits.dtype) if grad is None else grad
-
-
-def _leave_some(rows, grad):
-    """Return whether there is a gradient, and `rows` leaves out rows of it."""
-    return grad is not None and (
-        rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)))
+def _cleared(grad, logits, rows):
+    """Return `grad` with zeros, unless `rows` are all of its rows; an empty array for None."""
+    if grad is None:
+        return np.empty((0, 0), logits.dtype)
+    if rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)):
+        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
+    return grad

@@ -8,10 +8,10 @@ from hpgcn.kernels.cpu.chunks import evenly, write_row
 from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
 from hpgcn.kernels.cpu.emit.exponential import expm1
 from hpgcn.kernels.cpu.emit.vector_intrinsics import activate_some, ask
-from hpgcn.kernels.cpu.random import ROW_0, draw, draw_key, mask_row
+from hpgcn.kernels.cpu.random import ROW_0, draw, mask_row
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.threads import Threaded, chunks
-from hpgcn.kernels.reference.random import dropout_scale
+from hpgcn.kernels.reference.random import draw_key, dropout_scale
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NO_VERTEX = np.empty(0, np.int64)
@@ -168,7 +168,7 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     if z.size:
         vertex = NO_VERTEX if vertex is None else vertex
         mask = NO_MASK if mask is None else mask
-        key = draw_key(seed, epoch, layer, p)
+        key = draw_key(np.uint64, seed, epoch, layer, p)
         scale = bias.dtype.type(dropout_scale(p))
         drops = bool(key[-1])
         _activate(4 * z.size, z, bias, vertex, first, relu, key, drops and not drawn,
@@ -182,7 +182,7 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
         vertex = NO_VERTEX if vertex is None else vertex
         mask = NO_MASK if mask is None else mask
         slopes = np.empty((0, 0), z.dtype) if slopes is None else slopes
-        key = draw_key(seed, epoch, layer, p)
+        key = draw_key(np.uint64, seed, epoch, layer, p)
         work = _elu if kind == "elu" else _gelu
         work(20 * z.size, z, bias, vertex, first, key, bool(key[-1]), dropout_scale(p), mask,
              slopes, evenly(z.shape[0]))

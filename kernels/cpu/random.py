@@ -12,7 +12,7 @@ from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
 from hpgcn.kernels.cpu.emit.vector_intrinsics import mask_some
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.threads import Threaded, chunks
-from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
+from hpgcn.kernels.reference.random import draw_key, dropout_scale
 
 DRAW = 16  # work of drawing one byte, in scalar operations of other kernels
 LOW = np.uint64(0xFFFFFFFF)
@@ -134,26 +134,17 @@ def _dropout_csr(next_chunk, indptr, indices, data, vertex, first, key, scale, o
                 out[k] = data[k] * scale if kept else zero
 
 
-def draw_key(seed, epoch, layer, p):
-    """Return the key of dropout draws.
-
-    Epoch, layer, the two words of the seed, and the threshold for p.
-    """
-    words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
-    return tuple(map(np.uint64, words))
-
-
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     out = np.empty((vertex.size, -(-width // 8)), np.uint8)
     if out.size:
-        _dropout_bits(DRAW * out.size, vertex, width, first, draw_key(seed, epoch, layer, p), out,
-                      evenly(vertex.size))
+        key = draw_key(np.uint64, seed, epoch, layer, p)
+        _dropout_bits(DRAW * out.size, vertex, width, first, key, out, evenly(vertex.size))
     return out
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
     out = np.empty_like(x) if out is None else out
-    _dropout(DRAW // 8 * x.size, x, vertex, first, draw_key(seed, epoch, layer, p),
+    _dropout(DRAW // 8 * x.size, x, vertex, first, draw_key(np.uint64, seed, epoch, layer, p),
              number_dtype(x.dtype).type(dropout_scale(p)), out, evenly(x.shape[0]))
     return out
 
@@ -161,6 +152,6 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
     out = np.empty_like(data) if out is None else out
     _dropout_csr(DRAW * data.size, indptr, indices, data, vertex, first,
-                 draw_key(seed, epoch, layer, p), data.dtype.type(dropout_scale(p)), out,
+                 draw_key(np.uint64, seed, epoch, layer, p), data.dtype.type(dropout_scale(p)), out,
                  evenly(indptr.size - 1))
     return out

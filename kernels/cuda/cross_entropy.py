@@ -8,7 +8,7 @@ GPU.
 import numpy as np
 
 from hpgcn.kernels.cuda.gpu_device import current, rows_of
-from hpgcn.kernels.cuda.reductions import column_sum
+from hpgcn.kernels.cuda.reductions import by_row, column_sum
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
@@ -34,15 +34,17 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_max(logits):
-    return _spread("spread_max", logits, logits.dtype)
+    return by_row("cross_entropy", "spread_max", logits, logits.dtype)
 
 
 def spread_sum(logits, top):
-    return _spread("spread_sum", logits, np.float64, current().ordered(top, np.float64))
+    top = current().ordered(top, np.float64)
+    return by_row("cross_entropy", "spread_sum", logits, np.float64, top)
 
 
 def spread_argmax(logits, first, top):
-    return _spread("spread_argmax", logits, np.int64, first, current().ordered(top, np.float64))
+    top = current().ordered(top, np.float64)
+    return by_row("cross_entropy", "spread_argmax", logits, np.int64, first, top)
 
 
 def _loss(name, terms, logits, labels, rows, others, scale, grad):
@@ -59,13 +61,3 @@ def _loss(name, terms, logits, labels, rows, others, scale, grad):
                   logits.shape[1], *labels, rows, rows.size, *others, float(scale), grad, out,
                   **rows_of(logits.dtype if grad is None else grad.dtype))
     return column_sum(out)
-
-
-def _spread(name, logits, dtype, *operands):
-    """Run a kernel over the rows of a block of columns; return its (m,) results."""
-    device = current()
-    m, width = logits.shape
-    out = device.xp.empty(m, dtype)
-    device.launch("cross_entropy", name, m * device.team, device.ordered(logits), m,
-                  width, *operands, out, REAL=logits.dtype)
-    return out

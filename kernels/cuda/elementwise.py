@@ -4,7 +4,7 @@ import numpy as np
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cuda.copies import convert
 from hpgcn.kernels.cuda.gpu_device import current, rows_of
-from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
+from hpgcn.kernels.reference.random import draw_key, dropout_scale
 
 
 def philox(counter, key):
@@ -21,7 +21,7 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     device = current()
     out = device.xp.empty((vertex.size, -(-width // 8)), np.uint8)
     device.launch("elementwise", "dropout_bits", out.size, device.ordered(vertex, np.int64),
-                  vertex.size, width, first, *key_of(seed, epoch, layer, p), out)
+                  vertex.size, width, first, *draw_key(np.uint32, seed, epoch, layer, p), out)
     return out
 
 
@@ -33,7 +33,7 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
     if x.dtype != out.dtype:
         x = convert(x, device.xp.empty(x.shape, out.dtype))
     device.launch("elementwise", "dropout", m * -(-width // 8), x, device.ordered(vertex, np.int64),
-                  m, width, first, *key_of(seed, epoch, layer, p),
+                  m, width, first, *draw_key(np.uint32, seed, epoch, layer, p),
                   number_dtype(x.dtype).type(dropout_scale(p)), out,
                   int(device.aligned(x, out)), **rows_of(x.dtype))
     return out
@@ -45,8 +45,9 @@ def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0
     out = device.xp.empty_like(data) if out is None else out
     device.launch("elementwise", "dropout_csr", m * device.team if data.size else 0,
                   device.ordered(indptr, np.int64), device.ordered(indices), device.ordered(data),
-                  device.ordered(vertex, np.int64), m, first, *key_of(seed, epoch, layer, p),
-                  data.dtype.type(dropout_scale(p)), out, REAL=data.dtype, INDEX=indices.dtype)
+                  device.ordered(vertex, np.int64), m, first,
+                  *draw_key(np.uint32, seed, epoch, layer, p), data.dtype.type(dropout_scale(p)),
+                  out, REAL=data.dtype, INDEX=indices.dtype)
     return out
 
 
@@ -58,7 +59,7 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     bias = device.ordered(bias, number)
     device.launch("elementwise", "activate", m * -(-width // 8), z, bias,
                   device.ordered(vertex, np.int64), m, width, int(relu), first,
-                  *key_of(seed, epoch, layer, p), number.type(dropout_scale(p)), mask,
+                  *draw_key(np.uint32, seed, epoch, layer, p), number.type(dropout_scale(p)), mask,
                   int(drawn and p > 0), int(device.aligned(z, bias)), **rows_of(z.dtype))
     return z
 
@@ -69,7 +70,7 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
     m, width = z.shape
     device.launch("elementwise", "activate_smooth", m * -(-width // 8), z,
                   device.ordered(bias, z.dtype), device.ordered(vertex, np.int64), m, width,
-                  int(kind == "elu"), first, *key_of(seed, epoch, layer, p),
+                  int(kind == "elu"), first, *draw_key(np.uint32, seed, epoch, layer, p),
                   float(dropout_scale(p)), mask, slopes, REAL=z.dtype)
     return z
 
@@ -104,12 +105,3 @@ def sgd(w, g, *, lr, decay=0.0, decayed=0):
     device = current()
     device.launch("elementwise", "sgd", w.size, w, device.ordered(g, w.dtype), w.size, float(decay),
                   decayed, float(lr), REAL=w.dtype)
-
-
-def key_of(seed, epoch, layer, p):
-    """Return the key of dropout draws as 32-bit words.
-
-    Epoch, layer, two words of the seed, threshold.
-    """
-    words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
-    return list(map(np.uint32, words))

@@ -36,7 +36,7 @@ extern "C" __global__ void row_sum(const REAL *x, long long m, long long width, 
         out[i] = sum;
 }
 
-extern "C" __global__ void row_squares(const REAL *x, const double *mean, long long m, long long width, double *out)
+extern "C" __global__ void row_squares(const REAL *x, long long m, long long width, const double *mean, double *out)
 {
     const long long i = thread_number() / TEAM;
     if (i >= m)

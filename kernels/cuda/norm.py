@@ -5,38 +5,30 @@ hpgcn.kernels.reference.norm documents it.
 import numpy as np
 
 from hpgcn.kernels.cuda.gpu_device import current
-from hpgcn.kernels.cuda.reductions import chunks_of, total
+from hpgcn.kernels.cuda.reductions import by_row, chunks_of, total
 
 
 def row_sum(x):
-    device = current()
-    m, width = x.shape
-    out = device.xp.empty(m)
-    device.launch("norm", "row_sum", m * device.team, device.ordered(x), m, width, out,
-                  REAL=x.dtype)
-    return out
+    return by_row("norm", "row_sum", x, np.float64)
 
 
 def row_squares(x, mean):
-    device = current()
-    m, width = x.shape
-    out = device.xp.empty(m)
-    device.launch("norm", "row_squares", m * device.team, device.ordered(x),
-                  device.ordered(mean, np.float64), m, width, out, REAL=x.dtype)
-    return out
+    return by_row("norm", "row_squares", x, np.float64, current().ordered(mean, np.float64))
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    return _normalise("layer_norm", x, (mean, inv_std, gain, bias), out, xhat)
+    return _by_number("layer_norm", (x,), (mean, inv_std, gain, bias), out, xhat)
 
 
-def _normalise(kernel, x, wide, out, xhat):
+def _by_number(name, arrays, wide, out, *last):
+    """Run a kernel with one thread for each number of `out`, by default a new array."""
     device = current()
-    m, width = x.shape
-    out = device.xp.empty((m, width), x.dtype) if out is None else out
-    wide = (device.ordered(array, np.float64) for array in wide)
-    device.launch("norm", kernel, m * width, device.ordered(x), *wide, m, width, out, xhat,
-                  REAL=x.dtype)
+    m, width = arrays[0].shape
+    dtype = arrays[0].dtype
+    out = device.xp.empty((m, width), dtype) if out is None else out
+    device.launch("norm", name, m * width, *(device.ordered(each, dtype) for each in arrays),
+                  *(device.ordered(each, np.float64) for each in wide), m, width, out, *last,
+                  REAL=dtype)
     return out
 
 
@@ -57,17 +49,7 @@ def layer_norm_backward_sums(g, xhat, gain):
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    return _backward("layer_norm_backward", g, xhat, (inv_std, gain, means), out)
-
-
-def _backward(kernel, g, xhat, wide, out):
-    device = current()
-    m, width = g.shape
-    out = device.xp.empty((m, width), g.dtype) if out is None else out
-    wide = (device.ordered(array, np.float64) for array in wide)
-    device.launch("norm", kernel, m * width, device.ordered(g), device.ordered(xhat, g.dtype),
-                  *wide, m, width, out, REAL=g.dtype)
-    return out
+    return _by_number("layer_norm_backward", (g, xhat), (inv_std, gain, means), out)
 
 
 def column_squares(x, mean):
@@ -81,8 +63,8 @@ def column_squares(x, mean):
 
 
 def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    return _normalise("batch_norm", x, (mean, inv_std, gain, bias), out, xhat)
+    return _by_number("batch_norm", (x,), (mean, inv_std, gain, bias), out, xhat)
 
 
 def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    return _backward("batch_norm_backward", g, xhat, (inv_std, gain, means), out)
+    return _by_number("batch_norm_backward", (g, xhat), (inv_std, gain, means), out)

@@ -40,3 +40,13 @@ def chunks_of(m):
     A chunk has 32 rows; there are at most CHUNKS.
     """
     return max(1, min(CHUNKS, -(-m // 32)))
+
+
+def by_row(source, name, x, dtype, *operands):
+    """Run a kernel with a team of threads for each row of x; return its (m,) results."""
+    device = current()
+    m, width = x.shape
+    out = device.xp.empty(m, dtype)
+    device.launch(source, name, m * device.team, device.ordered(x), m, width, *operands, out,
+                  REAL=x.dtype)
+    return out

@@ -54,6 +54,15 @@ def dropout_scale(p):
     return 65536 / (65536 - dropout_threshold(p))
 
 
+def draw_key(word, seed, epoch, layer, p):
+    """Return the key of dropout draws as integers of type `word`.
+
+    They are epoch, layer, the two words of the seed, and the threshold for p.
+    """
+    words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
+    return tuple(map(word, words))
+
+
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     """Return the keep bits of vertices and columns.
 

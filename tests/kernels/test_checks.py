@@ -112,7 +112,7 @@ def test_new_results_have_the_shape_and_dtype_of_the_specs(name, kernels):
     first = given[spec[0].name].dtype if spec else None
     for result, array in zip(results, made):
         if result.kind in ("number", "count"):
-            assert isinstance(array, float if result.kind == "number" else int)
+            assert np.ndim(array) == 0
         elif array is not None or not result.optional:
             shape = tuple(3 if word == "..." else length_of(word, lengths)
                           for word in result.shape)
