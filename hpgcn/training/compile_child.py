@@ -16,7 +16,6 @@ from hpgcn.runtime import faults
 from hpgcn.runtime.machine import die_with_parent
 from hpgcn.training.compile.recording import recorded
 from hpgcn.training.compile.warmup import call_kernels
-from hpgcn.training.trainer import make_trainer
 
 
 def main(parent, number, count):
@@ -29,7 +28,7 @@ def main(parent, number, count):
     os.sched_setaffinity(0, run.cores)  # a thread that is bound to fewer may have started this
     set_num_threads(run.threads)
     with faults.ignored(), recorded() as kernels, suppress(HpgcnError):
-        call_kernels(make_trainer, run.header, run.config, run.spec, SerialComm().device, run.ranks)
+        call_kernels(run.header, run.config, run.spec, SerialComm().device, run.ranks)
     for compile_kernel in list(kernels.values())[::-1][number::count]:
         compile_kernel()
 

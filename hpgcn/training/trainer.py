@@ -15,9 +15,8 @@ import numpy as np
 from hpgcn.comm import MpiComm, SerialComm
 from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.model import Parameters, check_strategy, make_spec
-from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime import faults, signals
-from hpgcn.runtime.machine import map_large_arrays, return_freed_memory
+from hpgcn.runtime.machine import map_large_arrays
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import find_strategy, read_options
@@ -30,11 +29,11 @@ from hpgcn.training.setup.run_plan import RunPlan, check_sets, make_run_plan
 from hpgcn.training.steps.divergence import check_evaluation
 from hpgcn.training.steps.exact_loss import log_drift, measure_exact_loss, progress_postfix
 from hpgcn.training.steps.loop_state import LoopState
-from hpgcn.training.steps.optimizers import OPTIMIZERS, SGD
-from hpgcn.training.steps.step_views import FullBatch, make_batches
+from hpgcn.training.steps.optimizers import SGD
+from hpgcn.training.steps.step_views import FullBatch, make_parts
 from hpgcn.training.steps.stopping import is_finished, raise_if_stop_requested, run_callbacks
 from hpgcn.training.steps.training_epoch import take_step
-from hpgcn.training.steps.training_step import StepView, evaluate, make_views
+from hpgcn.training.steps.training_step import StepView, evaluate
 
 log = logging.getLogger("hpgcn")
 
@@ -44,7 +43,7 @@ def make_trainer(source, config, comm, *, warm=True):
 
     Return a Trainer. All ranks call this together.
 
-    `warm`: load all compiled kernels before the first epoch.
+    `warm`: compile or load the kernels of an epoch first.
     """
     begin = time.perf_counter()
     started = comm.bcast(datetime.now(UTC))
@@ -57,7 +56,7 @@ def make_trainer(source, config, comm, *, warm=True):
     check_strategy(find_strategy(read_options(config)), spec, comm.size)
     comm.clock.setup.begin("kernels")
     if warm:
-        warm_up(make_trainer, comm, source.header, config, spec)
+        warm_up(comm, source.header, config, spec)
     faults.begin(comm.rank, 0)
     faults.point("setup")
 
@@ -65,34 +64,18 @@ def make_trainer(source, config, comm, *, warm=True):
     comm.clock.setup.begin("planning")
     plan = make_run_plan(source, config, spec, comm)
     shard, spec = plan.shard, plan.spec
-    if warm:  # warm-up trains on a graph of its own
-        check_sets(shard, config, plan.header)
+    check_sets(shard, config, plan.header)
 
     # the model on these rows
     comm.clock.setup.begin("memory")
     set_activity("multiplying the features by the adjacency" if spec.precomputed else
                  "initializing the model")
-    placed = comm.device.in_memory if plan.steps.builder else nullcontext  # for each of many steps
-    with placed():
-        parameters = Parameters.initial(spec).on(comm.device)
-    workspace = Workspace(spec.row_dtype, comm.device)
-    training, evaluation = make_views(shard, parameters, workspace, plan.targets)
-    batches = make_batches(plan.steps, training, shard, config.epochs)
-    return_freed_memory()
-    if warm:
-        workspace.reserve(plan.work_arrays)
-
-    # the optimizer of its parameters
-    with placed():
-        optimizer = OPTIMIZERS[config.optimizer](
-            parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
-            decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
+    parts = make_parts(plan)
 
     comm.clock.setup.begin()
     run_info = make_run_info(plan, comm, threads, started, begin)
-    if warm:
-        log_setup(run_info, comm)
-    return Trainer(plan, comm, training, batches, evaluation, parameters, optimizer, run_info)
+    log_setup(run_info, comm)
+    return Trainer(plan, comm, *parts, run_info)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,6 @@ from hpgcn.training.compile import recording, warmup
 from hpgcn.training.compile.compile_workers import CompileWorkers, KernelsOfRun, compile_workers
 from hpgcn.training.compile.recording import recorded
 from hpgcn.training.compile.warmup import call_kernels
-from hpgcn.training.trainer import make_trainer
 
 CASES = [{}, {"model": "sage", "norm": "layer", "residual": True}, {"model": "gat"},
          {"batch": "neighbours:2,2:4", "dtype": "bf16"}, {"norm": "batch", "activation": "elu"}]
@@ -70,7 +69,7 @@ def print_kernels(number, record):
     set_num_threads(run.threads)
 
     def call():
-        call_kernels(make_trainer, run.header, run.config, run.spec, Host(), run.ranks)
+        call_kernels(run.header, run.config, run.spec, Host(), run.ranks)
 
     if record:
         with recorded() as kernels:

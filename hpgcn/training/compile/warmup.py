@@ -19,7 +19,7 @@ from hpgcn.kernels import backend
 from hpgcn.kernels.ahead import load_layer, load_product
 from hpgcn.kernels.bits16 import BF16
 from hpgcn.kernels.host.threads import num_threads, set_num_threads, threshold
-from hpgcn.model import METRICS, products_of
+from hpgcn.model import METRICS, make_spec, products_of
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import default_threads, is_allowed
@@ -28,7 +28,9 @@ from hpgcn.runtime.progress_log import mute_progress_log
 from hpgcn.sampling import smallest
 from hpgcn.strategies import without_grid
 from hpgcn.training.compile.compile_workers import VARIABLE, KernelsOfRun, compile_workers
-from hpgcn.training.steps.training_step import evaluate
+from hpgcn.training.setup.run_plan import make_run_plan
+from hpgcn.training.steps.step_views import make_parts
+from hpgcn.training.steps.training_step import evaluate, train_step
 
 log = logging.getLogger("hpgcn")
 COMPILING = 600.0  # seconds that ranks wait, beyond --comm-timeout, for the one that compiles
@@ -82,18 +84,17 @@ def compiling(shown=True, rank=0):
         yield
 
 
-def warm_up(make_trainer, comm, header, config, spec):
+def warm_up(comm, header, config, spec):
     """Compile or load the kernels of a run; all ranks call this together.
 
-    `make_trainer` is the function of hpgcn.training.trainer, which imports this
-    module. One rank of each node compiles first; the other ranks then load the kernels
+    One rank of each node compiles first; the other ranks then load the kernels
     from the cache. Ranks that are threads of one process share what the first one
     loads.
     """
     for turn in (True, False):
         if (comm.local_rank == 0) == turn and (turn or not comm.in_process):
             with faults.ignored(), mute_progress_log(), _workers(comm, header, config, spec, turn):
-                call_kernels(make_trainer, header, config, spec, comm.device, comm.size)
+                call_kernels(header, config, spec, comm.device, comm.size)
         with comm.extended_timeout(COMPILING):
             comm.barrier()
 
@@ -109,12 +110,12 @@ def _workers(comm, header, config, spec, turn):
                                         os.sched_getaffinity(0)))
 
 
-def call_kernels(make_trainer, header, config, spec, device, ranks):
+def call_kernels(header, config, spec, device, ranks):
     """Call the kernels that a run needs, on small arrays or on a few rows.
 
     The run has `ranks` ranks.
     """
-    _small_epoch(make_trainer, header, config, device, ranks)
+    _small_step(header, config, device, ranks)
     if device.name == "cpu" or config.aggregates_on_host:
         _load_products(header, spec, ranks)
 
@@ -158,13 +159,11 @@ def _load_products(header, spec, ranks):
                          masked=masked, **options)
 
 
-def _small_epoch(make_trainer, header, config, device, ranks):
-    """Train one epoch on a graph of three vertices.
+def _small_step(header, config, device, ranks):
+    """Take a training step and evaluate on a graph of three vertices.
 
-    It compiles the kernels that the real graph needs.
-
-    One rank trains it. So messages between `ranks` ranks need kernels that this epoch
-    does not call.
+    This calls the kernels of set-up, of steps and of batches. One rank takes the step,
+    so kernels of messages are called for `ranks` ranks besides.
     """
     # the graph
     directed = header.directed
@@ -185,7 +184,7 @@ def _small_epoch(make_trainer, header, config, device, ranks):
                          metric="auto", split_index=0, batch=smallest(config.batch))
     metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels
 
-    # the epoch, and kernels of messages
+    # the step, and kernels of messages
     rows = device.put(np.ones((2, 1), config.number_dtype))
     if config.dtype != config.number_dtype:
         rows = backend(rows).convert(rows, device.empty(rows.shape, BF16))
@@ -196,10 +195,12 @@ def _small_epoch(make_trainer, header, config, device, ranks):
     alone.use(device)
     for work in (0, math.inf):
         with threshold(work), np.errstate(all="ignore"):
-            trainer = make_trainer(tiny, few, alone, warm=False)
-            trainer.train_epoch(1)
-            trainer.batches.close()
-            evaluate(trainer.evaluation, metric)
+            plan = make_run_plan(tiny, few, make_spec(tiny.header, few), alone)
+            parts = make_parts(plan)
+            with parts.batches.memory():
+                train_step(parts.batches.view(1), 1, parts.optimizer, plan.shard.columns)
+            evaluate(parts.evaluation, metric)
+            parts.batches.close()
             if ranks > 1:
                 ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
                 ops.apply_mask(rows, mask)

@@ -7,14 +7,17 @@ rank stores. If neighbors are sampled, the thread also exchanges rows with other
 over a separate communicator.
 """
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import numpy as np
 
 from hpgcn.kernels.host.pools import start_pool
-from hpgcn.model import Model, products_of
+from hpgcn.model import Model, Parameters, products_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
-from hpgcn.training.steps.training_step import StepView
+from hpgcn.runtime.machine import return_freed_memory
+from hpgcn.training.steps.optimizers import OPTIMIZERS, SGD
+from hpgcn.training.steps.training_step import StepView, make_views
 
 
 class FullBatch:
@@ -153,11 +156,35 @@ class MiniBatches(FullBatch):
             self.comm.close()
 
 
-def make_batches(plan, view, shard, epochs):
-    """Return the FullBatch or MiniBatches for a StepPlan.
+class TrainingParts(NamedTuple):
+    """Model, optimizer and input of training on a rank."""
 
-    `view` is the StepView of all rows.
-    """
-    if plan.builder is None:
-        return FullBatch(view)
-    return MiniBatches(plan, view, shard, epochs)
+    training: StepView  # view of all rows
+    batches: FullBatch  # or MiniBatches: the StepView of each step
+    evaluation: StepView
+    parameters: Parameters
+    optimizer: SGD  # or a subclass
+
+
+def make_parts(plan):
+    """Return the TrainingParts of a RunPlan; all ranks call this together."""
+    config, spec, shard = plan.config, plan.spec, plan.shard
+    device = shard.comm.device
+
+    # the model on the rows of this rank
+    placed = device.in_memory if plan.steps.builder else nullcontext  # for each of many steps
+    with placed():
+        parameters = Parameters.initial(spec).on(device)
+    workspace = Workspace(spec.row_dtype, device)
+    training, evaluation = make_views(shard, parameters, workspace, plan.targets)
+    batches = (MiniBatches(plan.steps, training, shard, config.epochs) if plan.steps.builder else
+               FullBatch(training))
+    return_freed_memory()
+    workspace.reserve(plan.work_arrays)
+
+    # the optimizer of its parameters
+    with placed():
+        optimizer = OPTIMIZERS[config.optimizer](
+            parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
+            decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
+    return TrainingParts(training, batches, evaluation, parameters, optimizer)
