@@ -11,7 +11,6 @@ import numpy as np
 
 from hpgcn.comm import collectives
 from hpgcn.comm.staging import RECEIVE, SEND, Messages, StagedCopy
-from hpgcn.runtime import faults
 from hpgcn.runtime.device import address
 
 
@@ -142,7 +141,6 @@ class Exchange:
             channel.pending -= numbers
 
     def _start(self, channel):
-        faults.point("exchange")
         if self.buffers.device.in_files:
             self.buffers.device.read_ahead(channel.outgoing, False)
             self.buffers.device.read_ahead(channel.incoming, True)

@@ -18,7 +18,7 @@ from hpgcn.errors import UsageError
 
 VARIABLE = "HPGCN_FAULT"
 KINDS = ("raise", "kill", "segv", "hang", "full", "nan")
-PHASES = ("setup", "exchange", "forward", "loss", "backward", "update", "evaluate", "record", "end",
+PHASES = ("setup", "forward", "loss", "backward", "update", "evaluate", "record", "end",
           "checkpoint.begin", "checkpoint.write", "checkpoint.written", "checkpoint.fsync",
           "checkpoint.manifest", "checkpoint.rename", "checkpoint.renamed", "checkpoint.prune",
           "checkpoint.end")
@@ -50,6 +50,7 @@ def parse(text):
     UsageError for other text.
     """
     kind, rank, epoch, phase = (text.split(":") + [""] * 4)[:4]
+    phase = "forward" if phase == "exchange" else phase  # a former name: a forward exchanges rows
     is_number = rank.isdigit() and epoch.isdigit()
     if kind not in KINDS or phase not in PHASES or not is_number or text.count(":") != 3:
         raise UsageError(f"{VARIABLE}={text}: expected kind:rank:epoch:phase, kind one of "

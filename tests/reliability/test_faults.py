@@ -76,7 +76,7 @@ def test_a_segmentation_fault_leaves_a_stack(launcher, karate, tmp_path):
 @pytest.mark.long
 def test_a_rank_that_never_comes_is_named(launcher, karate, tmp_path):
     code, err = launcher.run("train", karate / "karate.p3.h5", *settings(tmp_path), ranks=3,
-                             HPGCN_FAULT="hang:1:2:exchange")
+                             HPGCN_FAULT="hang:1:2:forward")
     assert code == 75, err
     said = "waited 2 s for rank(s) 1 in layer 0 forward; no word from rank(s) 1"
     assert any(f"hpgcn: rank {rank} {said}" in lines(err) for rank in (0, 2)), err
