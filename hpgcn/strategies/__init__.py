@@ -30,9 +30,7 @@ DELAYED = {"": DelayedVertexCut, "paper": PaperVertexCut}  # by the word before 
 AUTO = Config.strategy  # the default: chosen once ranks and parts are known
 AUTO_PER_LAYER = "auto-per-layer"  # chosen for each layer
 CHOOSING = (AUTO, AUTO_PER_LAYER)
-# fields of StrategyOptions that only some strategies read
-DEFAULTS = {**{name: getattr(Config, name) for name in ("delay", "aggregate_on", "update_on")},
-            **{name: getattr(StrategyOptions, name) for name in OF_STRATEGY}}
+OF_CONFIG = "delay", "aggregate_on", "update_on"  # settings that only some strategies read
 
 
 def read_options(config):
@@ -51,8 +49,7 @@ def read_options(config):
                 raise UsageError(f"{assigned('strategy', config.strategy)}: a word is "
                                  f"{only_for('strategy', takers)}, not {name}")
             words[key] = word_value(key, word, config.strategy)
-    return StrategyOptions(BETWEEN.join(names), config.delay, config.aggregate_on,
-                           config.update_on, config.updates_on, config.aggregates_on_host, **words)
+    return StrategyOptions(config, BETWEEN.join(names), **words)
 
 
 def strategy_setting(name, options):
@@ -61,7 +58,7 @@ def strategy_setting(name, options):
     For a name in CHOOSING it has all words, each with its own name.
     """
     changed = {word: value for word in OF_STRATEGY
-               if (value := getattr(options, word)) != DEFAULTS[word]}
+               if (value := getattr(options, word)) != getattr(StrategyOptions, word)}
     if name in CHOOSING:
         return ":".join([name, *(f"{word}={value}" for word, value in changed.items())])
     return BETWEEN.join(f"{part}:{changed[_word(part)]}" if _word(part) in changed else part
@@ -87,14 +84,16 @@ def find_strategy(options):
     """
     name = next(iter(STRATEGIES)) if options.strategy in CHOOSING else options.strategy
     strategy = strategy_by_name(name)
-    for field, default in DEFAULTS.items():
-        value = getattr(options, field)
+    places = [(options.config, name) for name in OF_CONFIG]
+    places += [(options, word) for word in OF_STRATEGY]
+    for place, field in places:
+        value = getattr(place, field)
         ignored = field == "pipeline_batches"  # earlier versions took it with every strategy
-        if value != default and field not in strategy.options and not ignored:
+        if value != getattr(type(place), field) and field not in strategy.options and not ignored:
             takers = strategies_that_read(field)
             raise UsageError(f"{assigned(field, value)}: {only_for('strategy', takers)}; add "
                              f"{setting('strategy', takers[0])}")
-    return variant(strategy, options)
+    return variant(strategy, options.config)
 
 
 def strategies_that_read(field):
@@ -130,14 +129,13 @@ def strategy_by_name(name):
     return per_layer(*(STRATEGIES[part] for part in names))
 
 
-def variant(strategy, options):
-    """Return the class of a strategy under the setting `delay`.
+def variant(strategy, config):
+    """Return the class of a strategy under the setting `delay` of a Config.
 
-    A vertex cut with a delay has a class of its own. `options`: StrategyOptions, or a
-    Config.
+    A vertex cut with a delay has a class of its own.
     """
-    delayed = strategy is VertexCut and options.delay != Config.delay
-    return DELAYED[options.delay.rpartition(":")[0]] if delayed else strategy
+    delayed = strategy is VertexCut and config.delay != Config.delay
+    return DELAYED[config.delay.rpartition(":")[0]] if delayed else strategy
 
 
 __all__ = [

@@ -307,5 +307,5 @@ class DelayedVertexCut(RowStrategy):
 
 def _steps(options):
     """Return the number of steps of the setting `delay`, or None if nothing is sent."""
-    steps = options.delay.rpartition(":")[2]
+    steps = options.config.delay.rpartition(":")[2]
     return None if steps == "none" else int(steps)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError, agreed, assigned
 from hpgcn.parallel.layout import balanced, divisors
 from hpgcn.setting_words import SettingWords
@@ -14,17 +15,13 @@ from hpgcn.strategies.plan import Plan
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """Settings that strategies read, and the words of the setting `strategy`.
+    """Settings that strategies read: a Config, and the words of its setting `strategy`.
 
-    `hpgcn.strategies.read_options` makes them from a hpgcn.Config.
+    `hpgcn.strategies.read_options` reads these words.
     """
 
+    config: Config
     strategy: str  # without its words
-    delay: str
-    aggregate_on: str
-    update_on: str
-    updates_on: str
-    aggregates_on_host: bool
     grid: str = SettingWords.grid
     replication: int = SettingWords.replication
     balance: float = SettingWords.balance

@@ -168,8 +168,9 @@ class MixtureOfParallelism(Strategy):
     @classmethod
     def own_options(cls, options, device):
         # Rows may be aggregated on the host beside a GPU (mixgcn, MixGCN-CPU).
-        home = HOST if options.aggregates_on_host else device
-        on_host = options.updates_on == "cuda" and options.aggregates_on_host
+        config = options.config
+        home = HOST if config.aggregates_on_host else device
+        on_host = config.updates_on == "cuda" and config.aggregates_on_host
         return {"pipeline_batches": options.pipeline_batches, "home": home, "on_host": on_host}
 
     @classmethod
