@@ -57,6 +57,10 @@ class Transfer:
         """The transfer with messages of its own: itself, unless it shares them with another."""
         return self
 
+    def rows_for(self, target, wanted, what):
+        """Return the pairs of `received_rows` for the partial sums of a target."""
+        return self.received_rows(wanted, what)
+
     def multiplied(self, source):
         """Note that rows of `received_rows` are not read again. Default: do nothing."""
 

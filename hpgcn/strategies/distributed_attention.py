@@ -13,6 +13,8 @@ the owner merges them.
 
 Source: Velickovic et al. 2018; demirci-2022, section 4.4; Milakov and Gimelshein 2018.
 """
+from dataclasses import replace
+
 import numpy as np
 
 from hpgcn import kernels
@@ -154,7 +156,7 @@ class RowAttention(Attention):
         if self.constant is not None:
             received = self._constant(wanted, rows[0], W)
         else:
-            received = received_rows_of(self.pull, wanted, rows[0], mine, what)
+            received = self.pull.rows_for(target, wanted, what)
 
         keep = keep and self.returns
         for source, x in received:
@@ -202,43 +204,33 @@ class RowAttention(Attention):
     def return_(self, pulled, rows, gradients, drawn):
         what = product_name(self.clock)
         back = self.strategy.attention_back
-        blocks = back.blocks
         pull, push = back.pull.message_transfer, back.push.message_transfer
+        back = replace(back, pull=pull, push=push)
         dx, dr = gradients
         packed = None
         if push.adds:
             packed = self.work.buffer("returned", self.rows_in, dx.shape[1] + dr.shape[1])
 
-        # send the rows that other ranks read
-        pull.start(pulled, what)
-
         # form gradients, those of other ranks' rows first
-        for target, Z in push.partial_sums(packed, what):
+        discard = self.device.discard if self.strategy.frees_rows else None
+        for target, Z, blocks in back.partial_sums(pulled, packed, what, discard):
             mine = Z is packed
             x, r = rows if mine else self.ghosts[target]
             to = gradients if mine else [self.work.buffer(f"to {name}", *array.shape)
                                          for name, array in (("x", x), ("r", r))]
             neighbour = self.heads.vertex_in if mine else self.numbers.get(target)
-            accumulate = False
-            for source, P in received_rows_of(pull, blocks[target], pulled, mine, what):
+            for source, block, P, accumulate in blocks:
                 vertex = self.heads.vertex_out if P is pulled else self.others.get(source)
-                block = blocks[target][source]
                 for lo, hi, indptr, _ in tiles_of(block, pull, push):
                     with self.clock("spmm"):
                         kernels.backend(P).attend_backward(
                             indptr, block.indices, P, *(rows_of(array, lo, hi) for array in (x, r)),
                             *(rows_of(array, lo, hi) for array in to), vertex=vertex,
                             neighbour=rows_of(neighbour, lo, hi), accumulate=accumulate, **drawn)
-                accumulate = True
-                if mine:
-                    pull.multiplied(source)
-                    if P is pulled and self.strategy.frees_rows:
-                        self.device.discard(pulled)
             if Z is not None:
                 pack(to, Z)
             if not mine:
                 self.device.discard(*to)
-            push.send(target)
         push.finish(packed, what)
 
         # take the sums of all ranks apart
@@ -248,16 +240,6 @@ class RowAttention(Attention):
             self.device.discard(packed)
         self.ghosts = {}
         self.strategy.comm.end_product()
-
-
-def received_rows_of(pull, wanted, own, mine, what):
-    """Return pairs (source, rows of that source) for the sources in `wanted`.
-
-    `mine`: whether results are of own rows.
-    """
-    if mine or len(wanted) > 1:
-        return pull.received_rows(wanted, what)
-    return [(source, own) for source in wanted]  # own rows only: nothing need arrive
 
 
 def pack(arrays, packed):

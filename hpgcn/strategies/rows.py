@@ -61,6 +61,32 @@ class RowProduct:
                 flipped.setdefault(source, {})[target] = block.transposed()
         return RowProduct(flipped, self.push, self.pull, num_rows)
 
+    def partial_sums(self, H, out, what, discard=None):
+        """Pull rows of H, and push what the caller adds up from them.
+
+        Yield (target, Z, blocks to multiply): Z is the array for the sum of these blocks.
+        The last target are own rows, whose sums of other ranks the caller adds by
+        `push.finish`. `discard` is called with H once own rows are multiplied.
+        """
+        self.pull.start(H, what)
+        for target, Z in self.push.partial_sums(out, what):
+            yield target, Z, self._arriving(target, Z, H, what, discard)
+            self.push.send(target)
+
+    def _arriving(self, target, Z, H, what, discard):
+        """Yield (source, block, its rows, whether others were added before) as rows arrive."""
+        blocks = self.blocks[target]
+        accumulate = False
+        for source, rows in self.pull.rows_for(target, blocks, what):
+            yield source, blocks[source], rows, accumulate
+            accumulate = True
+            if target == LOCAL:  # the last target
+                self.pull.multiplied(source)
+                if discard and source == LOCAL:
+                    discard(H)
+        if not accumulate:
+            Z[:] = 0
+
     def all_blocks(self):
         """Return the list of all blocks."""
         return [block for row in self.blocks.values() for block in row.values()]
@@ -201,27 +227,23 @@ class RowStrategy(Strategy):
         once own rows are multiplied.
         """
         product, comm, clock = getattr(self, direction), self.comm, self.comm.clock
-        blocks, pull, push = product.blocks, product.pull, product.push
+        pull, push = product.pull, product.push
         ops = kernels.backend(H)
         what = product_name(clock)
 
         if out is None:
             out = comm.device.empty((product.num_rows, H.shape[1]), H.dtype)
         total = out
-        in_parts = push.adds or any(len(row) > 1 for row in blocks.values())
+        in_parts = push.adds or any(len(row) > 1 for row in product.blocks.values())
         if out.dtype == BF16 and in_parts and comm.size > 1:
             total = self.float32_sums.buffer("sums", *out.shape)
         # if sums are added later, only their total may be masked
         bits = None if push.adds else mask
 
-        # 1. send the rows that other ranks read
-        pull.start(H, what)
-
-        # 2. form partial sums, those of other ranks' rows first, out of own rows and those received
-        for target, Z in push.partial_sums(total, what):
-            accumulate = False
-            for source, X in pull.received_rows(blocks[target], what):
-                block = blocks[target][source]
+        # 1. send the rows that other ranks read, and form partial sums, those for other ranks first
+        discard = comm.device.discard if last_use else None
+        for target, Z, blocks in product.partial_sums(H, total, what, discard):
+            for source, block, X, accumulate in blocks:
                 for lo, hi, indptr, rows in tiles_of(block, pull, push, accumulate):
                     if kernel:
                         with clock("spmm"):
@@ -232,21 +254,13 @@ class RowStrategy(Strategy):
                         ops.spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi),
                                  rows=rows, mask=rows_of(bits, lo, hi), accumulate=accumulate)
                     count_masked(comm, indptr, rows_of(bits, lo, hi), H.shape[1], rows)
-                accumulate = True
-                if target == LOCAL:  # the last target
-                    pull.multiplied(source)
-                    if last_use and source == LOCAL:
-                        comm.device.discard(H)
-            if not accumulate:
-                Z[:] = 0
-            push.send(target)
         pull.release()
 
-        # 3. add the partial sums that other ranks have formed
+        # 2. add the partial sums that other ranks have formed
         push.finish(total, what)
         pull.discard()  # the buffers of `push` are the same
 
-        # 4. mask the total, and round it as it is stored
+        # 3. mask the total, and round it as it is stored
         if bits is not mask:
             with clock("spmm"):
                 ops.apply_mask(total, mask)
