@@ -143,33 +143,22 @@ class DenseFootprint:
 
     @cached_property
     def _work_bytes(self):
-        """Bytes of temporary arrays.
+        """Bytes of temporary arrays: the largest copy of operands, and float64 sums.
 
-        The largest padded copy of an operand, and float64 sums.
+        An operand is copied to longer rows, and rows of bf16 to float32.
         """
         spec = self.spec
         most = np.zeros_like(self.rows)
         for view in self.levels:
             for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
-                for width in (*fans, inner):
-                    row_bytes = -(-self._owned(width) * spec.itemsize // LOAD) * LOAD
-                    most = np.maximum(most, view.rows[self._bounds[number]] * row_bytes)
-        if spec.halved:
-            most = np.maximum(most, self._unpacked)
+                rows = view.rows[self._bounds[number]]
+                row_bytes = [self._owned(width) * spec.itemsize for width in (*fans, inner)]
+                for size in row_bytes:
+                    most = np.maximum(most, rows * (-(-size // LOAD) * LOAD))
+                if spec.halved:
+                    unpacked = np.minimum(rows * sum(row_bytes), UNPACKED)
+                    most = np.maximum(most, unpacked + 2 * max(fans) * inner * spec.itemsize)
         return most + NUMBER * (4 * self.train.rows[-1] + 2 * CHUNKS * max(spec.widths[1:]))
-
-    @property
-    def _unpacked(self):
-        """Bytes of the float32 copies that a dense product of bf16 rows makes."""
-        spec = self.spec
-        most = np.zeros_like(self.rows)
-        for view in self.levels:
-            for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
-                columns = sum(self._owned(width) for width in (*fans, inner))
-                blocks = np.minimum(view.rows[self._bounds[number]] * columns * spec.itemsize,
-                                    UNPACKED)
-                most = np.maximum(most, blocks + 2 * max(fans) * inner * spec.itemsize)
-        return most
 
 
 @dataclass(frozen=True, eq=False)
