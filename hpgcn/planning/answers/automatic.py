@@ -123,7 +123,7 @@ def run_cases(inputs, rows, k):
     if k == 1:
         return [next(place for place, entry in enumerate(rows) if entry["ranks"] == 1)]
     if inputs.part_counts:
-        parts = inputs.method or "given" if k in inputs.part_counts else None
+        parts = inputs.stored_parts if k in inputs.part_counts else None
     else:
         parts = inputs.prepared[k].method if k in inputs.prepared else METHOD
     same = [place for place, entry in enumerate(rows) if entry["ranks"] == k

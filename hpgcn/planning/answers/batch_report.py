@@ -10,7 +10,7 @@ from hpgcn.model import products_of
 from hpgcn.partition.batch_parts import METHOD, parts_of
 from hpgcn.planning.answers.candidates import arranged, candidates, count
 from hpgcn.planning.counts.batch_traffic import BatchPlans, counted_batches, decreasing_levels
-from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.counts.plan_input import PlanInput, title_of
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import SAMPLERS
@@ -184,10 +184,8 @@ def table(report):
     """
     # the title and the heading
     graph = report["graph"]
-    title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "
-             f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
-             f"{','.join(map(str, report['step']['widths']))}; batches {report['batch']} of "
-             f"{report['step']['model']}")
+    title = (f"{title_of(graph)}, widths {','.join(map(str, report['step']['widths']))}; batches "
+             f"{report['batch']} of {report['step']['model']}")
     cases = [("strategy", "parts", "ranks", "steps", "counted", "MB per step", "+-", "max MB",
               "messages", "MB per epoch", "messages per epoch")]
 

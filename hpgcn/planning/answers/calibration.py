@@ -64,7 +64,7 @@ def calibrate(run, options):
         if ranks not in inputs.part_counts:
             raise DataError(f"{printable(config.graph)}: {inputs.part_counts[0]} parts, but "
                             f"{printable(run.path)} had {ranks} ranks")
-        parts = inputs.method or "given"
+        parts = inputs.stored_parts
     elif strategy.requires_partition:
         parts = strategy.method
 

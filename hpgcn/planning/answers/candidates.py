@@ -73,7 +73,7 @@ def candidates(inputs, ranks=None, methods=None):
         own = [inputs.prepared[k].method] if k in inputs.prepared else []
         parts = ("whole",) if k == 1 else methods or tuple(dict.fromkeys((*own, *QUICK)))
         if part_counts:
-            parts = (inputs.method or "given",) if k in part_counts else ()
+            parts = (inputs.stored_parts,) if k in part_counts else ()
         needy = [strategy for strategy in STRATEGIES.values() if strategy.requires_partition]
         if k == 1 and parts:  # on a single rank all strategies are one
             listed += [Candidate(needy[0].name, name, k, shapes[needy[0].name, k])
@@ -94,7 +94,7 @@ def candidates(inputs, ranks=None, methods=None):
                 continue
             order = "stored"
             if part_counts and strategy.accepts_partition:
-                order = inputs.method or "given"
+                order = inputs.stored_parts
             listed.append(Candidate(strategy.name, order, k, shape))
 
     # leave out strategies that do not compute the model

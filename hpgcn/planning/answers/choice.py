@@ -66,7 +66,7 @@ def choose_exchange(source, config, strategy, shape, comm):
 
     def choose_first():
         inputs = PlanInput(source, config)
-        parts = "stored" if not inputs.part_counts else inputs.method or "given"
+        parts = inputs.stored_parts if inputs.part_counts else "stored"
         footprint = count_fastest(inputs, Candidate(strategy.name, parts, comm.size, shape),
                                   run_machine(config, comm.nodes))
         return exchange_name(footprint)

@@ -11,6 +11,7 @@ from hpgcn.graphs.validation import MAX_WIDTH, numbers
 from hpgcn.planning.answers import report
 from hpgcn.planning.answers.automatic import partitions_first
 from hpgcn.planning.answers.goals import epoch_seconds
+from hpgcn.planning.counts.plan_input import title_of
 from hpgcn.planning.counts.sized_input import make_input
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse as parse_batch
@@ -105,11 +106,11 @@ def table(found):
     No line feed at the end.
     """
     graph = found["graph"]
-    lines = [f"{graph['name']}: {graph['num_nodes']:,} vertices, "
-             f"{graph['multiplied_nonzeros']:,} nonzeros with loops; the best case of "
-             f"{len(found['models'])} models on each number of ranks", *found["notes"]]
-    cases = [("layers", "hidden", "ranks", "strategy", "parts", "grid", "s/epoch",
-              "communication", "MB sent", "max MB", "GB/rank")]
+    lines = [f"{title_of(graph)}; the best case of {len(found['models'])} models on each number "
+             "of ranks", *found["notes"]]
+    columns = ("ranks", "strategy", "parts", "grid", "s/epoch", "communication", "MB sent",
+               "max MB", "GB/rank")
+    cases = [("layers", "hidden", *columns)]
 
     # the best case of each model on each number of ranks
     marks = {}
@@ -118,12 +119,8 @@ def table(found):
         for row in best_of(model):
             if choice and row is model["rows"][choice["index"]]:
                 marks[len(cases)] = "<- choice"
-            cases.append((
-                str(model["layers"]), str(model["hidden"]), str(row["ranks"]), row["strategy"],
-                row["parts"], "x".join(map(str, row["grid"])),
-                f"{epoch_seconds(row):.3g}", f"{row['seconds']['communication']:.3g}",
-                f"{row['bytes']['total'] / 1e6:,.2f}", f"{row['bytes']['max'] / 1e6:,.2f}",
-                f"{row['memory']['max_bytes'] / 1e9:.3g}" + ("" if row["fits"] else " !")))
+            cases.append((str(model["layers"]), str(model["hidden"]),
+                          *(report.CELLS[name](row) for name in columns)))
 
     if not all(row["fits"] for model in found["models"] for row in best_of(model)):
         lines.append("! more than --memory")

@@ -20,12 +20,6 @@ def tiers_of(ranks, footprint, machine):
         "bytes_within_nodes": prediction.total_bytes() - between}
 
 
-def tier_cells(entry):
-    """Return the bytes and seconds between nodes and within them, as text."""
-    return [text for name in ("between_nodes", "within_nodes") for text in (
-        f"{entry[f'bytes_{name}'] / 1e6:,.2f}", f"{entry['seconds'][name]:.3g}")]
-
-
 def node_notes(options, ranks):
     """Return a note on the networks of a machine with two, or with one of a node; a list.
 

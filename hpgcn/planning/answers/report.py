@@ -28,9 +28,10 @@ from hpgcn.planning.answers.candidates import (
     grid_owner,
 )
 from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
-from hpgcn.planning.answers.node_report import node_notes, tier_cells, tiers_of
+from hpgcn.planning.answers.node_report import node_notes, tiers_of
 from hpgcn.planning.answers.open_cases import best_case, could_be_chosen, next_place
 from hpgcn.planning.answers.strategy_per_layer import of_layers
+from hpgcn.planning.counts.plan_input import title_of
 from hpgcn.planning.counts.sized_input import make_input
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
 from hpgcn.runtime.machine import available_memory
@@ -40,6 +41,26 @@ from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES, read_options, strategy_by_name, variant
 
 SHOWN = 2.0  # seconds after which progress is shown
+# the text in each column of a table, by the row of a case
+CELLS = {
+    "strategy": "{strategy}".format_map,
+    "parts": "{parts}".format_map,
+    "ranks": "{ranks}".format_map,
+    "grid": lambda entry: "x".join(map(str, entry["grid"])),
+    "s/epoch": "{seconds[epoch]:.3g}".format_map,
+    "compute": "{seconds[compute]:.3g}".format_map,
+    "communication": "{seconds[communication]:.3g}".format_map,
+    "MB sent": lambda entry: megabytes(entry["bytes"]["total"]),
+    "max MB": lambda entry: megabytes(entry["bytes"]["max"]),
+    "messages": "{messages[total]:,}".format_map,
+    "max messages": "{messages[max]:,}".format_map,
+    "GB/rank": lambda entry: (f"{entry['memory']['max_bytes'] / 1e9:.3g}"
+                              + " !" * (not entry["fits"])),
+    "MB between": lambda entry: megabytes(entry["bytes_between_nodes"]),
+    "s between": "{seconds[between_nodes]:.3g}".format_map,
+    "MB within": lambda entry: megabytes(entry["bytes_within_nodes"]),
+    "s within": "{seconds[within_nodes]:.3g}".format_map}
+OF_NODES = ("MB between", "s between", "MB within", "s within")
 
 
 def forecast(path, options, *, progress=False):
@@ -329,10 +350,8 @@ def table(report, *, every=False):
 
     # the title names the graph, the model and the rows of each layer
     graph = report["graph"]
-    title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "
-             f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
-             f"{','.join(map(str, report['step']['widths']))}; a training step of "
-             f"{report['step']['model']}")
+    title = (f"{title_of(graph)}, widths {','.join(map(str, report['step']['widths']))}; a "
+             f"training step of {report['step']['model']}")
     levels = report["rows_per_level"]["train"]
     if min(levels) < graph["num_nodes"]:
         title += f" on {', '.join(f'{rows:,}' for rows in levels)} rows"
@@ -353,23 +372,11 @@ def table(report, *, every=False):
         lines.append("! more than --memory")
 
     # a row for each case
-    cases = [("strategy", "parts", "ranks", "grid", "s/epoch", "compute", "communication",
-              "MB sent", "max MB", "messages", "max messages", "GB/rank")]
     tiers = any("bytes_between_nodes" in entry for entry in report["rows"])
-    if tiers:
-        cases[0] += ("MB between", "s between", "MB within", "s within")
+    columns = [name for name in CELLS if tiers or name not in OF_NODES]
     places = shown(report, every)
-    for entry in (report["rows"][place] for place in places):
-        seconds = entry["seconds"]
-        cases.append((
-            entry["strategy"], entry["parts"], str(entry["ranks"]),
-            "x".join(map(str, entry["grid"])),
-            f"{seconds['epoch']:.3g}", f"{seconds['compute']:.3g}",
-            f"{seconds['communication']:.3g}",
-            f"{entry['bytes']['total'] / 1e6:,.2f}", f"{entry['bytes']['max'] / 1e6:,.2f}",
-            f"{entry['messages']['total']:,}", f"{entry['messages']['max']:,}",
-            f"{entry['memory']['max_bytes'] / 1e9:.3g}" + ("" if entry["fits"] else " !"),
-            *(tier_cells(entry) if tiers else ())))
+    cases = [columns, *([CELLS[name](report["rows"][place]) for name in columns]
+                        for place in places)]
 
     # mark the cases with lower bounds, and those that are recommended
     marks = {}
@@ -383,6 +390,11 @@ def table(report, *, every=False):
     if len(places) < len(report["rows"]):
         lines.append(f"{len(places)} of {len(report['rows'])} cases; --all prints all of them")
     return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks, keys=3)])
+
+
+def megabytes(size):
+    """Return bytes as a text in units of 10^6 bytes."""
+    return f"{size / 1e6:,.2f}"
 
 
 def _pipelines(rows):

@@ -145,6 +145,11 @@ class ModelInput:
                 "multiplied_nonzeros": int(self.ordered.pattern.indptr[-1]),
                 "parts": None if self.offsets is None else self.offsets.size - 1}
 
+    @property
+    def stored_parts(self):
+        """Name in tables of the parts of a partitioned graph."""
+        return self.method or "given"
+
     def totals(self, levels):
         """Return the rows that each layer reads, and the last one computes.
 
@@ -153,6 +158,12 @@ class ModelInput:
         read = [levels[place] for place in layer_bounds(products_of(self.spec))]
         return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
                 for rows in read]
+
+
+def title_of(graph):
+    """Return the first words of a plan on a graph, the object `graph` of its JSON."""
+    return (f"{graph['name']}: {graph['num_nodes']:,} vertices, "
+            f"{graph['multiplied_nonzeros']:,} nonzeros with loops")
 
 
 class PlanInput(ModelInput):
