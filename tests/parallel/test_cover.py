@@ -237,4 +237,4 @@ def test_arrays_of_a_pushed_graph_have_one_layout():
     """Kernels would be compiled once more for arrays with gaps."""
     graph = PushedGraph.empty(np.ones((4, 3, 3), np.int64))
     assert graph.giver.size == 9
-    assert all(array.flags.c_contiguous for array in (graph.giver, *graph.arrays))
+    assert all(array.flags.c_contiguous for array in graph)

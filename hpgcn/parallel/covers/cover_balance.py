@@ -5,7 +5,7 @@ each of its entries. Rounds count entries of sums only, and look again at those 
 whose columns change. Numbers are integers, so the choice depends neither on threads nor
 on which ranks count together.
 """
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ BIN_WORK = 8  # about the scalar operations to find the bin of a sum
 BACK, FITS, OPEN = 1, 2, 4  # marks of a sum: to take back, within the room, not decided yet
 
 
-@dataclass(frozen=True, eq=False)
-class PushedGraph:
+class PushedGraph(NamedTuple):
     """Sums that cover entries, and the columns of these entries, of all blocks.
 
     Block b of B has sums sums[b] to sums[b + 1], of rank giver[b] for rows of which
@@ -73,22 +72,16 @@ class PushedGraph:
         The column c of a MATCHED entry is stored as -1 - c. `num_columns` are those of
         all blocks. Return the graph.
         """
-        _build(4 * self.adj.size, num_columns, *self.arrays)
+        _build(4 * self.adj.size, num_columns, self)
         return self
 
-    @property
-    def arrays(self):
-        """All arrays but the ranks."""
-        return (self.sums, self.columns, self.edges, self.row, self.ptr, self.adj, self.cptr,
-                self.cadj, self.match_s, self.match_c, self.passing, self.fresh)
 
-
-def _build_blocks(next_chunk, num_columns, sums, columns, edges, row, ptr, adj, cptr, cadj,
-                  match_s, match_c, passing, fresh):
+def _build_blocks(next_chunk, num_columns, graph):
     """Fill in the arrays of a PushedGraph.
 
     `cadj` has the row, and `adj` the column of each entry.
     """
+    (_, _, sums, columns, edges, row, ptr, adj, cptr, cadj, match_s, match_c, _, fresh) = graph
     local = np.full(num_columns, -1, np.int32)
     for b in chunks(next_chunk, sums.size - 1):
         begins, ends = edges[b], edges[b + 1]
@@ -151,7 +144,7 @@ def balance(graph, held, most, total):
         if turn < PATIENT_ROUNDS and total(np.array([_fit(graph, marks, most - held)])).any():
             bit = FITS
         before = moved.copy()
-        _take_back(graph.adj.size, largest, bit, *graph.arrays, marks, moved)
+        _take_back(graph.adj.size, largest, bit, graph, marks, moved)
         turn += 1
 
         # each sum relieved one rank, and loaded another
@@ -168,14 +161,13 @@ def _offer(graph, marks, excess, total):
     cuts = np.searchsorted(graph.sums, marks.size * np.arange(PIECES) // PIECES)
     cuts = np.append(cuts, graph.giver.size)
     tables = np.zeros((PIECES, k, BINS), np.int64)
-    prices = PRICES, graph.taker, graph.sums, graph.ptr, graph.fresh
-    _tabulate(BIN_WORK * marks.size, cuts, excess, *prices, tables)
+    _tabulate(BIN_WORK * marks.size, cuts, excess, PRICES, graph, tables)
     every = total(tables.sum(0).ravel()).reshape(k, BINS)
 
     # a bin is taken as a whole, or each giver takes back its share, rounded up
     before = np.cumsum(every, axis=1) - every
     wanted = np.clip(excess[:, None] - before, 0, every)
-    _mark_offers(BIN_WORK * marks.size, every, wanted, *prices, graph.row, marks)
+    _mark_offers(BIN_WORK * marks.size, every, wanted, PRICES, graph, marks)
 
 
 def _fit(graph, marks, room):
@@ -185,8 +177,7 @@ def _fit(graph, marks, room):
     """
     bounds = np.searchsorted(graph.giver, np.arange(room.size + 1))
     fitting = np.zeros(room.size, np.int64)
-    _mark_fits(BIN_WORK * marks.size, bounds, room, graph.sums, graph.ptr, graph.fresh, graph.row,
-               marks, fitting)
+    _mark_fits(BIN_WORK * marks.size, bounds, room, graph, marks, fitting)
     return int(fitting.sum())
 
 
@@ -196,8 +187,9 @@ def _bin(fresh, size, prices):
     return np.searchsorted(prices, (fresh - 1) / size, side="right")
 
 
-def _tabulate_pieces(next_chunk, cuts, excess, prices, taker, sums, ptr, fresh, tables):
+def _tabulate_pieces(next_chunk, cuts, excess, prices, graph, tables):
     """Add up the entries of sums for ranks with an excess, by rank and price."""
+    taker, sums, ptr, fresh = graph.taker, graph.sums, graph.ptr, graph.fresh
     for piece in chunks(next_chunk, cuts.size - 1):
         for b in range(cuts[piece], cuts[piece + 1]):
             q = taker[b]
@@ -237,13 +229,14 @@ def select_cheapest(price, row, size, most, whole):
 
 
 @jit(inner=True)
-def _mark_cheapest(first, last, sums, ptr, fresh, row, marks, bit, most, whole, mark, other):
+def _mark_cheapest(first, last, graph, marks, bit, most, whole, mark, other):
     """Replace the marks with `bit` in blocks [first, last).
 
     The cheapest sums get `mark`, the rest `other`. Return how many sums are the
     cheapest, by `select_cheapest`.
     """
     # the sums with the bit
+    sums, ptr, fresh, row = graph.sums, graph.ptr, graph.fresh, graph.row
     count = 0
     for s in range(sums[first], sums[last]):
         if marks[s] & bit:
@@ -267,11 +260,12 @@ def _mark_cheapest(first, last, sums, ptr, fresh, row, marks, bit, most, whole, 
     return chosen.size
 
 
-def _mark_offered_blocks(next_chunk, every, wanted, prices, taker, sums, ptr, fresh, row, marks):
+def _mark_offered_blocks(next_chunk, every, wanted, prices, graph, marks):
     """Mark sums BACK whose whole bin is wanted.
 
     If a part of a bin is wanted, its cheapest sums are marked.
     """
+    taker, sums, ptr, fresh = graph.taker, graph.sums, graph.ptr, graph.fresh
     for b in chunks(next_chunk, taker.size):
         q = taker[b]
         if not wanted[q].any():
@@ -289,21 +283,20 @@ def _mark_offered_blocks(next_chunk, every, wanted, prices, taker, sums, ptr, fr
                     entries += size
         if entries:
             most = np.int64(np.ceil(share * entries))
-            _mark_cheapest(b, b + 1, sums, ptr, fresh, row, marks, OPEN, most, False, BACK, 0)
+            _mark_cheapest(b, b + 1, graph, marks, OPEN, most, False, BACK, 0)
 
 
-def _mark_fitting(next_chunk, bounds, room, sums, ptr, fresh, row, marks, fitting):
+def _mark_fitting(next_chunk, bounds, room, graph, marks, fitting):
     """Add FITS to the cheapest sums with BACK that fit each giver's room.
 
     `fitting` becomes their number.
     """
     for p in chunks(next_chunk, bounds.size - 1):
-        fitting[p] = _mark_cheapest(bounds[p], bounds[p + 1], sums, ptr, fresh, row, marks, BACK,
-                                    room[p], True, BACK | FITS, BACK)
+        fitting[p] = _mark_cheapest(bounds[p], bounds[p + 1], graph, marks, BACK, room[p], True,
+                                    BACK | FITS, BACK)
 
 
-def _take_back_blocks(next_chunk, most_sums, bit, sums, columns, edges, row, ptr,
-                      adj, cptr, cadj, match_s, match_c, passing, fresh, marks, moved):
+def _take_back_blocks(next_chunk, most_sums, bit, graph, marks, moved):
     """Take back the sums with a bit among their `marks`.
 
     Also those that then cost more than the rows sent in their place.
@@ -312,6 +305,7 @@ def _take_back_blocks(next_chunk, most_sums, bit, sums, columns, edges, row, ptr
     of the other columns: those that no alternating path leads to. `moved` counts the
     entries of each block's sums.
     """
+    (_, _, sums, columns, edges, _, ptr, adj, cptr, cadj, match_s, match_c, passing, fresh) = graph
     level = np.full(most_sums, -1, np.int32)
     free, queue, at, path = (np.empty(most_sums, np.int32), np.empty(most_sums, np.int32),
                              np.empty(most_sums, np.int32), np.empty(most_sums, np.int32))

@@ -162,7 +162,7 @@ class BlockEntries:
             rows, columns = np.empty((2, int(offsets[-1])), np.int32)
             bits = np.empty(rows.size, np.uint8)
             group = first, last, offsets
-            _scatter(rows.size, *self._arrays, *group, flags, rows, columns, bits)
+            _scatter(rows.size, self._arrays, *group, flags, rows, columns, bits)
 
             # their covers
             largest = int(np.diff(offsets).max(initial=0))
@@ -170,7 +170,7 @@ class BlockEntries:
             _cover(4 * rows.size, offsets, self.owner.size, largest, whole, rows, columns, bits,
                    found)
             sizes[:, first:last] = found.reshape(3, last - first, -1)
-            _gather(bits.size, *self._arrays, *group, bits, flags)
+            _gather(bits.size, self._arrays, *group, bits, flags)
         return sizes
 
     def pushed_graph(self, flags, sizes):
@@ -181,14 +181,13 @@ class BlockEntries:
         graph = PushedGraph.empty(sizes)
         cursors = np.zeros((self.ranks, self.ranks), np.int64)
         cursors[graph.giver, graph.taker] = graph.edges[:-1]
-        _scatter_pushed(self.indices.size, *self._arrays, cursors, flags, graph.cadj, graph.adj)
+        _scatter_pushed(self.indices.size, self._arrays, cursors, flags, graph.cadj, graph.adj)
         return graph.build(self.owner.size)
 
     def take_back(self, flags, graph):
         """Clear `flags` of the entries of sums that are no longer in a PushedGraph."""
         bounds = np.searchsorted(graph.giver, np.arange(self.ranks + 1))
-        _clear(self.indices.size, *self._arrays, bounds, graph.taker, graph.sums, graph.ptr,
-               graph.fresh, flags)
+        _clear(self.indices.size, self._arrays, bounds, graph, flags)
 
     @staticmethod
     def _groups(counts):
@@ -206,12 +205,12 @@ class BlockEntries:
             yield first, len(counts)
 
 
-def _scatter_readers(next_chunk, indptr, indices, order, starts, owner, first, last, offsets,
-                     flags, rows, columns, bits):
+def _scatter_readers(next_chunk, entries, first, last, offsets, flags, rows, columns, bits):
     """Copy entries of readers [first, last), block by block.
 
     Rows, columns and bits are copied.
     """
+    indptr, indices, order, starts, owner = entries
     ranks = starts.size - 1
     for number in chunks(next_chunk, last - first):
         p = first + number
@@ -228,9 +227,9 @@ def _scatter_readers(next_chunk, indptr, indices, order, starts, owner, first, l
                     bits[at] = flags[e]
 
 
-def _gather_readers(next_chunk, indptr, indices, order, starts, owner, first, last, offsets, bits,
-                    flags):
+def _gather_readers(next_chunk, entries, first, last, offsets, bits, flags):
     """Copy the bits back to the entries of readers [first, last)."""
+    indptr, indices, order, starts, owner = entries
     ranks = starts.size - 1
     for number in chunks(next_chunk, last - first):
         p = first + number
@@ -244,12 +243,12 @@ def _gather_readers(next_chunk, indptr, indices, order, starts, owner, first, la
                     cursors[q] += 1
 
 
-def _scatter_pushed_readers(next_chunk, indptr, indices, order, starts, owner, cursors, flags,
-                            rows, columns):
+def _scatter_pushed_readers(next_chunk, entries, cursors, flags, rows, columns):
     """Copy rows and columns of PUSHED entries, block by block.
 
     A column is stored as -1 - c if its entry is MATCHED.
     """
+    indptr, indices, order, starts, owner = entries
     for p in chunks(next_chunk, starts.size - 1):
         for r in range(starts[p], starts[p + 1]):
             i = order[r]
@@ -339,9 +338,10 @@ def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, column
             level[queue[i]] = -1
 
 
-def _clear_readers(next_chunk, indptr, indices, order, starts, owner, bounds, taker, sums, ptr,
-                   fresh, flags):
+def _clear_readers(next_chunk, entries, bounds, graph, flags):
     """Clear the flags of PUSHED entries whose sum has `fresh` -1."""
+    indptr, indices, order, starts, owner = entries
+    taker, sums, ptr, fresh = graph.taker, graph.sums, graph.ptr, graph.fresh
     ranks = starts.size - 1
     block, place, edge = (np.empty(ranks, np.int64), np.empty(ranks, np.int64),
                           np.empty(ranks, np.int64))
