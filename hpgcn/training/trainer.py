@@ -70,12 +70,12 @@ def make_trainer(source, config, comm, *, warm=True):
     comm.clock.setup.begin("memory")
     set_activity("multiplying the features by the adjacency" if spec.precomputed else
                  "initializing the model")
-    parts = make_parts(plan)
+    training = make_parts(plan)
 
     comm.clock.setup.begin()
     run_info = make_run_info(plan, comm, threads, started, begin)
     log_setup(run_info, comm)
-    return Trainer(plan, comm, *parts, run_info)
+    return Trainer(plan, comm, *training, run_info)
 
 
 @dataclass(frozen=True, eq=False)

@@ -196,11 +196,11 @@ def _small_step(header, config, device, ranks):
     for work in (0, math.inf):
         with threshold(work), np.errstate(all="ignore"):
             plan = make_run_plan(tiny, few, make_spec(tiny.header, few), alone)
-            parts = make_parts(plan)
-            with parts.batches.memory():
-                train_step(parts.batches.view(1), 1, parts.optimizer, plan.shard.columns)
-            evaluate(parts.evaluation, metric)
-            parts.batches.close()
+            _, batches, evaluation, _, optimizer = make_parts(plan)
+            with batches.memory():
+                train_step(batches.view(1), 1, optimizer, plan.shard.columns)
+            evaluate(evaluation, metric)
+            batches.close()
             if ranks > 1:
                 ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
                 ops.apply_mask(rows, mask)

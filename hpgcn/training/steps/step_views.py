@@ -7,7 +7,6 @@ rank stores. If neighbors are sampled, the thread also exchanges rows with other
 over a separate communicator.
 """
 from contextlib import nullcontext
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from hpgcn.model import Model, Parameters, products_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import return_freed_memory
-from hpgcn.training.steps.optimizers import OPTIMIZERS, SGD
+from hpgcn.training.steps.optimizers import OPTIMIZERS
 from hpgcn.training.steps.training_step import StepView, make_views
 
 
@@ -156,18 +155,11 @@ class MiniBatches(FullBatch):
             self.comm.close()
 
 
-class TrainingParts(NamedTuple):
-    """Model, optimizer and input of training on a rank."""
-
-    training: StepView  # view of all rows
-    batches: FullBatch  # or MiniBatches: the StepView of each step
-    evaluation: StepView
-    parameters: Parameters
-    optimizer: SGD  # or a subclass
-
-
 def make_parts(plan):
-    """Return the TrainingParts of a RunPlan; all ranks call this together."""
+    """Set up the training of a RunPlan; all ranks call this together.
+
+    Return the fields of a Trainer from `training` to `optimizer`, a tuple.
+    """
     config, spec, shard = plan.config, plan.spec, plan.shard
     device = shard.comm.device
 
@@ -187,4 +179,4 @@ def make_parts(plan):
         optimizer = OPTIMIZERS[config.optimizer](
             parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
             decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
-    return TrainingParts(training, batches, evaluation, parameters, optimizer)
+    return training, batches, evaluation, parameters, optimizer
