@@ -58,7 +58,7 @@ __path__ = [_FOLDER]
 class _Clone:
     """An import hook for `hpgcn.kernels` and `hpgcn.datasets` in a clone.
 
-    Both folders lie beside this one there.
+    In a clone both folders lie beside this one.
     """
 
     @staticmethod

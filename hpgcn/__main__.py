@@ -62,7 +62,7 @@ def _main(argv, make_parser):
 def command(argv, make_parser):
     """Run a command and return its exit code.
 
-    Output may still wait in the buffers of the streams.
+    The buffers of the output streams may still hold text.
     """
     # parse, before anything is logged
     ranked = argv[:1] in (["train"], ["predict"]) or argv[:2] == ["bench", "machine"]
@@ -139,10 +139,8 @@ def failed(error, verbose, ranked):
 def fail(error, verbose, ranked):
     """Print one line for `error` and return its exit code.
 
-    End all ranks unless every rank raises the error.
-
-    If other ranks are still waiting in the start of MPI, they receive the message
-    there.
+    Unless every rank raises the error, end all ranks. Ranks that still wait in the
+    start of MPI receive the message there.
     """
     if verbose:
         with suppress(OSError):
@@ -163,7 +161,7 @@ def fail(error, verbose, ranked):
 def fail_to_print(error):
     """Report like `fail` that standard output is closed.
 
-    End quietly if only its reader has left.
+    Print nothing if only the reader of the output has gone.
     """
     streams.silence(sys.stdout)
     if isinstance(error, BrokenPipeError):
@@ -173,7 +171,7 @@ def fail_to_print(error):
 
 
 def interrupted(number):
-    """Print the name of the signal on rank 0, and end all ranks.
+    """Print the name of a signal on rank 0, and end all ranks.
 
     Return the exit code of the signal.
     """

@@ -12,10 +12,9 @@ COMMAND_LINE = ContextVar("command_line", default=False)  # whether settings are
 def setting(name, value=None):
     """Return the name of a setting as the user writes it.
 
-    It is a field of Config or a parameter of train, maybe with a value.
-
-    That is `--comm-timeout 5` on the command line, and `comm_timeout=5` in Python. True
-    is a flag without a value.
+    `name` is a field of Config or a parameter of train. With its value the text is
+    `--comm-timeout 5` on the command line, and `comm_timeout=5` in Python. For the
+    value True it is a flag without a value.
     """
     if COMMAND_LINE.get():
         alone = value is None or value is True  # 1 is a value
@@ -24,9 +23,9 @@ def setting(name, value=None):
 
 
 def assigned(name, value=None):
-    """Return the begin of a refusal: a setting and its value, as the user writes them.
+    """Return the beginning of a refusal: a setting and its value.
 
-    That is `--dropout 2.0` on the command line, and `dropout = 2.0` in Python.
+    It is `--dropout 2.0` on the command line, and `dropout = 2.0` in Python.
     """
     if COMMAND_LINE.get():
         flag = name.replace("_", "-")
@@ -53,9 +52,9 @@ def _shown(value, kind):
 
 
 def printable(value):
-    """Return text on one line, with escapes.
+    """Return text on one line, with escapes for special characters.
 
-    They replace characters that a terminal would interpret or cannot show.
+    Special are characters that a terminal would interpret or cannot show.
     """
     return "".join(map(_escape, str(value)))
 
@@ -209,7 +208,7 @@ def suggestion(word, known):
 def require(module, extra, purpose):
     """Import an optional module, or raise a MissingError.
 
-    The error has the name of the extra and the pip command.
+    The error names the extra and the pip command that installs it.
     """
     from importlib import import_module
 

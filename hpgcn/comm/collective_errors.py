@@ -1,7 +1,7 @@
 """Errors that all ranks raise together, and the end of all ranks.
 
-Also settings that must be equal, longer timeouts, and objects that all ranks close
-together.
+The module also checks that settings are equal on all ranks, lengthens timeouts, and
+closes objects on all ranks together.
 """
 from __future__ import annotations
 
@@ -78,9 +78,10 @@ def difference(one, other):
 
 
 class CollectiveClose:
-    """A context manager that calls `close` at its end.
+    """A context manager that calls `close` unless this rank alone failed.
 
-    It does not after an error on this rank only.
+    A subclass has `close`, which all ranks call together, and their communicator
+    `comm`.
 
     A subclass has `close`, which all ranks call together, and their communicator
     `comm`.
@@ -93,10 +94,6 @@ class CollectiveClose:
         raise NotImplementedError
 
     def closes(self, error: BaseException | None) -> bool:
-        """Return whether the end of a `with` calls `close`.
-
-        It does not after an error of this rank only.
-        """
         return error is None or self.comm.size == 1 or getattr(error, "collective", False)
 
     def __enter__(self) -> Self:
@@ -109,10 +106,7 @@ class CollectiveClose:
 
 
 def abort_on_exception():
-    """Install a hook by which an uncaught exception ends all ranks.
-
-    They would wait for this one.
-    """
+    """Let an uncaught exception end all ranks, which would wait for this one."""
     if getattr(sys.excepthook, "ends_all_ranks", False):
         return
     before = sys.excepthook

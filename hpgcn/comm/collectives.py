@@ -101,13 +101,12 @@ class Collectives:
         return self._exchange([own] * self.size, blocks, kind)
 
     def start_alltoall(self, send, send_counts, recv, recv_counts, kind, lane=0):
-        """Copy block q of `send` to rank q, and its block into `recv`.
+        """Send block q of `send` to rank q, and receive its block.
 
-        Block q of `recv` is the one that rank q sends here.
-
-        The arrays do not overlap. The counts, (P,) ints each, are those of this rank:
-        send_counts[q] equals recv_counts[this rank] of rank q. All-to-alls of different
-        lanes (0 to 20, each a tag) may be started in another order on each rank.
+        Block q of `recv` is the one that rank q sends to this rank. The arrays do not
+        overlap. The counts, (P,) ints each, are those of this rank: send_counts[q]
+        equals recv_counts[this rank] of rank q. All-to-alls of different lanes (0 to
+        20, each a tag) may be started in another order on each rank.
         """
         outgoing = self._blocks(flat(send, "send"), send_counts, "send")
         incoming = self._blocks(flat(recv, "recv"), recv_counts, "recv")
@@ -154,15 +153,14 @@ class Collectives:
         return self._exchange(blocks, incoming, kind, add)
 
     def wait(self, requests, what, pending=None, name=None, patient=False):
-        """Test requests until all, or those in `pending`, are complete.
+        """Test requests until those with the numbers in `pending` are complete.
 
-        `pending` is a set of numbers.
-
-        Completed numbers leave `pending`. A rank polls, yields, then sleeps: with more
-        ranks than cores, MPI's own Waitsome is hundreds of times slower. `what` is
-        called with the open numbers, and describes the wait in errors. A timeline calls
-        the wait `name` (default: wait). StoppedError after `timeout` seconds.
-        A `patient` wait, which moves no data, sleeps longer the longer it takes.
+        `pending` is a set, by default of all requests. The numbers of completed
+        requests are removed from it. A rank polls, yields, then sleeps: with more ranks
+        than cores, MPI's own Waitsome is hundreds of times slower. `what` is called
+        with the open numbers, and describes the wait in errors. A timeline calls the
+        wait `name` (default: wait). Raise a StoppedError after `timeout` seconds. A
+        `patient` wait, which moves no data, sleeps longer the longer it takes.
         """
         pending = set(range(len(requests))) if pending is None else pending
         if not pending:
@@ -174,7 +172,7 @@ class Collectives:
     def wait_for_one(self, groups, what):
         """Wait until all Pendings of one of the lists in `groups` have arrived.
 
-        Errors name the first Pending, as `what`.
+        Errors describe the first Pending, and `what`.
         """
         handles = [each for group in groups for each in group]
         first = handles[0]
@@ -299,9 +297,9 @@ class Collectives:
             return self._begin(calls, "message", describe, finish, name=finish and "reduce")
 
     def _begin(self, calls, operation, describe, finish=None, name=None):
-        """Make calls in order.
+        """Make calls in order; those with GPU memory wait until it is ready.
 
-        Calls with GPU memory wait until it is ready (hpgcn.comm.staging).
+        See hpgcn.comm.staging.
         """
         # earlier calls with GPU memory go first: MPI counts the order
         if self.stager is not None:

@@ -56,9 +56,9 @@ class SerialComm(Collectives, CollectiveErrors):
         self.clock = Clock()
 
     def use(self, device, aware=None):
-        """Accept arrays of this device in collectives.
+        """Accept arrays of this device in collectives, and return a Route.
 
-        Return a Route. All ranks call this before they make groups.
+        All ranks call this before they make groups.
         """
         self.device = device
         way = route.choose(self, device, aware)
@@ -96,10 +96,10 @@ class SerialComm(Collectives, CollectiveErrors):
         return SerialComm(self.timeout)
 
     def close(self):
-        """Free a communicator that `group` made, once each caller of `group` has closed it.
+        """Free a communicator of `group`, once each caller of `group` has closed it.
 
-        For any other communicator, free its groups and the pending messages of ranks
-        past their deadlines.
+        For any other communicator, free its groups, and receive the messages that ranks
+        sent after their deadlines.
         """
 
     def allreduce(self, array, kind, op="sum"):
@@ -126,9 +126,9 @@ class SerialComm(Collectives, CollectiveErrors):
         return thing
 
     def alltoallv(self, arrays):
-        """Send 1-D int64 array q to rank q.
+        """Send array q, 1-D int64, to rank q; return received arrays.
 
-        Return received arrays by rank. Counts bytes.
+        The bytes are counted.
         """
         return arrays
 

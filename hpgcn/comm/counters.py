@@ -15,9 +15,10 @@ class Counters:
         self.masked_additions = 0  # additions whose results masks set to 0; maybe on a GPU
 
     def add(self, kind, payload, messages, to=(), sums=()):
-        """Count one call; `to`: pairs (rank, bytes), if the receivers are known.
+        """Count one call.
 
-        `sums`: such pairs for partial sums, which the receivers add up.
+        `to` has pairs (rank, bytes), if the receivers are known. `sums` has the pairs
+        of partial sums, which the receivers add up.
         """
         key = (self.phase, kind)
         self.bytes[key] += payload

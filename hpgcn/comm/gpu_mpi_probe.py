@@ -1,6 +1,6 @@
-"""Probe whether MPI sends GPU memory.
+"""Probe whether MPI sends GPU memory, in a process that may crash.
 
-`python -m hpgcn.comm.gpu_mpi_probe GPU`, which may crash.
+Run it as `python -m hpgcn.comm.gpu_mpi_probe GPU`.
 """
 
 import sys

@@ -1,9 +1,7 @@
 """Ranks in one process: `run_on_ranks` calls a function on several ranks.
 
-One runs at a time.
-
-For learning, for debugging and for counting messages: nothing is faster than on one
-rank.
+One rank runs at a time, so nothing is faster than on one rank. Such ranks serve to
+learn, to debug and to count messages.
 """
 import logging
 from collections.abc import Callable, Sequence
@@ -37,9 +35,9 @@ class LocalComm(MpiComm):
         self.nodes = mpi.nodes
 
     def use(self, device, aware=None):
-        """Accept arrays of this device in collectives, which copy them on the device.
+        """Accept arrays of this device in collectives, and return a Route.
 
-        Return a Route.
+        Collectives copy the arrays on the device.
         """
         way = SerialComm.use(SerialComm(self.timeout), device, aware)
         self.device = device
@@ -155,14 +153,12 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
 
 
 def run_on_disk(function, ranks, scratch, *arguments, kept=0, room=None, **options):
-    """Call a function like `run_on_ranks`, with arrays in files.
+    """Call a function like `run_on_ranks`, with large arrays in files.
 
-    Large arrays of the ranks lie in the folder `scratch`.
-
-    The arrays of three turns are in memory at a time (hpgcn.runtime.disk.residency), at
-    most `room` bytes. The last `kept` ranks keep their arrays in memory. Nothing remains
-    in the folder, however the process ends. StorageError if it cannot be written, or if
-    its disk is full.
+    The files lie in the folder `scratch`. The arrays of three turns are in memory at a
+    time (hpgcn.runtime.disk.residency), at most `room` bytes. The last `kept` ranks
+    keep their arrays in memory. Nothing remains in the folder, however the process
+    ends. StorageError if it cannot be written, or if its disk is full.
     """
     # arrays of the first ranks are files
     files = scratch_files(scratch, room)

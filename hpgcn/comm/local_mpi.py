@@ -170,10 +170,7 @@ class Intracomm:
         return Prequest(self._receive(buffer, source, tag), done=True)
 
     def Iprobe(self, source, tag, status):
-        """Return False: such messages are never sent in one process.
-
-        hpgcn probes for no others.
-        """
+        """Return False: no message that hpgcn probes for is sent in one process."""
         return False
 
     def Ibarrier(self):

@@ -60,9 +60,10 @@ class Queue:
         self.running = []
 
     def extend(self, starts, null):
-        """Queue calls, which start when a slot is free.
+        """Queue calls, each of which starts once a slot is free.
 
-        Return their requests, `null` until then.
+        Return a list of their requests. A call that has not started has the request
+        `null`.
         """
         requests = [null] * len(starts)
         idle = not self.waiting

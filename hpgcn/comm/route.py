@@ -112,9 +112,9 @@ def library(symbols):
 
 
 def probe(number):
-    """Send memory of GPU `number` in a process of its own.
+    """Send memory of GPU `number` in another process.
 
-    Return the failure, "" for success.
+    Return a text that describes the failure, "" after success.
     """
     try:
         done = subprocess.run([*PROBE, str(number)], check=False, stdin=subprocess.DEVNULL,

@@ -21,9 +21,7 @@ SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 class SlowNetwork:
-    """A simulated network.
-
-    It delays the completion of messages by a rate and a latency.
+    """A simulated network, which delays messages by a rate and a latency.
 
     Parameters
     ----------
@@ -43,7 +41,7 @@ class SlowNetwork:
     def begin(self, requests, received, hops=1):
         """Note that these requests start now.
 
-        `received` has the bytes of each, 0 for a send.
+        `received` has the bytes that each request receives, 0 for a send.
         """
         now = time.perf_counter()
         self.free = max(self.free, now)
@@ -54,9 +52,10 @@ class SlowNetwork:
         self.under_way[id(requests)] = times, set()
 
     def deliver(self, requests, completed, pending):
-        """Return the completed requests in `pending` whose delay is over.
+        """Return the numbers of completed requests whose delay is over.
 
-        Their numbers; MPI has completed them.
+        `completed` are the numbers of requests that MPI has completed, `pending` those
+        that the caller waits for.
         """
         if id(requests) not in self.under_way:
             return completed
@@ -100,6 +99,6 @@ def requested_network():
 def requested_overlap():
     """Return whether ranks compute during broadcasts, by HPGCN_OVERLAP.
 
-    UsageError unless it is 0 or 1.
+    Raise a UsageError unless the variable is 0 or 1.
     """
     return is_allowed(OVERLAP)

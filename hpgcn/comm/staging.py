@@ -185,9 +185,9 @@ class GpuStager:
             self.waiting.popleft()[2]()
 
     def flush(self, comm):
-        """Make all waiting MPI calls of a communicator.
+        """Make all waiting MPI calls of a communicator, in their order.
 
-        MPI matches them by their order.
+        MPI matches collectives by this order.
         """
         places = (place for place, (_, other, _) in enumerate(self.waiting, 1) if other is comm)
         last = max(places, default=0)
@@ -212,12 +212,10 @@ class GpuStager:
 
 
 def joined(copies):
-    """Join copies that are adjacent in both memories, in chunks.
+    """Join copies that are adjacent in both memories, into chunks.
 
-    A copy is (GPU address, host address, bytes).
-
-    Yield (GPU address, host address, bytes, list of the copies), of CHUNK_BYTES at
-    most.
+    A copy is (GPU address, host address, bytes). Yield (GPU address, host address,
+    bytes, list of the copies) for each chunk, of at most CHUNK_BYTES.
     """
     parts = []
     total = 0

@@ -6,11 +6,11 @@ WORD = 22  # tag
 
 
 def unresponsive_ranks(comm, seconds):
-    """Return the ranks of the whole job from which no message arrives within `seconds`.
+    """Return the ranks that send no message within `seconds`.
 
     These ranks compute, or hang. Every rank whose deadline has passed calls this, and
-    sends an empty message to all others. Ranks that began to wait at about the same
-    time receive each other's messages.
+    sends an empty message to all ranks of the job. Ranks that began to wait at about
+    the same time receive each other's messages.
     """
     while comm.parent is not None:
         comm = comm.parent
@@ -29,19 +29,18 @@ def unresponsive_ranks(comm, seconds):
 def drain(comm):
     """Receive all messages that `unresponsive_ranks` left.
 
-    `comm` is that of the whole job, not of a group.
-
-    MPICH does not finalise over messages that were never received. They arrive after
-    their senders gave up waiting. So call this after a barrier that ranks have passed.
+    `comm` is the communicator of the whole job, not of a group. MPICH does not finalize
+    while messages are left. They arrive after their senders gave up waiting, so call
+    this after a barrier that ranks have passed.
     """
     while heard(comm) is not None:
         pass
 
 
 def heard(comm):
-    """Receive one message of `unresponsive_ranks`, if any.
+    """Receive a message of `unresponsive_ranks`, and return its source.
 
-    Return its source rank, else None.
+    Return None if there is no message.
     """
     status = comm.MPI.Status()
     if not comm.mpi.Iprobe(comm.MPI.ANY_SOURCE, WORD, status):

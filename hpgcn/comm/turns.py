@@ -10,14 +10,14 @@ from hpgcn.errors import DeadlockError, HpgcnError, InternalError
 
 
 class RankEnded(BaseException):
-    """Another rank failed, so this one unwinds.
+    """Raised on a rank because another rank failed.
 
-    A BaseException, so that handlers do not catch it.
+    It is a BaseException, so that handlers do not catch it.
     """
 
 
 class Turns:
-    """Scheduler of ranks in one process.
+    """Scheduler of the ranks in one process.
 
     One rank runs until it waits, then the next one runs.
 

@@ -1,6 +1,6 @@
 """Models as lists of layers with explicit gradients.
 
-Each forward returns its backward function.
+Each forward pass returns the function of its backward pass.
 """
 from hpgcn.model.layers.layer import Layer
 from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss

@@ -15,7 +15,7 @@ from hpgcn.model.targets import PLAIN
 class MaskedRows(NamedTuple):
     """Rows of this rank in each mask, and their number over all ranks.
 
-    The rows lie on its device.
+    The rows lie on the rank's device.
     """
 
     rows: dict  # by mask
@@ -62,7 +62,7 @@ class BatchLoss:
     def tally(self, logits):
         """Count correct, predicted and true vertices over all ranks.
 
-        By mask and class (or label), (masks, 3, c).
+        Return (masks, 3, c), by mask and class (or label).
         """
         predicted, true = self.predictions(logits)
         counts = np.array([self.count_rows(predicted[rows], true[rows]) for rows in
@@ -93,7 +93,7 @@ class Loss(BatchLoss):
     def _weigh(self, labels, num_classes, targets):
         """Return the weight of each class, and the total weight.
 
-        The latter is of the training vertices of all ranks.
+        The total is over the training vertices of all ranks.
         """
         mine = labels[self.columns.device.get(self.rows["train"])]
         own = self.columns.row.rank == 0  # one of the ranks that share a row counts it
@@ -102,9 +102,9 @@ class Loss(BatchLoss):
         return weights, float(counts @ weights)
 
     def gradient(self, logits, out=None):
-        """Return this rank's term of the SUM of losses, and the gradient.
+        """Return this rank's term of the SUM of losses, and a gradient.
 
-        The gradient is that of their mean, (m, c_j).
+        The gradient, (m, c_j), is that of the mean of losses.
         """
         grad = np.empty_like(logits) if out is None else out
         options = {"scale": 1 / self.norm, "grad": grad, "target": self.target}
@@ -138,7 +138,7 @@ class Loss(BatchLoss):
     def _moments(self, logits):
         """Return z_max and the sum of exp(z - z_max) of each row.
 
-        Both are over the ranks that share the row.
+        Maximum and sum are over the ranks that share the row.
         """
         largest = self._largest(logits)
         total = kernels.backend(logits).spread_sum(logits, largest)
@@ -157,7 +157,7 @@ class Loss(BatchLoss):
             logits, self.labels, self.first, self.rows[key], *moments, **options)
 
     def _right(self, logits, largest):
-        """Return which rows are classified correctly.
+        """Return which rows are classified correctly, (m,) bool.
 
         Among the ranks that share a row only the first counts it.
         """
@@ -217,9 +217,10 @@ class MultiLabelLoss(BatchLoss):
         self.smoothing = targets.smoothing
 
     def gradient(self, logits, out=None):
-        """Return this rank's term of the SUM of mean losses, and the gradient.
+        """Return this rank's term of the SUM of mean losses, and a gradient.
 
-        Means are those of vertices; the gradient is (m, t_j).
+        Means are over the labels of a vertex. The gradient, (m, t_j), is that of the
+        mean over vertices.
         """
         grad = np.empty_like(logits) if out is None else out
         scale = 1 / (self.norm * self.num_classes)

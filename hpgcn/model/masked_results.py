@@ -1,6 +1,6 @@
 """Skip elements of a product with A that dropout sets to 0 (S-SpMM).
 
-They are skipped if that saves time.
+Elements are skipped only if that saves time.
 
 A product A (H W) is followed by bias, activation and dropout. Dropout masks are keyed,
 so that they can be computed before the product. Elements that dropout sets to 0 need
@@ -36,9 +36,8 @@ def skipped_share(dropped, width, together):
 def saves(dropped, width, together, itemsize, row_entries):
     """Return whether skipping dropped elements saves more than its cost.
 
-    The cost is that of the mask.
-
-    `row_entries` is the mean number of entries in a row of A.
+    The cost is reading the mask. `row_entries` is the mean number of entries in a row
+    of A.
     """
     share = skipped_share(dropped, width, together)
     return share >= 1 / (8 * itemsize) and share * row_entries >= PASSES
@@ -47,7 +46,7 @@ def saves(dropped, width, together, itemsize, row_entries):
 def masked_layers(spec, setting, slices, row_entries, *, on_gpu=False):
     """Return for each layer whether its product with A skips elements.
 
-    Tuple of bool; dropout sets these elements to 0.
+    The result is a tuple of bool. Dropout sets the skipped elements to 0.
 
     Parameters
     ----------

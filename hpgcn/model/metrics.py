@@ -1,9 +1,8 @@
-"""Metrics of an evaluation other than accuracy.
+"""Metrics of an evaluation besides accuracy: macro-F1 and ROC-AUC.
 
-Macro-F1 and ROC-AUC, exact over all ranks.
-
-Ranks add whole numbers, or one rank collects all scores. Therefore the partition does
-not influence metrics, except through rounding of the logits.
+They are exact over all ranks. Ranks add whole numbers, or one rank collects all scores.
+Therefore the partition does not influence metrics, except through rounding of the
+logits.
 """
 import numpy as np
 
@@ -32,11 +31,10 @@ def macro_f1(loss, logits):
 def roc_auc(loss, logits):
     """Return the area under the ROC curve by mask, a dict.
 
-    For several labels the mean of their areas.
-
-    This is the share of pairs of a true and a false vertex whose scores are in order;
-    ties count half (Hanley and McNeil 1982). Labels that are all true or all false in a
-    mask are left out. The value is None if no label remains.
+    The area is the share of pairs of a true and a false vertex whose scores are in
+    order; ties count half (Hanley and McNeil 1982). For several labels it is the mean
+    of their areas. Labels that are all true or all false in a mask are left out. The
+    value is None if no label remains.
     """
     columns = loss.columns
     width = loss.num_classes if loss.several else 1
@@ -64,7 +62,7 @@ def roc_auc(loss, logits):
 def _area(score, true):
     """Return the area under the ROC curve for scores (m,) and truth (m,) bool.
 
-    None with one class only.
+    Return None if all or none are true.
     """
     positive = int(true.sum())
     pairs = positive * (true.size - positive)

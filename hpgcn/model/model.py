@@ -1,10 +1,9 @@
 """A model as a list of stages with explicit gradients.
 
-Each forward returns its backward function.
-
-Dropout precedes each layer, and an activation follows each layer but the last: H' =
-dropout(act(Z + b)), or with normalization H' = dropout(act(norm(Z + b))).
-hpgcn.model.model_parts lists further options.
+Each forward pass returns the function of its backward pass. Dropout precedes each
+layer, and an activation follows each layer but the last: H' = dropout(act(Z + b)), or
+with normalization H' = dropout(act(norm(Z + b))). hpgcn.model.model_parts lists further
+options.
 """
 from functools import partial
 
@@ -22,14 +21,12 @@ WORK = ("H1", "H2")  # arrays of a step to which layers of an evaluation write i
 class Model:
     """A model of the registry on distributed matrices.
 
-    Layers, dropout, norms and activations.
-
-    It stores one activation per layer and the arrays that gradients read. It also has
-    work arrays of the widest layer; products with W and products with A alternate
-    between two of them. Level l of its ReceptiveField are the m_l rows that layer l
-    reads. Models that are not used at the same time may share a workspace. `vertex`,
-    (m,) int64 on the device, has the ORIGINAL numbers of this rank's rows; they key
-    dropout.
+    It has layers, dropout, norms and activations. It stores one activation per layer
+    and the arrays that gradients read. It also has work arrays of the widest layer;
+    products with W and products with A alternate between two of them. Level l of its
+    ReceptiveField are the m_l rows that layer l reads. Models that are not used at the
+    same time may share a workspace. `vertex`, (m,) int64 on the device, has the
+    ORIGINAL numbers of this rank's rows; they key dropout.
     """
 
     def __init__(self, spec, parameters, field, columns, workspace, vertex):
@@ -59,10 +56,7 @@ class Model:
             self.stages = [*(stage for group in groups[:first] for stage in group), jump]
 
     def _groups(self):
-        """Return a list with the stages of each layer.
-
-        This also creates the layers and norms.
-        """
+        """Create the layers and norms, and return the stages of each layer."""
         blocks = blocks_of(self.spec)
         scale = kernels.backend(self.parameters.flat).dropout_scale
         groups = []
@@ -111,9 +105,9 @@ class Model:
                     self.borders.append((first.layer.A, layer.A))
 
     def _fused(self, blocks, number):
-        """Return whether the next layer's backward applies the mask.
+        """Return whether the next layer's backward applies an activation's mask.
 
-        It is that of the activation after layer `number`.
+        The activation is the one after layer `number`.
         """
         block = blocks[number]
         if block.activation != "relu" or block.ffn:
@@ -176,7 +170,7 @@ class Model:
     def _place_backwards(self):
         """Choose the arrays for gradients of all layers.
 
-        A linear layer's output differs from its input.
+        The two gradients of a linear layer lie in different arrays.
         """
         place = "ping"  # place of the gradient of the logits
         for layer in reversed(self._maps):
@@ -199,11 +193,9 @@ class Model:
     def forward(self, features, step):
         """Run the forward of a training step on Features of the input level.
 
-        `step`, from 1, keys dropout.
-
-        Return the logits (m_L, c) and backward. backward(G) takes the gradient of the
-        logits and returns Parameters with this rank's partial sums; their sum over
-        ranks is the gradient.
+        `step`, from 1, keys dropout. Return the logits (m_L, c) and backward.
+        backward(G) takes the gradient of the logits and returns Parameters with this
+        rank's partial sums; their sum over ranks is the gradient.
         """
         self.columns.comm.in_rank_order()
         H, dropped = features.X, ()
@@ -224,7 +216,7 @@ class Model:
     def outputs(self):
         """Return the output of each layer in the last training forward.
 
-        A list of (m, f). The backward overwrites all but the last one.
+        The result is a list of (m, f). The backward overwrites all but the last one.
         """
         last = self.layers[-1]
         return [self.workspace.buffer(f"{'F' if block.ffn else 'H'}{layer.number + 1}",
@@ -235,7 +227,7 @@ class Model:
     def update_running_moments(self, gradient):
         """Move batch-norm moments to the running statistics.
 
-        They share the gradient's allreduce.
+        The gradient's allreduce has summed the moments as well.
         """
         for norm in self.norms:
             norm.update_running_moments(gradient)

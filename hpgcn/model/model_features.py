@@ -1,6 +1,6 @@
-"""Input features of a model, dense or sparse.
+"""Input features of a model, dense or sparse, and their product with A.
 
-Also their product with A if it is computed once.
+The product is stored if it is computed once.
 """
 import numpy as np
 
@@ -9,9 +9,9 @@ from hpgcn.parallel.csr import Csr
 
 
 class Features:
-    """Input features X, (m, f_j) of this rank, an array or Csr, and A X.
+    """Input features X, (m, f_j) of this rank, and A X.
 
-    X is None if only A X is read.
+    X is an array or a Csr, or None if only A X is read.
     """
 
     def __init__(self, X, AX=None):
@@ -29,17 +29,16 @@ class Features:
     def select(self, rows, device):
         """Return the features of some rows, in the memory of `device`.
 
-        Rows are (r,) increasing, or None for all.
+        `rows`, (r,), increase; None stands for all.
         """
         return Features(*(select_rows(each, rows, device) for each in (self.X, self.AX)))
 
     def dropped(self, vertex, workspace, **key):
         """Return X after dropout.
 
-        The draws are keyed by `key`: seed, epoch, layer, p, first.
-
-        A dense result is the work array "X". In sparse features stored entries are set
-        to 0 by the same keyed mask as in dense ones.
+        The draws are keyed by `key`: seed, epoch, layer, p, first. A dense result is
+        the work array "X". In sparse features stored entries are set to 0 by the same
+        keyed mask as in dense ones.
         """
         X = self.X
         if self.sparse:

@@ -1,6 +1,6 @@
 """The structure of a model, layer by layer.
 
-Parameters and stages are made from it.
+Parameters and stages of the model are made from this structure.
 """
 from dataclasses import dataclass
 
@@ -15,10 +15,7 @@ INNER_KEY = 1024  # key of dropout inside the block of layer 0, above all number
 
 @dataclass(frozen=True)
 class LayerBlock:
-    """The structure of one layer.
-
-    Its class, widths, norm, activation, dropout and skip connection.
-    """
+    """The structure of one layer: class, widths, norm, activation, and so on."""
 
     number: int
     kind: type  # a Layer

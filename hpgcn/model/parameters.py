@@ -17,7 +17,7 @@ from hpgcn.runtime.device import HOST
 class Parameters:
     """All weights and biases in one flat array.
 
-    So one allreduce and one optimizer step suffice.
+    One array needs only one allreduce and one optimizer step.
     """
 
     flat: np.ndarray  # (p,), weights first
@@ -33,7 +33,7 @@ class Parameters:
     def over(flat, shapes):
         """Return Parameters whose arrays are views of a flat array.
 
-        They have these shapes, one after the other.
+        `shapes` are those of the arrays, in this order.
         """
         ends = accumulate(map(math.prod, shapes.values()))
         arrays = {name: flat[end - math.prod(shape):end].reshape(shape)
@@ -43,7 +43,7 @@ class Parameters:
     def on(self, device):
         """Return a copy in the memory of `device`.
 
-        On the host return views of the same array.
+        On the host, return views of the same array.
         """
         shapes = {name: array.shape for name, array in self.arrays.items()}
         return Parameters.over(device.put(self.flat), shapes)
@@ -68,13 +68,12 @@ class Parameters:
 
     @staticmethod
     def stored(arrays, options, name):
-        """Build Parameters from the arrays in a file, by name.
+        """Build Parameters from the arrays in a file; return them and the ModelSpec.
 
-        Return them and the ModelSpec.
-
-        `options` are the Config of the run that trained them, `name` is that of the
-        file. A UsageError as `find_model`; a DataError if an array is missing, is one
-        too many, or has another shape than its neighbours imply.
+        `arrays` are by name. `options` are the Config of the run that trained them,
+        `name` is that of the file. A UsageError as `find_model`; a DataError if an
+        array is missing, is one too many, or has another shape than its neighbors
+        imply.
         """
         # take the width of each layer from its first matrix
         architecture = find_model(options)
@@ -126,19 +125,17 @@ class Parameters:
     def decayed(self, which):
         """Return the number of elements with weight decay.
 
-        Matrices of the "first" layer, or of "all" layers.
+        They are those of matrices, of the "first" layer or of "all" layers.
         """
         return sum(array.size for name, array in self.arrays.items()
                    if array.ndim == 2 and (which == "all" or layer_of(name) == 0))
 
 
 def parameter_shapes(spec):
-    """Return the shapes of a model's parameters by name.
+    """Return the shapes of a model's parameters by name, matrices first.
 
-    First matrices in order of layers, then vectors.
-
-    They are the shapes of all layers, with the number of the layer in each name; see
-    `hpgcn.model.model_parts.LayerBlock.shapes`.
+    Matrices are in the order of layers, followed by the vectors. Each name has the
+    number of the layer; see `hpgcn.model.model_parts.LayerBlock.shapes`.
     """
     shapes = {name: shape for block in blocks_of(spec) for name, shape in block.shapes().items()}
     matrices = {name: shape for name, shape in shapes.items() if len(shape) > 1}

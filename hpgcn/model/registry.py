@@ -25,10 +25,9 @@ STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around lay
 def find_model(options):
     """Return the key of MODELS for a Config.
 
-    MODEL-AGGREGATOR, or MODEL if it has no aggregators.
-
-    Raise UsageError if the name is unknown, or if the model does not support the
-    aggregator, the norm or other settings. The same if settings exclude each other.
+    The key is MODEL-AGGREGATOR, or MODEL if it has no aggregators. Raise a UsageError
+    if the name is unknown, if the model does not support the aggregator, the norm or
+    other settings, or if settings exclude each other.
     """
     name = _model_name(options.model, options.aggregator)
     layer = MODELS[name]
@@ -114,7 +113,7 @@ def _model_name(model, aggregator):
 def norm_of(spec):
     """Return the normalization of A in a model.
 
-    The requested one, or the default of its layers.
+    It is the setting, or else the default of its layers.
     """
     return MODELS[spec.architecture].norm if spec.norm_adj == "own" else spec.norm_adj
 
@@ -158,7 +157,7 @@ def reads_X(spec):
 def find_widths(options, architecture, features, classes):
     """Return the L + 1 widths of a model.
 
-    Features, hidden widths as the options require, classes.
+    They are the features, the hidden widths by the options, and the classes.
     """
     outer = options.input_layer + options.output_layer
     hidden = [options.hidden] * (options.layers - 1 + outer)
@@ -230,9 +229,9 @@ def make_spec(header, options, widths=None):
 
 
 def find_edge_width(header, architecture):
-    """Return the columns of the edge features that a model reads.
+    """Return the number of columns of edge features that a model reads.
 
-    0 if it reads no features; UsageError if the graph lacks them.
+    It is 0 if the model reads none. Raise a UsageError if the graph lacks them.
     """
     if not MODELS[architecture].uses_edge_features:
         return 0
@@ -254,9 +253,9 @@ def _check_messages(options, sparse, name):
 
 
 def heads_of(spec):
-    """Return the number of attention heads of each product with A in a model.
+    """Return the attention heads of each product with A in a model.
 
-    0 without attention.
+    The number is 0 without attention.
     """
     return [kind.heads(spec, number) if kind.uses_attention else 0
             for number, kind in enumerate(layer_kinds(spec))

@@ -1,6 +1,6 @@
-"""The stages of a model.
+"""The stages of a model, each of which returns its backward function.
 
-Each forward returns its backward function; `chain` combines several stages.
+`chain` combines several stages.
 
 A stage has `forward(H, context)`, which returns its result (m', f'_j) of H (m, f_j) and
 backward(G, gradient). This writes the stage's parts of `gradient`, Parameters of this
@@ -44,16 +44,15 @@ def _backward_of_all(backwards, G, gradient):
 
 
 class LayerStage:
-    """The stage of a Layer without its last bias.
+    """The stage of a Layer, with the gradient of its last bias.
 
-    It computes the gradient of that bias.
-
-    `kept` is the name of the output array in training, `place` that of the work array
-    used otherwise. `before` is the Activation whose mask the layer's backward applies,
-    if any. `masked_by` is the Activation behind the layer, if its dropout masks the
-    product with A. `pipeline` is the RowPipeline of a bare layer. If `centred`, the next
-    stage subtracts the mean of each column. The gradient of the bias is then set to
-    exactly 0, because Adam would amplify rounding errors. `dtype` is that of the output.
+    A later stage adds the bias. `kept` is the name of the output array in training,
+    `place` that of the work array used otherwise. `before` is the Activation whose mask
+    the layer's backward applies, if any. `masked_by` is the Activation behind the
+    layer, if its dropout masks the product with A. `pipeline` is the RowPipeline of a
+    bare layer. If `centred`, the next stage subtracts the mean of each column. The
+    gradient of the bias is then set to exactly 0, because Adam would amplify rounding
+    errors. `dtype` is that of the output.
     """
 
     def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
@@ -101,12 +100,10 @@ class LayerStage:
 class Activation:
     """A stage that computes dropout(act(Z + b)) in place.
 
-    The LayerStage before it learns the bias b.
-
-    `kind` is one of ACTIVATIONS, or "" for none. `vertex`, (m,) the numbers of the
-    rows, and `key` are keys of dropout. The backward of ReLU and dropout needs only a
-    mask; if `fused`, the next layer applies it. The slope of ELU follows from its
-    result, that of GELU is stored.
+    The LayerStage before it computes the gradient of b. `kind` is one of ACTIVATIONS,
+    or "" for none. `vertex`, (m,) the numbers of the rows, and `key` are keys of
+    dropout. The backward of ReLU and dropout needs only a mask; if `fused`, the next
+    layer applies it. The slope of ELU follows from its result, that of GELU is stored.
     """
 
     def __init__(self, layer, bias, kind, p, vertex, seed, key, *, name, fused=False):
@@ -191,11 +188,10 @@ class Activation:
 
 
 class Residual:
-    """A skip connection around the stages F of a layer: H + F(H), or H W_res + F(H).
+    """A skip connection around the stages F: H + F(H), or H W_res + F(H).
 
-    He et al. 2016, equation 1.
-
-    Only those rows of H are added that the layer computes.
+    Only the rows of H that the layer computes are added. Source: He et al. 2016,
+    equation 1.
     """
 
     def __init__(self, stages, layer, *, matrix):

@@ -15,11 +15,10 @@ LONGEST = 400  # characters of a number
 class Targets(NamedTuple):
     """Label smoothing and class weights of a training loss.
 
-    They are defined as in PyTorch's CrossEntropyLoss.
-
-    The loss of a vertex of class y is the sum over the C classes of -t_c
-    log(softmax_c). t_c is w_c smoothing / C, plus w_y (1 - smoothing) at y. Its mean is
-    the sum over training vertices divided by the sum of their w_y.
+    They are defined as in PyTorch's CrossEntropyLoss. The loss of a vertex of class y
+    is the sum over the C classes of -t_c log(softmax_c). t_c is w_c smoothing / C, plus
+    w_y (1 - smoothing) at y. Its mean is the sum over training vertices divided by the
+    sum of their w_y.
     """
 
     smoothing: float = 0.0
@@ -28,9 +27,8 @@ class Targets(NamedTuple):
     def weights(self, counts):
         """Return the weight of each class, (C,) float64.
 
-        `counts` are the training vertices of each class.
-
-        Raise a DataError if all training vertices have weight 0.
+        `counts` has the number of training vertices of each class. Raise a DataError if
+        all training vertices have weight 0.
         """
         if isinstance(self.class_weight, str):
             # as in scikit-learn, but that no class of the graph is left out
@@ -53,10 +51,8 @@ PLAIN = Targets()
 def find_targets(source, comm, class_weight, label_smoothing):
     """Return the Targets for two settings and the graph of a GraphSource.
 
-    All ranks call this together.
-
-    Raise on all ranks a UsageError if there are class weights, but several labels per
-    vertex. Other errors are as in `read_weights`.
+    All ranks call this together. Raise on all ranks a UsageError if there are class
+    weights, but several labels per vertex. Other errors are as in `read_weights`.
     """
     weights = class_weight or None
     header = source.header

@@ -50,7 +50,7 @@ def replicate(own, axis):
 def broadcasts(own, axis):
     """Count one broadcast by each rank along an axis.
 
-    `own`: bytes that each rank broadcasts.
+    `own` has the bytes that each rank broadcasts.
     """
     return Collective(*replicate(own, axis), "broadcast", own.shape[axis], _by_call(own, axis),
                       axis)

@@ -1,7 +1,4 @@
-"""Blocks of a sparse matrix in the memory of a device.
-
-They have all data that products need.
-"""
+"""Blocks of a sparse matrix, with all data that products need."""
 from itertools import pairwise
 
 import numpy as np
@@ -40,7 +37,7 @@ class Csr:
     def of(cls, matrix, device=HOST):
         """Return the Csr of a csr_array on a device.
 
-        Columns are sorted, and in the narrowest dtype.
+        Its columns are sorted, and have the narrowest dtype.
         """
         matrix.sort_indices()
         indices = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)
@@ -82,7 +79,7 @@ class Csr:
     def take_rows(self, numbers):
         """Return the Csr of the rows `numbers`, (r,) increasing.
 
-        Its `edges` are positions of its entries in this matrix.
+        `edges` of the result are the positions of its entries in this matrix.
         """
         device = self.device
         indptr, numbers = map(device.get, (self.indptr, numbers))
@@ -92,9 +89,9 @@ class Csr:
                    self.shape[1], device, edges)
 
     def select(self, rows, columns):
-        """Return the submatrix of marked rows and columns, on the host.
+        """Return the submatrix of marked rows and columns, a csr_array on the host.
 
-        A csr_array; marks are (m,) bool and (n,) bool.
+        Marks are (m,) bool and (n,) bool.
         """
         indptr, indices, data = map(self.device.get, (self.indptr, self.indices, self.data))
         return select(indptr, indices, data, rows, columns)
@@ -106,7 +103,7 @@ class Csr:
     def ordered_transpose(self):
         """Return the pattern of the transpose, which is cached.
 
-        Its `edges` are positions of its entries in this matrix.
+        `edges` of the result are the positions of its entries in this matrix.
         """
         if "transpose" not in self._known:
             indptr, indices = map(self.device.get, (self.indptr, self.indices))
@@ -127,12 +124,11 @@ class Csr:
     def tiles(self, under_way, accumulate, most=TILES):
         """Cut the rows into tiles for a product.
 
-        Several while messages are under way, else one.
-
-        Messages progress only within MPI calls, which a rank makes between tiles. If
-        the product is added to a result (`accumulate`), rows without entries can be
-        left out. Returns a list of (first row, row after the last, row pointers, rows
-        to compute or None for all).
+        There are several tiles while messages are under way, else one. Messages
+        progress only within MPI calls, which a rank makes between tiles. If the product
+        is added to a result (`accumulate`), rows without entries can be left out.
+        Return a list of (first row, row after the last, row pointers, rows to compute
+        or None for all).
         """
         count = 1
         if under_way and self.device.in_tiles:
@@ -156,9 +152,8 @@ class Csr:
 def cut_rows(indptr, count):
     """Cut rows into `count` runs of about equal nonzeros.
 
-    Return pairs (first row, row after the last).
-
-    Row pointers, (m + 1,), need not begin at 0, and are not read for one run.
+    Return pairs (first row, row after the last). Row pointers, (m + 1,), need not begin
+    at 0, and are not read for one run.
     """
     if count == 1:
         return [(0, indptr.size - 1)]
@@ -169,11 +164,10 @@ def cut_rows(indptr, count):
 
 
 def rows_of(array, first, last):
-    """Return rows [first, last) of an array.
+    """Return rows [first, last) of an array, or None for None.
 
-    The array itself for all rows; None for None.
-
-    Kernels on a GPU recognise an array of row pointers, but not a new slice of it.
+    For all rows the array itself is returned: kernels on a GPU recognize an array of
+    row pointers, but not a new slice of it.
     """
     if array is None or (first, last) == (0, len(array)):
         return array

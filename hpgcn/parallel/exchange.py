@@ -104,7 +104,7 @@ class Exchange:
     def received(self, source: int, place: slice | None = None):
         """Return the rows that rank `source` sent.
 
-        `place`: their slice of the receive buffer; None: all.
+        `place` is their slice of the receive buffer, None for all rows.
         """
         channel = self.channel
         first, last = channel.cuts[source:source + 2].tolist()

@@ -1,6 +1,6 @@
-"""Halo exchange by a HaloPlan.
+"""Halo exchange: rows go to their readers, partial sums to their owners.
 
-Rows go to their readers (pull), partial sums to their owners (push).
+A pull sends rows, and a push sends sums.
 
 An Exchange has the messages, a HaloExchange is the transfer of one HaloPlan in them. Two
 transfers may share their messages (`joined_transfers`): one pulls rows while the other
@@ -92,7 +92,7 @@ class HaloExchange(Transfer):
     def start(self, H, what):
         """Start sending rows of H (m, f) to their readers.
 
-        Shared messages follow once the sums are filled in as well.
+        Messages shared with another transfer are sent once its sums are filled in.
         """
         self.H = H
         outgoing = self.exchange.begin(H.shape[1], self.adjoint).outgoing

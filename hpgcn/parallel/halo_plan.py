@@ -1,6 +1,6 @@
-"""Rows that a rank stores, sends and receives for a product.
+"""The rows that a rank stores, sends and receives for a product.
 
-The matrix is distributed by rows. Pure: no MPI.
+The matrix is distributed by rows. The module is pure: it uses no MPI.
 
 A rank derives the rows that it needs from its slab (`needs`), but not those to send.
 Once every rank's needs are exchanged, by an Alltoallv of row numbers, `complete` makes
@@ -43,9 +43,7 @@ class HaloPlan:
     def subset(self, ghosts, sent):
         """Return the plan of the marked ghosts and the marked rows to send.
 
-        Marks are (g,) bool and (s,) bool.
-
-        The other ranks must mark the same rows.
+        Marks are (g,) bool and (s,) bool. The other ranks must mark the same rows.
         """
         received = self.ghosts[ghosts], compressed_offsets(self.recv_offsets, ghosts)
         returned = self.send_rows[sent], compressed_offsets(self.send_offsets, sent)
@@ -58,9 +56,9 @@ class HaloPlan:
 
 
 def needs(indices, layout):
-    """Return the rows of other ranks among column numbers, increasing.
+    """Return the rows of other ranks among column numbers, (g,) increasing.
 
-    `indices` are those of a slab; (g,) int64.
+    `indices` are the column numbers of a slab.
     """
     if layout.size == 1:
         return np.empty(0, np.int64)
@@ -71,17 +69,14 @@ def needs(indices, layout):
 
 
 def by_owner(rows, layout):
-    """Return where sorted row numbers pass from one owner to the next.
-
-    (P + 1,) int64.
-    """
+    """Return the offsets of owners in sorted row numbers, (P + 1,)."""
     return np.searchsorted(rows, layout.offsets).astype(np.int64)
 
 
 def complete(layout, ghosts, requested):
     """Return the HaloPlan of a rank that reads `ghosts`.
 
-    `requested`: list by rank of the own rows that other ranks read.
+    `requested` lists by rank the own rows that other ranks read.
     """
     offsets = run_offsets([len(rows) for rows in requested])
     send_rows = np.concatenate([np.empty(0, np.int64), *requested]).astype(np.int64) - layout.start

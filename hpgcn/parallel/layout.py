@@ -78,9 +78,9 @@ class BlockLayout:
         return RowPartition(self.offsets, self.block)
 
     def columns_of(self, width):
-        """Return the columns that this rank owns of a matrix with `width` columns.
+        """Return which of `width` columns this rank owns, a slice.
 
-        A slice, empty if `width` is too small.
+        It is empty if `width` is too small.
         """
         return slice(*split(width, self.columns)[self.column:self.column + 2].tolist())
 
@@ -120,13 +120,11 @@ ONE_NODE = NodeLayout()
 
 @dataclass(frozen=True, eq=False)
 class BroadcastStages:
-    """The S broadcasts of a 2d or 3d product.
+    """The broadcasts of a 2d or 3d product, one for each stage.
 
-    Intervals of the columns of A, which are rows of H.
-
-    Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send
-    nothing. H's interval is held by big row block `row`, A's by column block `column`,
-    both in layer `piece`.
+    Columns of A are rows of H. Stage s multiplies columns [offsets[s], offsets[s + 1])
+    of A; empty stages send nothing. Big row block `row` holds the interval of H, column
+    block `column` that of A, both in layer `piece`.
     """
 
     offsets: np.ndarray  # (S + 1,) int64
@@ -141,15 +139,14 @@ class BroadcastStages:
 
 
 def stages(offsets, rows, pieces, columns):
-    """Cut the columns of A at the bounds of its C column blocks and of the R row blocks of H.
+    """Return the BroadcastStages of a product, in order.
 
-    Return BroadcastStages, in order.
-
-    Layer l multiplies the columns of A that are piece l of a big block: R runs of
-    columns. Its C column blocks take R / C runs each, cutting a run evenly where that
-    is no whole number. Hence R stages a layer if C divides R, and R + C - gcd(R, C) in
-    general. offsets: (R L + 1,) int64, of row blocks. Block i L + l is piece l of big
-    block i.
+    The columns of A are cut at the bounds of its C column blocks and of the R row
+    blocks of H. Layer l multiplies the columns of A that are piece l of a big block: R
+    runs of columns. Its C column blocks take R / C runs each, and cut a run evenly if
+    that is no whole number. So a layer has R stages if C divides R, and R + C - gcd(R,
+    C) in general. `offsets`, (R L + 1,) int64, are those of row blocks. Block i L + l
+    is piece l of big block i.
     """
     unit = columns // math.gcd(rows, columns)  # cuts fall on multiples of 1 / unit of a run
     ticks = np.union1d(np.arange(rows) * unit, np.arange(columns) * rows * unit // columns)
@@ -164,17 +161,17 @@ def stages(offsets, rows, pieces, columns):
 
 
 def compressed_offsets(offsets, keep):
-    """Return `offsets` counted only over rows that are marked in `keep`, (n,) bool.
+    """Return `offsets` counted only over rows that are marked in `keep`.
 
-    If `keep` has integers, (n,), row i counts keep[i] times.
+    `keep` is (n,) bool. If it has integers, row i counts keep[i] times.
     """
     return np.concatenate([[0], np.cumsum(keep)])[offsets]
 
 
 def split(length, parts):
-    """Return bounds, (parts + 1,) int64, that cut a length into parts.
+    """Return the bounds of `parts` nearly equal pieces, (parts + 1,) int64.
 
-    Their sizes differ by at most one, and the longer come first.
+    Their sizes differ by at most one, and the longer ones come first.
     """
     quotient, remainder = divmod(length, parts)
     place = np.arange(parts + 1, dtype=np.int64)
@@ -184,11 +181,9 @@ def split(length, parts):
 def cut_evenly(weights, k):
     """Cut positive weights, (n,), into k runs of nearly equal weight.
 
-    Return the run of each, (n,) int32.
-
-    Each entry goes where the middle of its weight falls, so a run is off the mean by
-    half an entry at either end. Runs rise from 0; one may be empty beside a heavy
-    entry.
+    Return the run of each weight, (n,) int32, increasing from 0. An entry belongs to
+    the run in which the middle of its weight falls. So a run is off the mean by at most
+    half an entry at either end, and may be empty beside a heavy entry.
     """
     middles = np.cumsum(weights) - weights / 2
     return np.minimum(middles * (k / weights.sum()), k - 1).astype(np.int32)
@@ -197,9 +192,8 @@ def cut_evenly(weights, k):
 def balanced(indptr, parts):
     """Cut rows into blocks of nearly equal nonzeros.
 
-    Return offsets, (parts + 1,) int64.
-
-    A block may be empty beside a heavy row. Without nonzeros the rows are cut evenly.
+    Return the bounds of blocks, (parts + 1,) int64. A block may be empty beside a heavy
+    row. Without nonzeros the rows are cut evenly.
     """
     weights = np.diff(indptr)
     if not weights.any():

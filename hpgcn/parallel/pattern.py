@@ -63,12 +63,10 @@ class Pattern:
         return self.matrix.data if self.matrix.dtype == np.int32 else None
 
     def with_holders(self, graph, parts):
-        """Return the pattern with a part for each entry as holders.
+        """Return the pattern with a part for each entry as its holder.
 
-        `parts` are (nnz,), of the stored entries of `graph`.
-
-        Entries on the diagonal get part 0: strategies leave them to the owner of the
-        vertex.
+        `parts`, (nnz,), are the parts of the stored entries of `graph`. Entries on the
+        diagonal get part 0: strategies leave them to the owner of the vertex.
         """
         stored_rows = np.repeat(np.arange(self.num_rows), np.diff(graph.indptr))
         holders = np.zeros(self.indices.size, np.int32)
@@ -91,7 +89,7 @@ class Pattern:
     def restricted_numbers(self, rows):
         """Return the number of each row among those marked in `rows`, (n,) int64.
 
-        None marks all.
+        `rows` is (n,) bool. None marks all rows.
         """
         return np.arange(self.num_rows) if rows is None else np.cumsum(rows) - 1
 
@@ -108,9 +106,9 @@ class Pattern:
         return Pattern(flipped, self.symmetric, self.weighted, self.rows_in, self.rows_out)
 
     def restrict(self, rows_out, rows_in):
-        """Return the pattern of the marked rows and columns, (n,) bool or None for all.
+        """Return the pattern of the marked rows and columns.
 
-        Repeated calls return the same.
+        Marks are (n,) bool, or None for all. Repeated calls return the same object.
         """
         if rows_out is None and rows_in is None:
             return self
@@ -148,9 +146,9 @@ class Pattern:
         return self._blocks(row_offsets, column_offsets)[0]
 
     def touched_rows(self, row_offsets, column_offsets):
-        """Count the rows with entries in each of these blocks.
+        """Count the rows with entries in each block of rows and columns.
 
-        Arguments and shape as in `nonzeros`.
+        Arguments and shape are those of `nonzeros`.
         """
         return self._blocks(row_offsets, column_offsets)[1]
 
@@ -174,10 +172,7 @@ class Pattern:
                 np.arange(self.num_rows), offsets)[2:])
 
     def held(self, offsets):
-        """Return the counts of `count_held` for the holders of this pattern.
-
-        See `hpgcn.parallel.pattern_counts`.
-        """
+        """Return the counts of `count_held` for the holders of this pattern."""
         def count():
             owner = pattern_counts.block_numbers(offsets)
             pushed = self.holders != np.repeat(owner, np.diff(self.indptr))
@@ -196,9 +191,8 @@ class Pattern:
 class BlockPattern(Pattern):
     """A pattern whose rows are assigned to parts, but not moved.
 
-    Blocks of parts are counted in the order of `whole`.
-
-    Rows are moved part by part only if the matrix itself is read.
+    Blocks of parts are counted in the order of `whole`. Rows are moved part by part
+    only if the matrix itself is read.
 
     Parameters
     ----------
@@ -261,9 +255,10 @@ class BlockPattern(Pattern):
 
     @cached_property
     def _least_bandwidth(self):
-        """Least bandwidth in every order, from blocks far apart; else 0.
+        """Lower bound of the bandwidth in every order; 0 if unknown.
 
-        The blocks are further apart than any block is long.
+        The bound is the least distance of blocks, if that exceeds the length of all
+        blocks.
         """
         offsets = self.offsets
         first, last = np.nonzero(self.nonzeros(offsets, offsets))
@@ -280,7 +275,7 @@ class BlockPattern(Pattern):
     def bandwidth(self):
         """Largest distance of an entry from the diagonal, or a lower bound.
 
-        The bound exceeds the length of all blocks.
+        The bound is used if it exceeds the length of all blocks.
         """
         return self._least_bandwidth or self.ordered.bandwidth
 
@@ -305,7 +300,7 @@ class BlockPattern(Pattern):
     def _union_counts(self, offsets):
         """Count the blocks of unions of parts.
 
-        Nothing is counted if these were the parts of another pattern.
+        Counts of another pattern with these unions as parts are reused.
         """
         sizes = np.diff(np.searchsorted(self.offsets, offsets))
         part = np.repeat(np.arange(offsets.size - 1, dtype=self.part.dtype), sizes)[self.part]

@@ -46,10 +46,11 @@ def block_numbers(offsets):
 def count_blocks(indptr: np.ndarray, indices: np.ndarray, row_offsets: np.ndarray,
                  block_of: np.ndarray, width: int,
                  order: np.ndarray | None = None) -> np.ndarray:
-    """Count the entries of blocks, and their rows that have entries.
+    """Count the entries of blocks, and the rows with entries in them.
 
-    Return (R, C) int64 twice. `block_of` (n,): block of each column, below `width`.
-    `order` (m,): the rows between `row_offsets`; by default all, as they come.
+    Return two arrays, (R, C) int64. `block_of`, (n,), has the block of each column,
+    below `width`. `order`, (m,), are the rows between `row_offsets`; by default all
+    rows in their own order.
     """
     pointers = indptr if order is None else run_offsets(np.diff(indptr)[order])
     order = np.arange(indptr.size - 1) if order is None else order
@@ -66,11 +67,10 @@ def count_blocks(indptr: np.ndarray, indices: np.ndarray, row_offsets: np.ndarra
 
 
 def _count_block_chunks(next_chunk, indptr, indices, order, bounds, block_of, entries, touched):
-    """Count the entries, and the touched rows, of chunks by blocks.
+    """Count the entries, and the rows with entries, of chunks of rows.
 
-    Blocks are of columns.
-
-    The loop has no branches, because no CPU would predict them.
+    They are counted by block of columns. The loop has no branches, because no CPU would
+    predict them.
     """
     width = entries.shape[1]
     for chunk in chunks(next_chunk, bounds.size - 1):
@@ -123,9 +123,8 @@ def count_parts(indptr, indices, part, order, offsets, symmetric=False):
 def _count_one_part(next_chunk, indptr, indices, part, order, offsets, symmetric, counts):
     """Fill in the counts of the rows of one part after the other.
 
-    `ghosts` only unless `symmetric`.
-
-    The loop over entries has no branches that depend on them: no CPU would predict these.
+    Unless `symmetric`, only `ghosts` are counted. The loop over entries has no branches
+    that depend on them, because no CPU would predict these.
     """
     ranks = offsets.size - 1
     words = (part.size >> WORD) + 1
@@ -162,9 +161,9 @@ def count_held(indptr: np.ndarray, indices: np.ndarray, pushed: np.ndarray, part
                order: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Count the rows, columns and entries of blocks by holder.
 
-    Return (5, P, P) int64. The owner of its row holds an entry, or that of its column
-    if it is `pushed`, (nnz,) bool. Numbers [:, p, q] are those of the block in the rows
-    of p and the columns of q:
+    Return (5, P, P) int64. The owner of its row holds an entry, or the owner of its
+    column if the entry is `pushed`, (nnz,) bool. Numbers [:, p, q] are those of the
+    block in the rows of p and the columns of q:
 
     - columns with entries that p holds, and rows with such entries;
     - rows with entries that q holds, columns with such entries, and these entries.
@@ -208,7 +207,7 @@ _count_held = Threaded(_count_held_blocks)
 
 
 def with_loops(indptr, indices):
-    """Return the CSR arrays of a matrix after missing entries on its diagonal are added.
+    """Return CSR arrays with the missing entries of the diagonal.
 
     Columns are sorted in each row, before and after.
     """
@@ -222,7 +221,7 @@ def with_loops(indptr, indices):
 def _insert_loop_chunks(next_chunk, indptr, indices, bounds, pointers, columns):
     """Copy the entries, and add the missing entry of the diagonal.
 
-    It is put before the first larger column of its row.
+    It is inserted before the first larger column of its row.
     """
     for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):

@@ -1,6 +1,6 @@
-"""Rows that each layer must compute, and the maps between them.
+"""The rows that each layer must compute, and the maps between them.
 
-Rows that are never read are left out.
+Rows that no later layer reads are left out.
 
 Levels are sets of rows. The last level has the rows whose logits are read by loss and
 metrics. Each product with A computes one level from the level below, which has these
@@ -20,7 +20,7 @@ SHARE, SHARE_GIVEN = 0.5, 0.75  # share of all rows beyond which a level is not 
 def layer_bounds(products):
     """Return the level before the first layer, and after each layer.
 
-    Layer l of L takes products[l] products with A.
+    Layer l has products[l] products with A.
     """
     return list(accumulate(products, initial=0))
 
@@ -125,9 +125,9 @@ class ReceptiveField:
         return ReceptiveField(strategy, *between, hops)
 
     def select(self, level, array):
-        """Return the rows of a level from an array over all rows.
+        """Select the rows of a level from an array over all rows.
 
-        (m, ...) to (m_l, ...), of this rank.
+        The array has shape (m, ...), the result (m_l, ...), of this rank.
         """
         return array if self.rows[level] is None else array[self.rows[level]]
 
@@ -147,7 +147,7 @@ class ReceptiveField:
 def self_rows(rows_in, rows_out):
     """Return the positions of `rows_out` within `rows_in`.
 
-    Both are sorted; None means all rows. None if the two are equal.
+    Both are sorted; None stands for all rows. Return None if the two are equal.
     """
     if rows_out is None or (rows_in is not None and rows_in.size == rows_out.size):
         return None  # levels are nested

@@ -28,18 +28,16 @@ class ReplicaExchange(HaloExchange):
         self.replicas = replicas
 
     def begin(self, width, up):
-        """Set the channel for messages of this width.
+        """Choose the channel for messages of this width.
 
-        They go up to the owners or down to the replicas.
+        Messages go up to the owners or down to the replicas.
         """
         self.exchange.channel = self.exchange.begin(width, adjoint=up)
 
     def fill(self, Z, up):
-        """Copy rows of Z (m, f) into the messages that go up, or down.
+        """Copy rows of Z (m, f) into the messages up or down.
 
-        Return these rows, (rows, f).
-
-        The previous messages must have been waited for.
+        Return these rows, (rows, f). The previous messages must have arrived.
         """
         self.begin(Z.shape[1], up)
         with self.comm.clock("comm"):
@@ -54,7 +52,7 @@ class ReplicaExchange(HaloExchange):
     def received(self, what):
         """Yield (rank, rows from it) in increasing order of ranks.
 
-        Then wait for all sends.
+        Wait for all sends at the end.
         """
         return ((rank, self.exchange.received(rank)) for rank in self.exchange.arriving(what))
 
@@ -104,11 +102,9 @@ class WholeSum:
 def assign_bins(plan, count, comm):
     """Divide the vertices that have replicas into `count` bins.
 
-    All ranks call this together.
-
-    Vertex t of those with replicas, counted in the distributed order, goes to bin t mod
-    `count`. Bins differ by at most one vertex, and so do the shares of each owner in
-    them.
+    All ranks call this together. Vertex t of those with replicas, counted in the
+    distributed order, goes to bin t mod `count`. Bins differ by at most one vertex, and
+    so do the shares of each owner in them.
 
     Parameters
     ----------
@@ -133,15 +129,13 @@ def assign_bins(plan, count, comm):
 class DelayedSum:
     """Sums over the copies of a vertex, with delayed partial sums.
 
-    Those of other ranks are some steps old.
-
-    `assign_bins` makes r bins. Each step serves one bin: its replicas send their
-    partial sums. The owners add them r steps later, when the bin is served again, and
-    send totals. The replicas add the totals another r steps later. Received sums are
-    used in this one step only. Vertices of other bins have only their partial sums, and
-    so have those of a bin before anything has arrived. The partial sum of a copy itself
-    is always that of the current step: a replica receives the total less the sum that
-    it sent.
+    Partial sums of other ranks are some steps old. `assign_bins` makes r bins. Each
+    step serves one bin: its replicas send their partial sums. The owners add them r
+    steps later, when the bin is served again, and send totals. The replicas add the
+    totals another r steps later. Received sums are used in this one step only. Vertices
+    of other bins have only their partial sums, and so have those of a bin before
+    anything has arrived. The partial sum of a copy itself is always that of the current
+    step: a replica receives the total less the sum that it sent.
     """
 
     replaces = False  # whether a replica takes the total in place of its own share
@@ -160,7 +154,7 @@ class DelayedSum:
     def add(self, Z, what):
         """Add the partial sums of earlier steps to Z (m, f).
 
-        Other ranks sent them; Z has those of this rank.
+        Other ranks sent these sums. Z has the sums of this rank.
         """
         rounds, turn = divmod(self.step, len(self.legs))
         up, down = self.legs[turn]
@@ -209,20 +203,19 @@ class DelayedSum:
 
 
 class DelayedTotal(DelayedSum):
-    """DelayedSum in which the owner's total replaces partial sums.
+    """A DelayedSum in which the owner's total replaces partial sums.
 
-    It is that of Algorithm 4.
+    See distgnn-2021, Algorithm 4.
     """
 
     replaces = True
 
 
 def with_replicas(array, plan, comm):
-    """Return an array (m, ...) of own rows, extended by the rows of replicas.
+    """Extend an array (m, ...) of own rows by the rows of replicas.
 
-    All ranks call this together.
-
-    A csr_array keeps its kind. Rows travel as bits, some columns at a time.
+    All ranks call this together. The result for a csr_array is a csr_array. Rows are
+    sent as bits, some columns at a time.
     """
     if sp.issparse(array):
         return _sparse_with_replicas(array, plan, comm)

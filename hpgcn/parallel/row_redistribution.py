@@ -1,6 +1,6 @@
 """Exchange between ranks that share rows.
 
-From some columns of all rows to whole rows, and back.
+It converts some columns of all rows to all columns of some rows, and back.
 
 A layout of C column blocks leaves C ranks with the same rows. The work after a product
 may need whole rows, as any model of a user's own does. Each of the C ranks then takes a
@@ -15,11 +15,10 @@ from hpgcn.parallel.layout import split
 
 
 class RowRedistribution:
-    """Exchange between all rows with own columns and own rows.
+    """The exchange between all rows with own columns and own rows.
 
-    Own rows are a share of the rows with all columns.
-
-    With C = 1 the share has all rows, and nothing is exchanged.
+    Own rows are a share of the rows, with all columns. With C = 1 the share has all
+    rows, and nothing is exchanged.
     """
 
     def __init__(self, layout, comm):
@@ -32,7 +31,7 @@ class RowRedistribution:
     def to_columns(self, H):
         """Convert this rank's rows to all rows with own columns.
 
-        H (m_j, f) has all columns; the result is (m, f_j).
+        H has all columns, (m_j, f). The result is (m, f_j).
         """
         if self.row.size == 1:
             return H

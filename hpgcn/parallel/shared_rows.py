@@ -1,9 +1,7 @@
-"""Dense steps of ranks that share rows, each with its own columns.
+"""The dense steps of ranks that share rows, each with its own columns.
 
-Products with W, and gradients.
-
-Written once for all layouts; gradients of weights are partial sums over this rank's
-rows until they are reduced all at once.
+They are products with W, and gradients, written once for all layouts. Gradients of
+weights are partial sums over this rank's rows until all of them are reduced together.
 """
 from functools import cache, partial
 from itertools import pairwise
@@ -17,12 +15,11 @@ from hpgcn.parallel.workspace import Workspace
 
 
 class SharedRows:
-    """The dense step of C ranks that share the same rows, each with its own columns.
+    """The dense steps of C ranks that share rows.
 
-    Local if C = 1.
-
-    T and H are distributed by `layout`, W and b are on every rank. Names: f columns in,
-    f' out; f_j, f'_j this rank's.
+    Each rank has its own columns. With C = 1 nothing is sent. T and H are distributed
+    by `layout`, W and b are on every rank. Names: f columns in, f' out; f_j, f'_j this
+    rank's.
     """
 
     def __init__(self, layout, comm, dtype=np.float32):

@@ -88,10 +88,10 @@ def _tiers(table, away, linked):
 
 
 def pair_table(owner: np.ndarray, reader: np.ndarray, ranks: int) -> np.ndarray:
-    """Count the rows that each rank reads of each other one.
+    """Count the rows that each rank reads of each other rank.
 
-    Return (P, P) int64, a table of ExchangeSizes. `owner`, `reader`: ranks of each pair
-    of a row and a rank that reads it.
+    Return (P, P) int64, a table of ExchangeSizes. `owner` and `reader` have the ranks
+    of each pair of a row and a rank that reads it.
     """
     keys = reader * np.int64(ranks) + owner
     table = np.bincount(keys, minlength=ranks * ranks).reshape(ranks, ranks)

@@ -102,15 +102,15 @@ class OwnRows(Transfer):
 
 
 class StagedRows(Transfer):
-    """Transfer in stages.
+    """The transfer of rows or sums in stages.
 
-    In stage s rank `first` + s broadcasts its rows, or receives their sums.
-
-    One of two buffers receives while the other is multiplied, or is reduced while the
-    other is filled. `heights`: number of rows of each of these ranks. `comm`: of the
-    ranks that take part in the stages. `workspace`: of the buffers; transfers that
-    share it are used in turn. `sums`: dtype of reduced sums, if that is longer than the
-    workspace's; None if nothing is reduced.
+    In stage s rank `first` + s broadcasts its rows, or receives their sums. One of two
+    buffers receives while the other is multiplied, or is reduced while the other is
+    filled. `heights` are the numbers of rows of each of these ranks. `comm` is the
+    communicator of the ranks that take part in the stages. The buffers lie in
+    `workspace`; transfers that share it are used one after the other. `sums` is the
+    dtype of reduced sums if that is longer than the workspace's, None if nothing is
+    reduced.
     """
 
     def __init__(self, heights, first, comm, workspace, sums=None):
@@ -335,9 +335,10 @@ class StagedPlan:
 
     @property
     def buffer_rows(self):
-        """Rows of the buffers.
+        """Rows of the buffers, (R, L).
 
-        Two of the tallest block that arrives, one if only one arrives; (R, L).
+        There are two buffers as tall as the tallest block that arrives, or one if only
+        one block arrives.
         """
         R, L = self.rows.shape
         big = self.rows.sum(1)
@@ -382,7 +383,7 @@ class GatheredPlan:
 
     @property
     def ghost_rows(self):
-        """Rows of the big blocks that are multiplied; (R, L).
+        """Rows of the big blocks that are multiplied, (R, L).
 
         They lie in buffers.
         """

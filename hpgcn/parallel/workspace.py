@@ -47,7 +47,7 @@ class Workspace:
     def reserve(self, sizes):
         """Allocate arrays in advance.
 
-        `sizes` maps names in `arrays` to pairs (size, dtype).
+        `sizes` has pairs (size, dtype) by the names in `arrays`.
 
         The system provides memory at the first write, which takes about the time of a
         product. So all threads write to every page of it once, now. Arrays in files are

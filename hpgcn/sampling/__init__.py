@@ -21,7 +21,7 @@ SAMPLERS = {each.name: each for each in (VertexSampler, PartSampler, NeighbourSa
 def parse(text):
     """Return the BatchRequest of a setting `batch`, None for "full".
 
-    A UsageError if it is invalid.
+    Raise a UsageError if the setting is invalid.
     """
     if text == FULL:
         return None
@@ -39,10 +39,7 @@ def parse(text):
 
 
 def smallest(text):
-    """Return a setting `batch` that runs the code of `text`.
-
-    It fits a graph of three vertices.
-    """
+    """Return a setting `batch` that runs the same code on three vertices."""
     request = parse(text)
     if request is None:
         return FULL

@@ -32,7 +32,7 @@ class Batch:
     def field(self, strategy, products, device):
         """Return the ReceptiveField of the batch.
 
-        `products`: number of products with A of each layer.
+        `products` has the number of products with A of each layer.
         """
         bounds = layer_bounds(products)
         sizes = [rows.size for rows in self.rows]

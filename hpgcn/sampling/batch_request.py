@@ -46,7 +46,7 @@ class BatchRequest:
 def positive(word):
     """Convert a word of the setting `batch` to an int of at least 1.
 
-    ValueError if that fails.
+    Raise a ValueError if that fails.
     """
     if not re.fullmatch("[0-9]{1,10}", word) or not 1 <= int(word) < MOST:
         raise ValueError(f"{word!r}: expected a number from 1 to {MOST - 1}")

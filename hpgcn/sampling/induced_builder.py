@@ -1,6 +1,6 @@
 """Batches of the submatrix that sampled vertices induce.
 
-Each rank cuts its part without messages.
+Each rank cuts its part of the submatrix without messages.
 
 A rank needs two facts of vertices on other ranks: their ORIGINAL numbers, and their
 batch in an epoch. The sampler computes the batch of any vertex.
@@ -17,7 +17,7 @@ from hpgcn.sampling.local_matrix import lists_to_owners, plan_of
 class BatchAssignment(NamedTuple):
     """The vertices of each batch of an epoch.
 
-    Tuples are (offsets, positions) of `submatrix_kernels.by_batch`.
+    Fields are pairs (offsets, positions), as from `submatrix_kernels.by_batch`.
     """
 
     number: np.ndarray  # (m + g + t,) batch of own vertices, ghosts, and rows of other ranks
@@ -75,7 +75,7 @@ class InducedBatchBuilder:
     def assignment(self, epoch):
         """Return the BatchAssignment of an epoch.
 
-        The time is in proportion to the rows in the rank's tables.
+        This takes time in proportion to the rows in the rank's tables.
         """
         if self.assigned[0] != epoch:
             local, batches = self.local, self.sampler.batches
@@ -102,9 +102,9 @@ class InducedBatchBuilder:
         return self.assigned[1]
 
     def batch(self, epoch, batch):
-        """Return batch number `batch` of an epoch, counted from 0, as a Batch.
+        """Return batch number `batch` of an epoch, from 0, as a Batch.
 
-        Nothing is sent.
+        No message is sent.
         """
         # the entries whose ends are both in the batch
         local, assignment, m = self.local, self.assignment(epoch), self.local.num_own

@@ -67,7 +67,7 @@ def _draws(n, key, out):
 def permuted(numbers, n, key):
     """Return the positions of `numbers` in a keyed permutation of [0, n).
 
-    `key` selects it; (m,) int64.
+    `key` selects the permutation. The result is (m,) int64.
     """
     numbers = np.ascontiguousarray(numbers, np.int64)
     if n <= SORTED:
@@ -84,9 +84,8 @@ def permuted(numbers, n, key):
 def block_of(positions, n, blocks):
     """Return the block of each position below n, (m,) int64.
 
-    Blocks are cut as by `hpgcn.parallel.layout.split`.
-
-    Sizes of blocks differ by at most one; the longer come first.
+    Blocks are cut as by `hpgcn.parallel.layout.split`: their sizes differ by at most
+    one, and the longer ones come first.
     """
     size, longer = divmod(n, blocks)
     first = longer * (size + 1)  # position of the first shorter block

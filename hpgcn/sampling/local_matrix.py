@@ -22,9 +22,9 @@ from hpgcn.sampling import submatrix_kernels
 
 @dataclass(frozen=True, eq=False)
 class LocalMatrix:
-    """Nonzeros stored on this rank: own rows, then rows of other ranks (m + t).
+    """The nonzeros stored on this rank, as a matrix (m + t, m + g).
 
-    Own columns, then ghosts (m + g).
+    It has own rows, then rows of other ranks; own columns, then ghosts.
 
     Attributes
     ----------
@@ -50,7 +50,8 @@ class LocalMatrix:
     def of(strategy, vertex, comm):
         """Return the LocalMatrix of this rank.
 
-        `vertex`: ORIGINAL numbers of own rows (m,). All ranks call this together.
+        `vertex`, (m,), are the ORIGINAL numbers of own rows. All ranks call this
+        together.
         """
         matrix = strategy.local_matrix()
         columns = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)
@@ -81,12 +82,10 @@ class LocalMatrix:
                           for name in ("indptr", "row_vertex", "column_vertex")})
 
     def entries_of(self, rows, *arrays):
-        """Return where the entries of some rows begin and end, and their arrays.
+        """Return where the entries of rows begin and end, and their arrays.
 
-        Places are (r,) int64 each.
-
-        These are `arrays`, (nnz,) each. If they are in files, only the entries of the
-        rows are read.
+        Begins and ends are (r,) int64. The arrays are `arrays`, (nnz,) each. If these
+        are in files, only the entries of the rows are read.
         """
         begins, ends = (self.indptr[each].astype(np.int64) for each in (rows, rows + 1))
         device = self.strategy.comm.device
@@ -109,11 +108,10 @@ class LocalMatrix:
     def blocks(self, cut, shape, pull, push):
         """Return the blocks of a cut matrix, by target, then by source.
 
-        A dict, as in RowProduct.
-
-        `cut`: row pointers, columns and values. `shape`: own rows and own columns of
-        the cut matrix. `pull`, `push`: HaloPlans that are left; their ghosts are the
-        other columns and rows.
+        The result is a dict, as in RowProduct. `cut` are row pointers, columns and
+        values. `shape` has the number of own rows and of own columns of the cut matrix.
+        `pull` and `push` are the HaloPlans that are left; their ghosts are the other
+        columns and rows.
         """
         device = self.strategy.comm.device
         pointers, columns, values = cut
@@ -140,7 +138,7 @@ class LocalMatrix:
 def _run(number, own, plan):
     """Return the bounds of a target's rows or a source's columns.
 
-    They are those in the local matrix.
+    They are positions in the local matrix.
     """
     if number == LOCAL:
         return 0, own
@@ -150,9 +148,9 @@ def _run(number, own, plan):
 
 
 def _with_own_buffers(strategy):
-    """Return a RowStrategy for `submap`, with message buffers and sums of its own.
+    """Return a RowStrategy for `submap`, with buffers of its own.
 
-    They are empty, and grow as they are needed.
+    Its message buffers and sums are empty, and grow when they are needed.
     """
     transfers = {}
     for name in ("pull", "push"):
@@ -168,7 +166,7 @@ def _with_own_buffers(strategy):
 def to_holders(plan, array, comm):
     """Send values of own rows, (m,) of 8 bytes, to the ranks that read them.
 
-    Return those of ghosts, (g,).
+    Return the values of ghosts, (g,).
     """
     words = np.ascontiguousarray(array[plan.send_rows]).view(np.int64)
     parts = [words[first:last] for first, last in pairwise(plan.send_offsets.tolist())]
@@ -178,10 +176,9 @@ def to_holders(plan, array, comm):
 def lists_to_owners(plan, ghost, numbers, comm):
     """Send numbers that belong to ghosts to the owners of these ghosts.
 
-    All ranks call this together.
-
-    ghost: (k,) which ghost each of the numbers, (k,) int64, belongs to. Returns row
-    pointers over the rows that are sent, (s + 1,), and the numbers.
+    All ranks call this together. `ghost`, (k,), tells to which ghost each of the
+    `numbers`, (k,) int64, belongs. Return row pointers over the rows that are sent, (s
+    + 1,), and the numbers.
     """
     order = np.argsort(ghost, kind="stable")
     counts = np.bincount(ghost, minlength=plan.ghosts.size)
@@ -196,9 +193,8 @@ def lists_to_owners(plan, ghost, numbers, comm):
 def plan_of(plan, ghosts, sent, place, rows):
     """Return the HaloPlan of some ghosts and sent rows of a plan.
 
-    `ghosts` and `sent` are increasing positions.
-
-    `place`: new number of each own row that is left; `rows`: how many are left.
+    `ghosts` and `sent` are increasing positions. `place` has the new number of each own
+    row that is left, and `rows` is how many are left.
     """
     layout = RowPartition(np.array([0, rows]), 0)
     return HaloPlan(layout, ghosts, np.searchsorted(ghosts, plan.recv_offsets),

@@ -195,9 +195,9 @@ class NeighbourBatchBuilder:
         return *local.entries_of(lines, local.columns, local.values), self.positions
 
     def _targets(self, rows):
-        """Send row numbers to the ranks with their nonzeros.
+        """Send row numbers to the ranks with nonzeros in these rows.
 
-        Return the received rows to sum here.
+        Return the received rows, whose nonzeros are summed here.
         """
         if not self.pushes:
             return np.empty(0, np.int64)
@@ -213,10 +213,9 @@ class NeighbourBatchBuilder:
     def _ask(self, ghosts, targets):
         """Send owners the list of their rows that are read and summed here.
 
-        Return the lists received.
-
-        `ghosts` and `targets` are increasing positions among the ghosts of the two
-        plans. The lists returned are positions among the rows that each plan sends.
+        Return the lists received. `ghosts` and `targets` are increasing positions among
+        the ghosts of the two plans. The lists returned are positions among the rows
+        that each plan sends.
         """
         plans = (self.local.pull, ghosts), (self.local.push, targets)
 

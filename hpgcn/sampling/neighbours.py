@@ -13,9 +13,9 @@ ALL = -1
 
 
 class NeighbourSampler(Sampler):
-    """Sampler of training vertices and neighbours.
+    """Sampler of training vertices and neighbors.
 
-    A unit is a training vertex, numbered among them by ORIGINAL number.
+    A unit is a training vertex. Units are numbered in the order of ORIGINAL numbers.
     """
 
     name = "neighbours"

@@ -7,13 +7,12 @@ from hpgcn.sampling.keyed_draws import block_of, key_of, permuted
 
 
 class Sampler:
-    """Base class of samplers.
+    """Base class of samplers, which assign units to batches.
 
-    It assigns units (vertices or parts) to batches, equally on all ranks.
-
-    Each epoch takes all units once, in a new order that seed and epoch key. The place
-    of a unit in this order gives its batch, so every rank computes the batch of any
-    unit without a message.
+    Units are vertices or parts. All ranks make the same assignment. Each epoch takes
+    all units once, in a new order that seed and epoch key. The place of a unit in this
+    order gives its batch, so every rank computes the batch of any unit without a
+    message.
 
     Parameters
     ----------
@@ -52,9 +51,10 @@ class Sampler:
 
     @classmethod
     def parse(cls, words):
-        """Return the BatchRequest of the words after the name; a ValueError if they are invalid.
+        """Return the BatchRequest of the words after the name.
 
-        By default there is one word, the size of a batch.
+        By default there is one word, the size of a batch. Raise a ValueError if the
+        words are invalid.
         """
         size, = words
         return BatchRequest(cls.name, positive(size))
@@ -66,9 +66,9 @@ class Sampler:
         self.batches = -(-units // self.size)
 
     def batch_of(self, units, epoch):
-        """Return the batch of each unit in an epoch.
+        """Return the batch of each unit in an epoch, (m,), from 0.
 
-        (m,), counted from 0; epochs count from 1.
+        Epochs count from 1.
         """
         order = permuted(units, self.units, key_of(self.seed, self.stream, epoch))
         return block_of(order, self.units, self.batches)
@@ -81,10 +81,7 @@ class Sampler:
         return np.diff(split(self.units, self.batches))
 
     def share(self, batch):
-        """Return the chance that a unit is in this batch.
-
-        Its number of units over that of all.
-        """
+        """Return the chance that a unit is in this batch."""
         return self.sizes()[batch] / self.units
 
     def factor(self, batch):

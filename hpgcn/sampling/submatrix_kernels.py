@@ -1,6 +1,6 @@
 """Compiled loops that extract the matrix of a batch from the local matrix.
 
-One thread, without the GIL.
+They run on one thread, without the GIL.
 
 Rows and columns have local numbers: own ones first, then those of other ranks.
 """
@@ -16,9 +16,8 @@ from hpgcn.sampling.keyed_draws import GOLDEN, fold
 def by_batch(number, batches):
     """Sort positions by batch.
 
-    Return offsets (batches + 1,) and positions, increasing in each batch.
-
-    number: (m,) batch of each position; those below 0 are left out.
+    Return offsets (batches + 1,) and positions, increasing in each batch. `number`,
+    (m,), has the batch of each position; positions with numbers below 0 are left out.
     """
     # count, then place
     offsets = np.zeros(batches + 1, np.int64)
@@ -42,10 +41,8 @@ def by_batch(number, batches):
 def agreeing(pointers, witnesses, rows, out):
     """Write the batch of each row to `out`, (s,), if a witness agrees.
 
-    Without a witness in this batch it is -1.
-
-    `rows`: (s,) batch of each row. `witnesses`: batches of the witnesses; those of row
-    s begin at pointers[s].
+    Without a witness in this batch it is -1. `rows`, (s,), has the batch of each row.
+    `witnesses` has the batches of the witnesses; those of row s begin at pointers[s].
     """
     for s in range(rows.size):
         out[s] = -1
@@ -90,10 +87,9 @@ def induce(begins, ends, columns, values, rows, row_unit, column_unit, number, b
 def split_diagonal(indptr, columns, values, diagonal, present, kept, others):
     """Move the diagonal entries of own rows to `diagonal`, (m,).
 
-    Return row pointers of the other entries.
-
-    `present`, (m,) bool, becomes True for rows with a diagonal entry. `kept` and
-    `others`, (nnz,), are filled with columns and values of the other entries.
+    Return row pointers of the other entries. `present`, (m,) bool, becomes True for
+    rows with a diagonal entry. `kept` and `others`, (nnz,), are filled with columns and
+    values of the other entries.
     """
     pointers = np.zeros(indptr.size, np.int64)
     filled = np.int64(0)
@@ -122,7 +118,7 @@ def _mark(seen, stamp, position):
 def _position_in(positions, low, high, wanted):
     """Return the index of `wanted` between `low` and `high`, else -1.
 
-    Positions increase.
+    `positions` increase.
     """
     end = high
     while low < high:
@@ -137,15 +133,14 @@ def _position_in(positions, low, high, wanted):
 @jit()
 def sample_entries(begins, ends, columns, values, positions, degrees, vertex, rows, count, key,
                    longest):
-    """Draw `count` entries of each row in `rows` (-1: all).
+    """Draw `count` entries of each row in `rows`, or all if it is -1.
 
-    Draws are keyed by `key` and the row's vertex.
-
-    begins, ends: (r,), where the entries of each of `rows` are in `columns`, `values`
-    and `positions`. Positions among all entries of the row are drawn by Floyd's
-    algorithm. positions, increasing in each row, are those of the entries stored here,
-    empty if rows are stored whole. degrees: of whole rows. longest: the largest. Return
-    row pointers, columns, and values times degree / count.
+    `key` and the row's vertex key the draws. `begins` and `ends`, (r,), tell where the
+    entries of each of `rows` are in `columns`, `values` and `positions`. Positions
+    among all entries of the row are drawn by Floyd's algorithm. `positions`, increasing
+    in each row, are those of the entries stored here, empty if rows are stored whole.
+    `degrees` are those of whole rows, `longest` the largest. Return row pointers,
+    columns, and values times degree / count.
     """
     # room for all entries
     most = np.int64(0)
@@ -203,7 +198,7 @@ def renumber(columns, place):
 def distinct(numbers, seen):
     """Return the distinct numbers in the order in which they first occur.
 
-    `seen` (n,) bool is and stays False.
+    `seen`, (n,) bool, is False before and after.
     """
     out = np.empty(numbers.size, np.int64)
     at = 0
@@ -278,11 +273,10 @@ def sort_rows(pointers, columns, values):
 def take_block(pointers, columns, values, cursor, first, low, high):
     """Extract a block of some rows.
 
-    The entries from each row's cursor to column `high` - 1.
-
-    `cursor`: (r,) positions in the rows from `first` on; they are moved to the end of
-    the block. Columns of the block are numbered from `low`. Return row pointers,
-    columns and values.
+    It has the entries from each row's cursor to column `high` - 1. `cursor`, (r,), has
+    positions in the rows from `first` on; they are moved to the end of the block.
+    Columns of the block are numbered from `low`. Return row pointers, columns and
+    values.
     """
     # find where each row ends
     indptr = np.zeros(cursor.size + 1, np.int64)

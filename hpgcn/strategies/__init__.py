@@ -1,6 +1,6 @@
 """Strategies to compute A H in parallel, one per file.
 
-Exact strategies differ only by rounding.
+The results of exact strategies differ only by rounding.
 
 A strategy derives from Strategy, or from RowStrategy, and has a Plan class. STRATEGIES
 maps the names that --strategy accepts to these classes; the rest of the package uses
@@ -53,9 +53,9 @@ def read_options(config):
 
 
 def strategy_setting(name, options):
-    """Return the text of the setting `strategy`: names, with the words of StrategyOptions.
+    """Return the setting `strategy`: names, with the words of StrategyOptions.
 
-    For a name in CHOOSING it has all words, each with its own name.
+    For a name in CHOOSING the text has all words, each with its own name.
     """
     changed = {word: value for word in OF_STRATEGY
                if (value := getattr(options, word)) != getattr(StrategyOptions, word)}
@@ -78,9 +78,8 @@ def without_grid(config):
 def find_strategy(options):
     """Return the strategy class that StrategyOptions name.
 
-    For a name in CHOOSING, such as "auto", return the first of STRATEGIES.
-
-    Raise UsageError if the name is unknown, or a setting belongs to another strategy.
+    For a name in CHOOSING, such as "auto", it is the first of STRATEGIES. Raise a
+    UsageError if the name is unknown, or if a setting belongs to another strategy.
     """
     name = next(iter(STRATEGIES)) if options.strategy in CHOOSING else options.strategy
     strategy = strategy_by_name(name)
@@ -104,10 +103,8 @@ def strategies_that_read(field):
 def strategy_by_name(name):
     """Return the strategy class for a name.
 
-    A key of STRATEGIES, or several keys joined by +.
-
-    Each of several keys names the strategy of one product with A, in order. Raise
-    UsageError if the name is unknown.
+    The name is a key of STRATEGIES, or several keys joined by +, one for each product
+    with A, in order. Raise a UsageError if it is unknown.
     """
     if name in STRATEGIES:
         return STRATEGIES[name]

@@ -60,9 +60,8 @@ class Heads:
 class Attention:
     """Base class of attention on a rank.
 
-    Subclasses exchange rows with other ranks in `attend` and `return_`.
-
-    `device`, `clock` : of the ranks; `heads` : Heads
+    Subclasses exchange rows with other ranks in `attend` and `return_`. `heads` is a
+    Heads.
     """
 
     def __init__(self, device, clock, heads):
@@ -75,12 +74,11 @@ class Attention:
     def forward(self, x, a, b, *, W=None, epoch=0):
         """Return the result out (m, K f), and a function for the backward.
 
-        x is (m_in, K f).
-
-        `a`, `b`: (K, f), attention vectors of l and r. `W`: the matrix that x was
-        multiplied by, if rows of other ranks were stored (`keep_rows`). `epoch`: key of
-        dropout; 0 outside of training. The function takes the gradient of out and
-        returns those of x, a and b. That of x is the work array "scratch".
+        x is (m_in, K f). `a` and `b`, (K, f), are the attention vectors of l and r. `W`
+        is the matrix that x was multiplied by, if rows of other ranks were stored
+        (`keep_rows`). `epoch` is a key of dropout, 0 outside of training. The function
+        takes the gradient of out and returns those of x, a and b. The gradient of x is
+        the work array "scratch".
         """
         heads, keep = self.heads, epoch > 0
         K, width = heads.count, x.shape[1]
@@ -124,10 +122,8 @@ class Attention:
     def _add(self, scores, spread, dx, rows=None):
         """Add the gradient through `scores` to the gradient `dx` of x.
 
-        Scores are (m', K); `rows` None: all.
-
-        It is computed a tile of rows at a time, without a second array of the size of
-        x.
+        `scores`, (m', K), are those of `rows` of x, None for all. A tile of rows is
+        computed at a time, without a second array of the size of x.
         """
         ops = kernels.backend(dx)
         m, width = len(scores), dx.shape[1]
@@ -158,9 +154,9 @@ class Attention:
     def return_(self, pulled, rows, gradients, drawn):
         """Compute the gradients of x and r into `gradients`.
 
-        They are those of kernels.attend_backward, but x lacks the part through r.
-
-        `pulled`: result of kernels.attend_dots for own rows. `rows`: as in `attend`.
+        They are those of kernels.attend_backward: the gradient of x lacks the part
+        through r. `pulled` is the result of kernels.attend_dots for own rows, and
+        `rows` is as in `attend`.
         """
         raise NotImplementedError
 
@@ -183,10 +179,7 @@ class Attention:
         return spread
 
     def _gathered(self, products):
-        """Return (K, f) of `products` (K, K f).
-
-        Row h is restricted to the columns of head h.
-        """
+        """Return each head's own columns of `products` (K, K f), as (K, f)."""
         f = products.shape[1] // self.count
         gathered = self.device.empty((self.count, f), products.dtype)
         for h in range(self.count):

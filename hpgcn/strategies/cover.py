@@ -1,6 +1,6 @@
-"""Strategy `cover`: rows by parts.
+"""Strategy `cover`: two ranks exchange the fewest rows and partial sums.
 
-Two ranks exchange the fewest rows of H and partial sums.
+Rows are owned by parts.
 
 A nonzero (i, j) is held by the owner of row i or by that of column j. A minimum vertex
 cover of the block of the two ranks decides. A partial sum reads only own rows of H: it
@@ -42,18 +42,18 @@ from hpgcn.strategies.rows import RowProduct
 
 
 class CoverTraffic(NonzeroTraffic):
-    """Traffic of strategy cover.
+    """Traffic of strategy cover: a message for each pair of ranks.
 
-    One message for each pair of ranks, with rows, then partial sums.
+    It has rows, then partial sums.
     """
 
     joined = True
 
 
 class CoverPlan(NonzeroPlan):
-    """Plan of strategy cover.
+    """Plan of strategy cover: a message for each pair of ranks.
 
-    One message for each pair of ranks, with rows, then partial sums.
+    It has rows, then partial sums.
     """
 
     Traffic = CoverTraffic
@@ -112,7 +112,7 @@ class CoverPlan(NonzeroPlan):
     def trimmed(self, pattern):
         """Return a restricted pattern without sums that cost more than rows.
 
-        It has new holders.
+        The holders of its nonzeros are chosen anew.
         """
         owner = self.rank_grid.layout.row_blocks
         pushed = pattern.holders != np.repeat(owner, np.diff(pattern.indptr))
@@ -277,9 +277,9 @@ class Cover(NonzeroStrategy):
 
 
 def loads_of(pattern, rank_grid):
-    """Return the nonzeros in the rows of each rank, and the limit.
+    """Return the nonzeros in the rows of each rank, (P,), and the limit.
 
-    (P,) int64, and the most that a rank may store.
+    The limit is the most nonzeros that a rank may hold.
     """
     loads = np.diff(pattern.indptr[rank_grid.layout.offsets]).astype(np.int64)
     heaviest = np.diff(pattern.indptr).max(initial=0)
@@ -287,9 +287,9 @@ def loads_of(pattern, rank_grid):
 
 
 def limit_of(loads, heaviest, balance):
-    """Return the most nonzeros that a rank may store.
+    """Return the most nonzeros that a rank may hold.
 
-    It may take some from other ranks.
+    Some of them may come from rows of other ranks.
     """
     return max(int((1 + balance) * loads.sum() / loads.size), heaviest)
 
@@ -307,13 +307,12 @@ def holders_of(matrix, reader, owner, pushed):
 
 
 def local_pattern(rows, columns, layout, layout_in):
-    """Return the entries of a rank's own rows, and the owners of its lines.
+    """Return the entries of a rank's own rows, and two arrays of owners.
 
-    Entries are a csr_array; lines are rows and columns.
-
-    `rows`, `columns`: (nnz,) numbers in the RowPartitions `layout` and `layout_in`, of
-    which rows do not decrease. Columns are numbered like those of a rank's matrix: own
-    rows of H, then ghosts.
+    The entries are a csr_array. The arrays have the owner of each of its rows and
+    columns. `rows` and `columns`, (nnz,), are numbers in the RowPartitions `layout` and
+    `layout_in`; rows do not decrease. Columns are numbered like those of a rank's
+    matrix: own rows of H, then ghosts.
     """
     ghosts = needs(columns, layout_in)
     numbers = local_numbers(columns, ghosts, layout_in)
@@ -331,10 +330,7 @@ def owners_of(layout, rows):
 
 
 def ghosts_of(transfer, matrix):
-    """Yield (source, its rows) of a matrix with rows of ghosts.
-
-    It has a row for each ghost of a transfer.
-    """
+    """Yield (source, its rows) of a matrix with a row for each ghost."""
     first = 0
     for source, rows in transfer.ghost_counts.items():
         yield source, matrix[first:first + rows]

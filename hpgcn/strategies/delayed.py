@@ -64,9 +64,8 @@ MONITORED_STEPS = 5  # least number of training steps that are compared with exa
 class DelayedTraffic(Traffic):
     """Traffic of r consecutive training steps.
 
-    Each step sends the sums of one bin of vertices.
-
-    `delay`: r; 0 if sums are exact, None if nothing is sent. `bins`: list of ExchangeSizes.
+    Each step sends the sums of one bin of vertices. `delay` is r, 0 if sums are exact,
+    or None if nothing is sent. `bins` lists the ExchangeSizes of the bins.
     """
 
     def __init__(self, layouts, delay, bins):

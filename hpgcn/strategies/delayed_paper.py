@@ -1,6 +1,6 @@
 """DistGNN's own delayed sums: `vertex-cut --delay paper:R`. Approximate.
 
-Like `hpgcn.strategies.delayed`, with three differences:
+This strategy differs from `hpgcn.strategies.delayed` in three ways:
 
     forward   a replica replaces its partial sum by the owner's total of 2r steps before
               (Algorithm 4, lines 19 and 20); there it adds the sums of other copies
@@ -31,7 +31,7 @@ class PaperTraffic(DelayedTraffic):
 class PaperPlan(DelayedPlan):
     """Plan of the paper's variant.
 
-    Only forward products have messages under way between steps.
+    Only messages of forward products are under way between steps.
     """
 
     Traffic = PaperTraffic
@@ -43,10 +43,7 @@ class PaperPlan(DelayedPlan):
 
 
 class PaperVertexCut(DelayedVertexCut):
-    """Strategy `vertex-cut` with the delay of distgnn-2021.
-
-    Training steps follow its Algorithm 4.
-    """
+    """Strategy `vertex-cut` with the delay of distgnn-2021, Algorithm 4."""
 
     Plan = PaperPlan
 

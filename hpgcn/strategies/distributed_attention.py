@@ -28,10 +28,8 @@ from hpgcn.strategies.strategy import product_name
 class RowAttention(Attention):
     """Attention for a RowStrategy: ranks pull rows of x from their owners.
 
-    All ranks make it together.
-
-    With dropout, ranks exchange ORIGINAL vertex numbers once, because these key the
-    draws.
+    All ranks make it together. With dropout, ranks exchange ORIGINAL vertex numbers
+    once, because these key the draws.
     """
 
     def __init__(self, strategy, heads):
@@ -65,9 +63,8 @@ class RowAttention(Attention):
     def _numbers(self, transfer, own):
         """Return the vertex numbers of rows of other ranks, by source.
 
-        `own`: (m,) int64, of own rows.
-
-        Numbers are sent as rows of floats with the same bits.
+        `own`, (m,) int64, are the numbers of own rows. They are sent as rows of floats
+        with the same bits.
         """
         if not transfer.adds:
             return {}
@@ -254,7 +251,7 @@ def pack(arrays, packed):
 def unpack(packed, widths, xp):
     """Split the columns of `packed` into arrays of `widths`.
 
-    None for a width None. With `xp`, the arrays are in C order.
+    The array for a width None is None. With `xp`, the arrays are in C order.
     """
     parts = []
     first = 0

@@ -5,9 +5,9 @@ ONES = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
 
 
 def count_masked(comm, indptr, bits, width, rows=None):
-    """Add to the counters of `comm` the additions that a mask makes needless.
+    """Count the additions that a mask makes needless, in the counters of `comm`.
 
-    They are, for each number of the result whose bit is 0, the entries of its row. On a
+    For each number of the result whose bit is 0 they are the entries of its row. On a
     GPU nothing waits for the sum.
 
     Parameters

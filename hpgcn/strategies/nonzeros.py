@@ -65,9 +65,8 @@ class NonzeroTraffic(RowTraffic):
 class NonzeroPlan(RowPlan):
     """Plan of a strategy in which each nonzero has a holder.
 
-    It is the value in the pattern's matrix.
-
-    Subclasses define `holders` and `block_operand`; `Traffic` if messages are joined.
+    The holder is the value in the pattern's matrix. Subclasses define `holders` and
+    `block_operand`, and `Traffic` if messages are joined.
 
     Attributes
     ----------
@@ -118,9 +117,9 @@ class NonzeroPlan(RowPlan):
     def added_rows(self, transposed, by_source):
         """Return how many row numbers the blocks of ghost columns store, (P,).
 
-        They number the rows that a product adds to once ghosts arrive. `by_source`: one
-        block for each rank that sends ghosts; else one for own rows and one for rows of
-        other ranks.
+        They number the rows that a product adds to once ghosts arrive. With `by_source`
+        there is a block for each rank that sends ghosts; else one for own rows and one
+        for rows of other ranks.
         """
         k = self.num_ranks
         reader, owner, rows, columns, holder = self.entries()
@@ -152,7 +151,7 @@ class NonzeroPlan(RowPlan):
     def listed_rows(self, transposed, by_source):
         """Return how many row numbers each rank stores, (P,).
 
-        The transpose reuses those of messages.
+        The transpose reuses the row numbers of messages.
         """
         index_entries = self.added_rows(transposed, by_source)
         return index_entries + (0 if transposed else self.all_buffer_rows)
@@ -211,9 +210,7 @@ class NonzeroPlan(RowPlan):
 class NonzeroStrategy(RowStrategy):
     """Base class of strategies in which each nonzero has a holder.
 
-    Each row has an owner.
-
-    Subclasses define `holders` and `product_of`.
+    Each row has an owner. Subclasses define `holders` and `product_of`.
     """
 
     needs_entries = True
@@ -241,11 +238,10 @@ class NonzeroStrategy(RowStrategy):
     def product_by(cls, entries, rows, rows_in, comm, buffers, nodes):
         """Return the RowProduct of the nonzeros stored on this rank.
 
-        All ranks call this together.
-
-        `entries`: row numbers, column numbers and values, (nnz,) each. `rows`,
-        `rows_in`: RowPartitions of the result and of the multiplied matrix, which
-        number the entries. `buffers`: see `product_of`. `nodes`: see `halo_plan`.
+        All ranks call this together. `entries` are row numbers, column numbers and
+        values, (nnz,) each. The RowPartitions `rows` and `rows_in`, of the result and
+        of the multiplied matrix, number them. For `buffers` see `product_of`, for
+        `nodes` see `halo_plan`.
         """
         i, j, values = entries
         pull = halo_plan(rows_in, needs(j, rows_in), comm, nodes)
@@ -315,10 +311,9 @@ class NonzeroStrategy(RowStrategy):
 def held_nonzeros(adjacency, rank_grid, comm, holders):
     """Return rows, columns and values of the nonzeros stored on this rank.
 
-    All ranks call this together.
-
-    `holders`: a function like `NonzeroStrategy.holders`. The three arrays, (nnz,), have
-    row and column numbers in the distributed order.
+    All ranks call this together. `holders` is a function like
+    `NonzeroStrategy.holders`. The three arrays, (nnz,), have row and column numbers in
+    the distributed order.
     """
     rows = rank_grid.layout.rows
     matrix, plan = own_rows(adjacency, rows, comm)
@@ -335,10 +330,8 @@ def held_nonzeros(adjacency, rank_grid, comm, holders):
 def sent_to(ranks, arrays, comm):
     """Send entry i of each array, (nnz,) int64, to rank ranks[i].
 
-    All ranks call this together.
-
-    Return the received arrays, in the order of the ranks that sent them, and the source
-    rank of each entry.
+    All ranks call this together. Return the received arrays, in the order of the ranks
+    that sent them, and the source rank of each entry.
     """
     order = np.argsort(ranks, kind="stable")
     ends = np.searchsorted(ranks[order], np.arange(1, comm.size))

@@ -160,11 +160,10 @@ class StagedRowPlan(RowPlan):
 
 
 class StagedStrategy(RowStrategy):
-    """Base class of strategies 1d and 1.5d.
+    """Base class of strategies 1d and 1.5d: stages of big blocks.
 
-    Big blocks of c pieces, multiplied in stages.
-
-    `stages`: RankStages of this rank; a restricted map takes those of its parent.
+    A big block has c pieces. `stages` are the RankStages of this rank; a restricted map
+    takes those of its parent.
     """
 
     Plan = StagedRowPlan
@@ -244,7 +243,7 @@ class RankStages:
     def product(self, blocks, layout_in, layout):
         """Return the RowProduct of `blocks`, a dict by stage.
 
-        Its layouts are those of its input and its result.
+        `layout_in` and `layout` are the layouts of its input and its result.
         """
         replicas = groups_of(self.rank_grid)[1]
         big = np.diff(layout_in.offsets[::replicas])[self.first:][:len(self.intervals)].tolist()

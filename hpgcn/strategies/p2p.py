@@ -77,9 +77,9 @@ class PointToPointPlan(RowPlan):
             blocks=1 + sizes.sources)
 
     def _touched(self, pattern):
-        """Return the rows of each rank with entries in blocks of ghosts; (P,).
+        """Return how many rows with entries the blocks of ghosts have, (P,).
 
-        Rows are summed over blocks; there is a block for each message.
+        There is a block for each message. A row counts once for each block.
         """
         k = self.num_ranks
         block = self.rank_grid.layout.row_blocks
@@ -166,7 +166,7 @@ class PointToPoint(RowStrategy):
 def _columns(matrix, kept):
     """Return the columns `kept` of a csr_array, marked or by number.
 
-    Itself if all are marked.
+    If all are marked, return the matrix itself.
     """
     return matrix if kept.dtype == bool and kept.all() else matrix[:, kept]
 
@@ -209,10 +209,8 @@ def own_rows(adjacency, rows, comm, nodes=ONE_NODE):
 def halo_plan(rows, ghosts, comm, nodes=ONE_NODE):
     """Return the HaloPlan of a rank that owns `rows` and reads `ghosts`.
 
-    All ranks call this together.
-
-    If the NodeLayout `nodes` is aware, return the NodePlan of an exchange that sends a
-    row to each node once.
+    All ranks call this together. If the NodeLayout `nodes` is aware, return the
+    NodePlan of an exchange that sends a row to each node once.
     """
     if nodes.aware:
         return make_node_plan(rows, ghosts, nodes.numbers, comm)
@@ -222,14 +220,13 @@ def halo_plan(rows, ghosts, comm, nodes=ONE_NODE):
 
 
 def cut_plan(plan, layout, chosen, read, comm, nodes):
-    """Restrict a HaloPlan or NodePlan to the rows marked in `chosen`, (n,) bool.
+    """Restrict a HaloPlan or NodePlan to the rows marked in `chosen`.
 
-    All ranks call this together.
-
-    `layout`: RowPartition of the chosen rows. `read`: numbers that are still read, own
-    rows first, then ghosts among the chosen. `nodes`: as in `halo_plan`.
-    Return the plan, and the own rows and ghosts that are left. They are marked in a
-    bool array, or listed by number in the order of a NodePlan.
+    `chosen` is (n,) bool. All ranks call this together. `layout` is the RowPartition of
+    the chosen rows. `read` are numbers that are still read, own rows first, then ghosts
+    among the chosen. `nodes` is as in `halo_plan`. Return the plan, and the own rows
+    and ghosts that are left. They are marked in a bool array, or listed by number in
+    the order of a NodePlan.
     """
     m = layout.num_rows
     ghosts = (np.cumsum(chosen) - 1)[plan.ghosts[chosen[plan.ghosts]]]
@@ -250,7 +247,7 @@ def cut_plan(plan, layout, chosen, read, comm, nodes):
 def with_ghosts(plan, values, comm):
     """Return the values of own rows, (m,), followed by those of ghosts.
 
-    The latter come from their owners.
+    The values of ghosts are received from their owners.
     """
     exchange = exchange_of(plan, comm, HaloBuffers(comm.device, comm.stager, values.dtype))
     what = "exchange of degrees"
@@ -276,9 +273,9 @@ def table_of_numbers(ghosts, rows):
 
 
 def local_numbers(indices, ghosts, rows):
-    """Renumber rows or columns on this rank: own ones to 0..m-1, ghosts to m..m+g-1.
+    """Renumber rows or columns: own ones to 0..m-1, ghosts to m..m+g-1.
 
-    `ghosts`: in any order.
+    `ghosts` may be in any order.
     """
     if not ghosts.size:
         return (indices - rows.start).astype(index_dtype(rows.num_rows), copy=False)

@@ -1,6 +1,4 @@
-"""Different strategies for the products with A, such as `mop+p2p`.
-
-One name per product.
+"""A strategy for each product with A, such as `mop+p2p`.
 
 H and G have row blocks with all columns, in one BlockLayout for all strategies. So the
 result of one layer is the input of the next one, and a switch between strategies sends
@@ -29,7 +27,7 @@ def keeps_rows(strategy):
 class PerLayerTraffic(Traffic):
     """Layout that several strategies share.
 
-    The Traffic of each one counts its own products.
+    The Traffic of each strategy counts its own products.
     """
 
     kinds: tuple[type[Strategy], ...]  # class for each product with A
@@ -139,10 +137,7 @@ class PerLayer(Strategy):
 
 
 def own_grid(kind, rank_grid):
-    """Return the RankGrid for one of the strategies.
-
-    Its default grid on the same layout.
-    """
+    """Return the RankGrid of one strategy: its default grid on the same layout."""
     options = rank_grid.options[kind.name]
     layout = rank_grid.layout
     return RankGrid(kind.default_shape(layout.size), layout, options, rank_grid.nodes)

@@ -1,9 +1,8 @@
 """Base classes for messages and memory of a strategy on all ranks.
 
-They are pure: no MPI.
-
-A Traffic counts the messages of ranks, in a run and in planning. A Plan has the pattern
-of the matrix, a Traffic, and the bytes that ranks store.
+The module is pure: it uses no MPI. A Traffic counts the messages of ranks, in a run and
+in planning. A Plan has the pattern of the matrix, a Traffic, and the bytes that ranks
+store.
 
 Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that
 ravel to it.
@@ -29,7 +28,7 @@ CUT = 12  # bytes of an entry of a block while fewer rows are cut from it
 def sum_bytes(itemsize):
     """Return the bytes of a number in partial sums and in A.
 
-    One in rows has `itemsize` bytes.
+    `itemsize` is that of numbers in rows.
     """
     return WHOLE if itemsize == HALF else itemsize
 
@@ -86,7 +85,7 @@ class Operand:
     def nbytes(self, itemsize):
         """Return the bytes of entries and row pointers, (P,).
 
-        `itemsize`: bytes of a number in the multiplied rows.
+        `itemsize` is that of numbers in the multiplied rows.
         """
         return self.entries * (INDEX + sum_bytes(itemsize)) + self.pointers * POINTER
 
@@ -220,26 +219,24 @@ class Plan:
     def floor(cls, pattern, rank_grid):
         """Return a plan with lower bounds, or None.
 
-        It is made if bounds are found much faster than the counts of `of`.
-
-        Rows and messages that ranks send are lower bounds, also by rank. Entries and
-        blocks are means over ranks.
+        Bounds are given if they are found much faster than the counts of `of`. Rows and
+        messages that ranks send are lower bounds, also by rank. Entries and blocks are
+        means over ranks.
         """
         return
 
     def make_traffic(self, layouts):
         """Return the Traffic of products with the pattern.
 
-        `layouts`: owners of rows of the result and of H.
+        `layouts` are the layouts of the result and of H.
         """
         return self.Traffic(layouts)
 
     def restrict(self, rows_out, rows_in):
         """Return the plan of the submatrix A[rows_out][:, rows_in].
 
-        Repeated calls return the same.
-
-        `rows_out`, `rows_in`: (n,) bool, or None for all rows.
+        `rows_out` and `rows_in` are (n,) bool, or None for all rows. Repeated calls
+        return the same object.
         """
         pattern = self.pattern.restrict(rows_out, rows_in)
         if pattern is self.pattern:
@@ -256,10 +253,7 @@ class Plan:
         return self
 
     def make_restricted(self, pattern):
-        """Return a plan for `pattern`, a part of this plan's pattern.
-
-        It has some of its rows and columns.
-        """
+        """Return a plan for `pattern`, some rows and columns of this plan's pattern."""
         return type(self)(pattern, self.rank_grid)
 
     @property
@@ -279,9 +273,9 @@ class Plan:
 
     @cached_property
     def operands(self):
-        """(forward, backward) Operand of A and of A^T.
+        """The Operands of A and of A^T, a pair.
 
-        The same object if A is symmetric and square.
+        Both are one object if A is symmetric and square.
         """
         forward = self.operand(self.pattern, self.layout)
         if not self.pattern.symmetric:
@@ -293,7 +287,7 @@ class Plan:
     def operand(self, pattern, layout):
         """Return the Operand of `pattern` if ranks store the rows they own.
 
-        Owners are those of `layout`.
+        `layout` has the owners.
         """
         offsets = self.rank_grid.layout.offsets
         entries = np.repeat(np.diff(pattern.indptr[offsets]), layout.columns)
@@ -303,7 +297,7 @@ class Plan:
     def adjoint(self, forward):
         """Return the Operand of A^T for an A that is not symmetric.
 
-        `forward` is that of A.
+        `forward` is the Operand of A.
         """
         return self.operand(self.pattern.transposed, self.layout_in)
 
@@ -314,9 +308,9 @@ class Plan:
         return [forward] if backward is forward else [forward, backward]
 
     def kept_bytes(self, itemsize):
-        """Return the bytes that ranks store of A, and of A^T if that is another matrix.
+        """Return the bytes that ranks store of A, and of A^T; two (P,) int64.
 
-        Two (P,) int64.
+        The latter are 0 if both are the same matrix.
         """
         forward, *back = (operand.nbytes(itemsize) for operand in self.stored_operands)
         return forward, sum(back, np.zeros_like(forward))
@@ -332,9 +326,8 @@ class Plan:
     def buffer_bytes(self, width, itemsize):
         """Return the bytes of buffers for messages and sums, (P,).
 
-        They have at most `width` columns.
-
-        Default: every rank has room for all rows of the multiplied matrix.
+        Messages have at most `width` columns. By default every rank has room for all
+        rows of the multiplied matrix.
         """
         rows = int(self.layout_in.offsets[-1]) * (self.num_ranks > 1)
         return np.full(self.num_ranks, rows * -(-width // self.traffic.slices) * itemsize)
@@ -348,23 +341,23 @@ class Plan:
         return np.zeros(self.num_ranks, np.int64)
 
     def persistent_bytes(self, product, itemsize):
-        """Return the bytes that a Product keeps between steps; (P,).
+        """Return the bytes that a Product keeps between steps, (P,).
 
-        Messages under way are among them.
+        They include messages under way.
         """
         return np.zeros(self.num_ranks, np.int64)
 
     def packed_bytes(self, width, itemsize):
         """Return the bytes of packed rows, (P,), if the host aggregates for a GPU.
 
-        Else None.
+        Return None otherwise.
         """
         return
 
     def read_peak_bytes(self, itemsize):
-        """Return the peak memory of each rank while it makes its part of A, (P,) bytes.
+        """Return the peak bytes of each rank while it makes its part of A, (P,).
 
-        The rows as read (the slab) are not counted.
+        The rows as they are read (the slab) are not counted.
         """
         held, transposes = self.kept_bytes(itemsize)
         rows = np.maximum(self.operands[0].entries, 1)
@@ -386,10 +379,9 @@ class Plan:
     def read_chunk_bytes(self, held, rows, portions=1):
         """Return the bytes in use while the last chunk of A is read.
 
-        The filled part of the matrix, and the chunk.
-
-        held: (P,) int64, bytes of the matrix. rows: (P,) int64, entries in the rows
-        that are read in `portions` portions; only those in some columns are kept.
+        They are those of the filled part of the matrix and of the chunk. `held`, (P,)
+        int64, are the bytes of the matrix. `rows`, (P,) int64, are the entries in the
+        rows that are read in `portions` portions; only those in some columns are kept.
         """
         read = np.minimum(rows // portions, CHUNK)
         kept = self.operands[0].entries / rows
@@ -398,15 +390,15 @@ class Plan:
     def chunk_bytes(self, entries, kept):
         """Return the bytes of a chunk of `entries` entries while it is read.
 
-        `kept`: share that is stored.
+        The share `kept` of them is stored.
         """
         entries = np.minimum(entries, CHUNK)
         weight = WEIGHT * self.pattern.weighted
         return entries * np.maximum(CHUNK_LOOPS + weight, CHUNK_READ + weight + CHUNK_KEPT * kept)
 
     def of_big_rows(self, entries, together):
-        """Return the sums of `entries` over `together` consecutive ranks, at least 1; (P,).
+        """Return the sums of `entries` over `together` consecutive ranks, (P,).
 
-        Each of these ranks reads the entries of all of them.
+        They are at least 1. Each of these ranks reads the entries of all of them.
         """
         return np.repeat(np.maximum(entries.reshape(-1, together).sum(1), 1), together)

@@ -62,7 +62,7 @@ class RowProduct:
         return RowProduct(flipped, self.push, self.pull, num_rows)
 
     def partial_sums(self, H, out, what, discard=None):
-        """Pull rows of H, and push what the caller adds up from them.
+        """Pull rows of H, and push the sums that the caller forms.
 
         Yield (target, Z, blocks to multiply): Z is the array for the sum of these blocks.
         The last target are own rows, whose sums of other ranks the caller adds by
@@ -153,9 +153,8 @@ class RowStrategy(Strategy):
     def build_submatrix(self, rows_out, rows_in):
         """Return the RowProduct of A[rows_out][:, rows_in].
 
-        All ranks call this together.
-
-        `rows_out`, `rows_in`: (n,) bool over all rows.
+        `rows_out` and `rows_in` are (n,) bool over all rows. All ranks call this
+        together.
         """
         raise NotImplementedError
 
@@ -197,11 +196,9 @@ class RowStrategy(Strategy):
     def submap(self, blocks, plans, sizes, *, symmetric):
         """Return a map with some nonzeros of this map, without sending messages.
 
-        Close it before this map.
-
-        `blocks`: by target, then by source, as in RowProduct. `plans`: the HaloPlans of
-        pulled rows and of pushed sums. `sizes`: own rows of the result and of the
-        multiplied matrix.
+        Close it before this map. `blocks` are by target, then by source, as in
+        RowProduct. `plans` are the HaloPlans of pulled rows and of pushed sums. `sizes`
+        are the own rows of the result and of the multiplied matrix.
         """
         layouts = (BlockLayout(np.array([0, rows]), 1, 0) for rows in sizes)
         product = RowProduct(blocks, *self.transfers_of(*plans), sizes[0])
@@ -215,16 +212,15 @@ class RowStrategy(Strategy):
         return self.build_submatrix(rows_in, rows_out)
 
     def multiply(self, direction, H, *, mask=None, out=None, kernel=None, last_use=False):
-        """Multiply A, or A^T, by H (m_in, f).
+        """Multiply A, or A^T, by H (m_in, f), and return the result (m, f).
 
-        Pull rows, multiply as they arrive, push partial sums.
-
-        Return the result (m, f). `direction` is "product" (A) or "back" (A^T). A 16-bit
-        result that is added up from parts is summed in float32, in an array of the
-        Workspace `float32_sums`, and rounded once. So it does not depend on the owners
-        of nonzeros. `kernel` is called in place of the sparse product, for each tile of
-        a block: see hpgcn.strategies.messages. With `last_use` the content of H is dropped
-        once own rows are multiplied.
+        Rows are pulled, multiplied as they arrive, and partial sums are pushed.
+        `direction` is "product" (A) or "back" (A^T). A 16-bit result that is added up
+        from parts is summed in float32, in an array of the Workspace `float32_sums`,
+        and rounded once. So it does not depend on the owners of nonzeros. `kernel` is
+        called in place of the sparse product, for each tile of a block: see
+        hpgcn.strategies.messages. With `last_use` the content of H is dropped once own
+        rows are multiplied.
         """
         product, comm, clock = getattr(self, direction), self.comm, self.comm.clock
         pull, push = product.pull, product.push
@@ -293,10 +289,7 @@ class RowStrategy(Strategy):
 
     @property
     def returns_gradients(self):
-        """Whether the backward of attention pushes gradients of rows.
-
-        They are those of rows of other ranks.
-        """
+        """Whether the backward of attention pushes gradients for other ranks' rows."""
         return not self.symmetric
 
     @property

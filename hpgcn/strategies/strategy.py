@@ -29,9 +29,9 @@ class StrategyOptions:
 
 
 class Strategy:
-    """Base class of strategies.
+    """Base class of strategies: products of A, and of A^T, with dense matrices.
 
-    Products of A, and of A^T, with distributed dense matrices.
+    The dense matrices are distributed.
 
     Class attributes
     ----------------
@@ -114,7 +114,7 @@ class Strategy:
     def default_shape(cls, ranks):
         """Return the default grid for a number of ranks.
 
-        A tuple of int with product `ranks`.
+        It is a tuple of int with product `ranks`.
         """
         return (ranks,)
 
@@ -157,9 +157,7 @@ class Strategy:
 
     @classmethod
     def check_shape(cls, ranks, shape):
-        """Check that a grid fits the strategy and the ranks.
-
-        Return it as a tuple of int.
+        """Check that a grid fits the strategy and the ranks; return a tuple of int.
 
         Raises
         ------
@@ -234,20 +232,20 @@ class Strategy:
     def expect(self, H, *, backward=False):
         """Note that `forward` (`backward`) follows the next product, and multiplies H.
 
-        That product's `rows_done` completes the rows of H. Default: wait for the call.
+        The next product's `rows_done` completes the rows of H. By default nothing is
+        done before the call.
         """
 
     def replicate_slab(self, slab):
         """Return `slab` extended to the rows of `layout`.
 
-        It is a Graph of the rows assigned to this rank.
-
-        All ranks call this together. By default both have the same rows: return `slab`.
+        `slab` is a Graph of the rows assigned to this rank. By default both have the
+        same rows, and `slab` is returned. All ranks call this together.
         """
         return slab
 
     def map_for_product(self, number):
-        """Return the unrestricted map for product `number` with A, counted from 0.
+        """Return the unrestricted map for product `number` with A, from 0.
 
         Default: self.
         """
@@ -256,21 +254,17 @@ class Strategy:
     def training_map(self, *widths):
         """Return the map for one product of a training step.
 
-        Called once for each product.
-
-        `widths`: columns of H, then of G if A^T is multiplied as well, over all ranks.
-        Default: self. Another map may keep state between steps; it is closed before
-        self.
+        It is called once for each product. `widths` are the columns of H, then of G if
+        A^T is multiplied as well, over all ranks. Default: self. Another map may keep
+        state between steps; it is closed before self.
         """
         return self
 
     def persistent_arrays(self):
-        """Wait for pending messages.
+        """Return the arrays of earlier steps that later steps read, a list.
 
-        Return the arrays of earlier steps that later steps read.
-
-        The list has arrays on the device. A resumed run fills them with their saved
-        content.
+        Pending messages are waited for. The arrays are on the device. A resumed run
+        fills them with their saved content.
         """
         return []
 
@@ -279,9 +273,7 @@ class Strategy:
 
     @classmethod
     def unsupported_reason(cls, heads, ranks, edges=False):
-        """Return the reason why the strategy cannot compute a model's products.
-
-        "" if it can.
+        """Return why the strategy cannot compute a model's products, "" if it can.
 
         heads : list of int
             Attention heads of each product of a forward pass; 0: no attention.
@@ -314,11 +306,9 @@ class Strategy:
     def restrict(self, rows_out, rows_in):
         """Return the map of the submatrix A[rows_out][:, rows_in].
 
-        All ranks call this together.
-
-        Rows and columns of the submatrix are renumbered without gaps and keep their
-        owners. The map shares the buffers of self: only one of them may multiply at a
-        time. It is closed before self.
+        All ranks call this together. Rows and columns of the submatrix are renumbered
+        without gaps and keep their owners. The map shares the buffers of self: only one
+        of them may multiply at a time. It is closed before self.
 
         Parameters
         ----------

@@ -62,7 +62,7 @@ class OneBlockHaloExchange(HaloExchange):
     def received_rows(self, wanted, what):
         """Yield (LOCAL, own rows), then (REMOTE, rows of all other ranks).
 
-        The latter come once they have arrived.
+        The rows of other ranks are yielded once all have arrived.
         """
         if LOCAL in wanted:
             yield LOCAL, self.H

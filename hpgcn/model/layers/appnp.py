@@ -5,12 +5,10 @@ from hpgcn.model.layers.layer import Layer
 
 
 class PersonalizedPropagation(Layer):
-    """The APPNP iteration: Z_0 = H, then K times Z_(k+1) = (1 - a) A Z_k + a H.
-
-    See Layer.
+    """The iteration of APPNP: Z_0 = H, then K times (1 - a) A Z + a H.
 
     Each of the K products adds all rows of H; therefore no rows are pruned between
-    them.
+    them. See Layer.
     """
 
     any_norm = after_mlp = True

@@ -7,7 +7,7 @@ from hpgcn.model.layers.layer import Layer
 class GraphConvolution(Layer):
     """A layer Z = A H W, computed as (A H) W or A (H W).
 
-    The order is that with narrower rows to exchange; see Layer.
+    The order is the one that exchanges narrower rows; see Layer.
     """
 
     any_norm = takes_AX = supports_bf16 = masks_result = bare = True
@@ -49,7 +49,7 @@ class GraphConvolution(Layer):
 
 
 class MeanConvolution(GraphConvolution):
-    """GraphConvolution with means over a vertex and its neighbors.
+    """A GraphConvolution with means over a vertex and its neighbors.
 
     Each row of A is divided by its sum.
     """

@@ -10,9 +10,8 @@ from hpgcn.model.layers.layer import Layer
 class GraphIsomorphism(Layer):
     """A layer Z = relu(((1 + eps) H + A H) W_a + b_a) W_b.
 
-    A is the adjacency without normalization.
-
-    Because W_a is linear, A may multiply H or H W_a: the narrower one is exchanged.
+    A is the adjacency without normalization. Because W_a is linear, A may multiply H or
+    H W_a: the narrower matrix is exchanged.
     """
 
     norm = "none"
@@ -31,11 +30,10 @@ class GraphIsomorphism(Layer):
     def inner_width(cls, spec, number):
         """Return the width between the two linear maps.
 
-        It is that of the adjacent hidden layer.
-
-        In the last layer this is its input width: classes may be few, and a ReLU with
-        few units is often 0 everywhere. A single layer has no adjacent hidden layer and
-        uses the number of classes.
+        It is the width of the adjacent hidden layer. In the last layer this is its
+        input width: classes may be few, and a ReLU with few units is often 0
+        everywhere. A single layer has no adjacent hidden layer and uses the number of
+        classes.
         """
         widths = spec.widths
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
@@ -62,7 +60,7 @@ class GraphIsomorphism(Layer):
     def _second_map(self, inner, out, keep):
         """Apply the ReLU to `inner` in place and multiply it by W_b.
 
-        Return the result, and bits of the ReLU if `keep`.
+        Return the result, and the bits of the ReLU if `keep`.
         """
         bits = None
         if keep:
@@ -77,7 +75,7 @@ class GraphIsomorphism(Layer):
     def _second_map_backward(self, inner, bits, G, gradient):
         """Store the gradients of W_b and b_a.
 
-        Return that of the sums that are activated.
+        Return the gradient of the sums before the ReLU.
         """
         whole = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W_b", inner, whole)
@@ -119,7 +117,7 @@ class GraphIsomorphism(Layer):
     def _with_self(self, T, H, out):
         """Write T + (1 + eps) H to `out`, which may be T.
 
-        It has the rows that the layer computes.
+        `out` has the rows that the layer computes.
         """
         H = self.self_rows(H, "scratch2")
         with self.clock("dense"):

@@ -16,10 +16,8 @@ from hpgcn.model.stages import chain
 class Jump:
     """A stage that runs all layers and combines their outputs.
 
-    `behind` are the stages after it.
-
-    A subclass combines the outputs of the groups and splits their gradient: `start`,
-    `add`, `scatter_gradient`.
+    `behind` are the stages after it. A subclass combines the outputs of the groups and
+    splits their gradient: `start`, `add`, `scatter_gradient`.
     """
 
     def __init__(self, groups, behind, layers):
@@ -77,7 +75,7 @@ class Jump:
 class Concatenation(Jump):
     """Jumping knowledge by concatenation, [H_1, H_2, ...] W.
 
-    It is computed as a sum of one product per layer.
+    The product is computed as a sum of one product per layer.
     """
 
     def add(self, number, H, context):
@@ -103,7 +101,7 @@ class Concatenation(Jump):
     def start(self, backward, G, gradient):
         """Return all columns of the gradient of the sum.
 
-        The array stays valid in later calls.
+        Later calls do not overwrite the array.
         """
         layer = self.layer
         G = backward(G, gradient)
@@ -122,7 +120,7 @@ class Concatenation(Jump):
 class Maximum(Jump):
     """Jumping knowledge by element-wise maximum.
 
-    Among equal elements only the first gets the gradient.
+    Among equal elements only the first one gets the gradient.
     """
 
     def add(self, number, H, context):

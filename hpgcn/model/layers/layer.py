@@ -143,9 +143,7 @@ class Layer:
         self.formed = None  # result of the next `times_W`, if a stage has formed it already
 
     def prepare(self, features, width):
-        """Exchange the constant input Features once.
-
-        They go in slices of `width` columns.
+        """Exchange the constant input Features, in slices of `width` columns.
 
         All ranks call this together, once.
         """
@@ -153,7 +151,7 @@ class Layer:
     def name_of(self, name):
         """Return the name of this layer's parameter in the model.
 
-        "W_a" of layer 0 is "W0_a".
+        For example, "W_a" of layer 0 is "W0_a".
         """
         return indexed(name, self.number)
 
@@ -164,14 +162,15 @@ class Layer:
     def kept(self, name, rows, width, keep):
         """Return an array for values that the backward reads.
 
-        With `keep` it is the layer's own, else a work array.
+        With `keep` the layer has the array to itself, else it is a work array.
         """
         return self.buffer(f"{name}{self.number}" if keep else "scratch", rows, width)
 
     def input_gradient(self, H):
-        """Return the array for the gradient of the input H, which is written last.
+        """Return the array for the gradient of the input H.
 
-        It is H itself if nothing reads H after this layer's backward, else a work array.
+        It is H itself if nothing reads H after this layer's backward, else a work
+        array. A layer writes the gradient last.
         """
         if self.overwrites_input:
             return H
@@ -180,7 +179,7 @@ class Layer:
     def self_rows(self, H, name):
         """Return the input rows that this layer computes.
 
-        H itself if all are computed, else a work array.
+        The result is H itself if all rows are computed, else a work array.
         """
         rows = self.hop.self_rows
         if rows is None:
@@ -193,9 +192,9 @@ class Layer:
             return kernels.backend(H).gather(H, rows, self.buffer(name, self.rows_out, H.shape[1]))
 
     def add_self(self, G, to):
-        """Add gradients of the computed rows to those of the input rows, in place.
+        """Add gradients of the computed rows to those of the input rows.
 
-        Transpose of `self_rows`.
+        This changes `to` in place. It is the transpose of `self_rows`.
         """
         rows = self.hop.self_rows
         with self.clock("dense"):
@@ -217,9 +216,9 @@ class Layer:
             return self.columns.linear(H, self.parameter(name), out)
 
     def gathered(self, G, width):
-        """Return all columns of a gradient whose columns are distributed over ranks.
+        """Return all columns of a gradient whose columns are distributed.
 
-        Valid until the next call.
+        The next call overwrites the result.
         """
         with self.clock("dense"):
             return self.columns.gathered(G, width)
@@ -237,9 +236,8 @@ class Layer:
     def times_W_transposed(self, G, name, out, scale=1.0, mask=None):
         """Return scale * G W^T for this layer's matrix `name`.
 
-        `out` is an array or the name of a work array.
-
-        With a `mask`, elements of the result without a bit in it are 0.
+        `out` is an array or the name of a work array. With a `mask`, elements of the
+        result without a bit in it are 0.
         """
         with self.clock("dense", part="gemm"):
             W = self.parameter(name)
@@ -253,7 +251,7 @@ class Layer:
     def masked(self, G, mask):
         """Set the elements of G without a bit in `mask` to 0, in place.
 
-        None changes nothing.
+        Without a mask nothing is changed.
         """
         if mask is None:
             return G
@@ -275,10 +273,9 @@ def layer_of(name):
 def spmm_first(fan_in, fan_out, sparse=False, narrows=False):
     """Return whether a layer multiplies by A before W.
 
-    It does if the rows to exchange are narrower then.
-
-    Sparse input goes through W first, so that it stays sparse. At equal widths W also
-    goes first, unless the result has fewer rows than the input (`narrows`). Then W
-    multiplies only those rows (mg-gcn-2021, section 4.4).
+    It does if the rows to exchange are narrower in that order. Sparse input is
+    multiplied by W first, so that it stays sparse. At equal widths W is first too,
+    unless the result has fewer rows than the input (`narrows`). Then W multiplies only
+    those rows (mg-gcn-2021, section 4.4).
     """
     return fan_in < fan_out + narrows and not sparse

@@ -6,9 +6,9 @@ from hpgcn.parallel.receptive_field import Hop
 
 
 class Linear(Layer):
-    """A linear layer Z = H W + b.
+    """A linear layer Z = H W + b; see Layer.
 
-    See Layer. Its backward writes the work array `place`.
+    Its backward writes the work array `place`.
     """
 
     products = 0
@@ -28,9 +28,9 @@ class Linear(Layer):
 
 
 class FeedForward(Linear):
-    """A second linear map that follows a layer with A.
+    """The second linear map after a layer with A.
 
-    It has the rows that this layer computes.
+    It has the rows that the layer computes.
     """
 
     matrix = "W_ffn"

@@ -14,11 +14,9 @@ MOMENTUM = 0.1  # share of a step's moments in the running ones
 class Norm:
     """A stage that computes gain * (z - mean) / sqrt(variance + 1e-5) + shift.
 
-    See hpgcn.model.stages.
-
     After a layer it works in place on the layer's result plus bias, and the activation
     adds the shift. Before a layer it writes to an array of its own, and adds the shift
-    itself.
+    itself. See hpgcn.model.stages.
     """
 
     keeps_moments = False
@@ -65,7 +63,7 @@ class Norm:
     def _backward(self, normal, moments, inv_std, gain, G, gradient):
         """Compute the gradient of Z in the array G.
 
-        Write those of gain and shift to `gradient`.
+        The gradients of gain and shift are written to `gradient`.
         """
         ops = kernels.backend(G)
         dgain, dshift = (gradient.arrays[self.name_of(name)] for name in ("gain", "shift"))
@@ -79,7 +77,7 @@ class Norm:
     def update_running_moments(self, gradient):
         """Update the running moments from those in the gradient.
 
-        The backward stored the batch moments there.
+        The backward has stored the moments of the batch there.
         """
 
 
@@ -145,7 +143,7 @@ class BatchNorm(Norm):
     def keep(self, moments, gradient):
         """Store the batch moments of a step in `gradient`.
 
-        Its sum over ranks updates the running moments.
+        Their sums over ranks update the running moments.
         """
         if self.columns.column.rank == 0:
             mean, variance = moments
@@ -156,7 +154,7 @@ class BatchNorm(Norm):
     def update_running_moments(self, gradient):
         """Update the running moments from the batch moments in `gradient`.
 
-        Then set those to 0.
+        The batch moments are then set to 0.
         """
         for name in map(self.name_of, MOMENTS):
             running = self.arrays[name]

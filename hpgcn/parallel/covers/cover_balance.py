@@ -79,7 +79,7 @@ class PushedGraph(NamedTuple):
 def _build_blocks(next_chunk, num_columns, graph):
     """Fill in the arrays of a PushedGraph.
 
-    `cadj` has the row, and `adj` the column of each entry.
+    On entry `cadj` has the row, and `adj` the column of each entry.
     """
     (_, _, sums, columns, edges, row, ptr, adj, cptr, cadj, match_s, match_c, _, fresh) = graph
     local = np.full(num_columns, -1, np.int32)
@@ -121,9 +121,9 @@ def _build_blocks(next_chunk, num_columns, graph):
 
 
 def balance(graph, held, most, total):
-    """Take sums of a PushedGraph back until no rank holds more entries than allowed.
+    """Take sums of a PushedGraph back until no rank exceeds its limit.
 
-    Their `graph.fresh` is then -1.
+    `graph.fresh` of these sums is then -1.
 
     Parameters
     ----------
@@ -173,7 +173,8 @@ def _offer(graph, marks, excess, total):
 def _fit(graph, marks, room):
     """Add FITS to the cheapest sums with BACK that have room.
 
-    The room is that of the original ranks, (P,). Return their number.
+    `room`, (P,), are the entries that each giver may still take. Return the number of
+    sums.
     """
     bounds = np.searchsorted(graph.giver, np.arange(room.size + 1))
     fitting = np.zeros(room.size, np.int64)
@@ -287,9 +288,9 @@ def _mark_offered_blocks(next_chunk, every, wanted, prices, graph, marks):
 
 
 def _mark_fitting(next_chunk, bounds, room, graph, marks, fitting):
-    """Add FITS to the cheapest sums with BACK that fit each giver's room.
+    """Add FITS to the cheapest sums with BACK within each giver's room.
 
-    `fitting` becomes their number.
+    Their number is written to `fitting`, by giver.
     """
     for p in chunks(next_chunk, bounds.size - 1):
         fitting[p] = _mark_cheapest(bounds[p], bounds[p + 1], graph, marks, BACK, room[p], True,
@@ -297,13 +298,12 @@ def _mark_fitting(next_chunk, bounds, room, graph, marks, fitting):
 
 
 def _take_back_blocks(next_chunk, most_sums, bit, graph, marks, moved):
-    """Take back the sums with a bit among their `marks`.
+    """Take back the marked sums, and sums that no longer pay.
 
-    Also those that then cost more than the rows sent in their place.
-
-    Columns of these sums are sent in any case. The other sums stay in a minimum cover
-    of the other columns: those that no alternating path leads to. `moved` counts the
-    entries of each block's sums.
+    A sum is marked if it has `bit` in `marks`. It no longer pays if it costs more than
+    the rows sent in its place. Columns of these sums are sent in any case. The other
+    sums stay in a minimum cover of the other columns: those that no alternating path
+    leads to. `moved` counts the entries of each block's sums.
     """
     (_, _, sums, columns, edges, _, ptr, adj, cptr, cadj, match_s, match_c, passing, fresh) = graph
     level = np.full(most_sums, -1, np.int32)

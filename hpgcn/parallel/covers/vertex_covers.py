@@ -32,16 +32,14 @@ PUSHED, MATCHED = 1, 2  # bits of an entry: its sum covers it, and the matching 
 
 def balanced_cover(matrix, reader, owner, loads, limit, total=lambda array: array, *,
                    order=None, numbers=None):
-    """Return the nonzeros that the owner of the column sums, (nnz,) bool.
+    """Return which nonzeros the owners of columns sum, (nnz,) bool.
 
-    They are chosen so that few rows and sums are sent.
-
-    The choice is a minimum cover of each block, by its coarse Dulmage-Mendelsohn
-    decomposition. It does not depend on the other blocks. But no rank may take nonzeros
-    beyond a limit. If one would, the original ranks take back the sums of least cost
-    for each nonzero. The cost of a sum is the number of rows of H sent in its place,
-    less one. No block sends more rows and sums than it has columns, which are sent if
-    nothing is summed.
+    They are chosen so that few rows and sums are sent. The choice is a minimum cover of
+    each block, by its coarse Dulmage-Mendelsohn decomposition. It does not depend on
+    the other blocks. But no rank may take nonzeros beyond a limit. If one would, the
+    original ranks take back the sums of least cost for each nonzero. The cost of a sum
+    is the number of rows of H sent in its place, less one. No block sends more rows and
+    sums than it has columns, which are sent if nothing is summed.
 
     Parameters
     ----------
@@ -148,12 +146,11 @@ class BlockEntries:
     def cover(self, flags, whole):
         """Find minimum covers; return counts of each block, (3, P, P) int64.
 
-        They are the sums that cover entries, and the columns and entries that they cover.
-
-        `flags` (nnz,) uint8 are the bits of each entry, and are changed. If `whole`,
-        all entries are covered, by sums or columns. Otherwise only columns that have
-        no other entries than PUSHED ones. PUSHED is then taken from all entries of the
-        other sums.
+        The counts are sums that cover entries, and the columns and entries that these
+        sums cover. `flags` (nnz,) uint8 are the bits of each entry, and are changed. If
+        `whole`, all entries are covered, by sums or columns. Otherwise only columns are
+        covered all of whose entries are PUSHED. PUSHED is then taken from all entries
+        of the other sums.
         """
         sizes = np.zeros((3, self.ranks, self.ranks), np.int64)
         for first, last in self._groups(self.counts.sum(1)):
@@ -176,7 +173,7 @@ class BlockEntries:
     def pushed_graph(self, flags, sizes):
         """Return the PushedGraph of the entries that sums cover.
 
-        Arguments are those that `cover` changed and returned.
+        `flags` were changed by `cover`, which returned `sizes`.
         """
         graph = PushedGraph.empty(sizes)
         cursors = np.zeros((self.ranks, self.ranks), np.int64)
@@ -191,9 +188,9 @@ class BlockEntries:
 
     @staticmethod
     def _groups(counts):
-        """Yield groups of consecutive readers, each (first, last plus 1).
+        """Yield groups of consecutive readers: (first, last plus 1).
 
-        A group has GROUP entries at most, or one reader.
+        A group has at most GROUP entries, or one reader.
         """
         first, total = 0, 0
         for reader, count in enumerate(counts.tolist()):
@@ -206,9 +203,9 @@ class BlockEntries:
 
 
 def _scatter_readers(next_chunk, entries, first, last, offsets, flags, rows, columns, bits):
-    """Copy entries of readers [first, last), block by block.
+    """Copy rows, columns and bits of the entries of readers [first, last).
 
-    Rows, columns and bits are copied.
+    The copies are in the order of blocks.
     """
     indptr, indices, order, starts, owner = entries
     ranks = starts.size - 1
@@ -262,9 +259,10 @@ def _scatter_pushed_readers(next_chunk, entries, cursors, flags, rows, columns):
 
 
 def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, columns, bits, found):
-    """Find the cover of each block between `offsets`.
+    """Find the cover of each block.
 
-    Fill in `bits` and the counts `found`.
+    `offsets` are the bounds of blocks in `rows`, `columns` and `bits`. The covers are
+    written to `bits`, their counts to `found`.
     """
     # numbers of columns within the block, and work arrays of this thread
     local = np.full(num_columns, -1, np.int32)

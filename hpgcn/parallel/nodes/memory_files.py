@@ -31,7 +31,7 @@ class Key(NamedTuple):
 def create_file(nbytes):
     """Return the Key of a new file and its contents, (nbytes,) uint8.
 
-    (None, None) if the system has no room, or no such files.
+    Return (None, None) if the system has no room, or no such files.
     """
     try:
         number = os.memfd_create("hpgcn")
@@ -51,7 +51,7 @@ def create_file(nbytes):
 def open_file(key):
     """Return the contents of another process's file, (nbytes,) uint8.
 
-    None if it cannot be opened.
+    Return None if the file cannot be opened.
     """
     try:
         number = os.open(f"/proc/{key.process}/fd/{key.number}", os.O_RDWR | os.O_NONBLOCK)

@@ -19,11 +19,10 @@ from hpgcn.parallel.transfers import LOCAL, Transfer
 
 
 class NodeExchange(Transfer):
-    """The transfer of a NodePlan, made of two.
+    """The transfer of a NodePlan, made of two transfers.
 
-    `first` with owners, `second` within the node.
-
-    Sources of `second` have numbers of their own, larger by `shift`.
+    `first` exchanges rows with their owners, `second` within the node. Sources of
+    `second` have numbers of their own, larger by `shift`.
 
     Parameters
     ----------
@@ -111,9 +110,7 @@ class NodeExchange(Transfer):
     def partial_sums(self, out, what):
         """Return pairs (source, buffer for partial sums of its rows).
 
-        The last pair is (LOCAL, out).
-
-        The sums that go to gateways come first.
+        The sums that go to gateways come first. The last pair is (LOCAL, out).
         """
         self.what = what
         within = self.second.send_buffers(out.shape[1]) if self.passes else ()
@@ -158,7 +155,7 @@ class NodeExchange(Transfer):
 def exchange_of(plan, comm, buffers, kind=HaloExchange):
     """Return the transfer of a HaloPlan or of a NodePlan.
 
-    `kind`: HaloExchange or a subclass.
+    `kind` is HaloExchange or a subclass of it.
     """
     if isinstance(plan, HaloPlan):
         return kind(plan, comm, buffers)

@@ -49,8 +49,8 @@ class NodeMemory:
     def starts(self, *offsets):
         """Exchange offsets within the node.
 
-        For each array return {rank: offset at which that rank keeps what is meant for
-        this rank}.
+        Return a dict for each array: by rank, the offset of the data for this rank in
+        that rank's array.
         """
         sent = [[array[rank] for rank in self.ranks] for array in offsets]
         place = self.number[self.comm.rank]
@@ -61,7 +61,8 @@ class NodeMemory:
     def allocate(self, *sizes):
         """Return arrays of `sizes` bytes in the memory of each rank.
 
-        For each size a dict by rank. Return None if ranks cannot share memory.
+        The result has a dict by rank for each size. Return None if ranks cannot share
+        memory.
         """
         offsets = np.cumsum([0, *(-(-size // LINE) * LINE for size in sizes)]).tolist()
         blocks = self._blocks(max(offsets[-1], LINE))
@@ -89,9 +90,9 @@ class NodeMemory:
         return None if failed else blocks
 
     def begin(self, sources, readers):
-        """Note that ranks `sources` are read from now on.
+        """Note which ranks use shared memory from now on.
 
-        Ranks `readers` read this rank's memory.
+        This rank reads the memory of `sources`, and the ranks `readers` read its own.
         """
         self.read.update(sources)
         for rank in readers:

@@ -97,8 +97,8 @@ def tables_of_pairs(pairs: tuple, numbers: np.ndarray, nodes: NodeLayout,
                     ranks: int) -> list[np.ndarray]:
     """Return the tables of ExchangeSizes of an exchange.
 
-    It has two if the NodeLayout `nodes` is aware, else one. `pairs`: owner, reader and
-    row of each distinct pair, as from `elsewhere`. `numbers`: as in
+    There are two if the NodeLayout `nodes` is aware, else one. `pairs` has the owner,
+    reader and row of each distinct pair, as from `elsewhere`. `numbers` are as in
     `sources_of_entries`.
     """
     owner, reader, row = pairs
@@ -111,9 +111,9 @@ def tables_of_pairs(pairs: tuple, numbers: np.ndarray, nodes: NodeLayout,
 
 
 def sources_of_entries(lines, owners, readers, numbers, nodes):
-    """Return the source by which the row that each entry reads arrives, (nnz,) int64.
+    """Return from where the row that each entry reads arrives, (nnz,) int64.
 
-    It is the row's owner, or P plus its gateway.
+    The source is the row's owner, or P plus the row's gateway.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def sources_of_entries(lines, owners, readers, numbers, nodes):
 def make_node_plan(layout, ghosts, nodes, comm):
     """Return the NodePlan of a rank; all ranks call this together.
 
-    The rank owns the rows of `layout` and reads `ghosts`, increasing.
+    The rank owns the rows of `layout`, and reads the rows `ghosts`, increasing.
     """
     owners = np.repeat(np.arange(layout.size), np.diff(by_owner(ghosts, layout)))
     passing = _find_gateways(ghosts, owners, nodes, comm)

@@ -6,12 +6,11 @@ from hpgcn.parallel.workspace import HaloBuffers
 
 
 class SharedBuffers(HaloBuffers):
-    """HaloBuffers in a NodeMemory (`memory`).
+    """HaloBuffers in the memory of a NodeMemory (`memory`).
 
-    Ranks of the node read each other's rows in place.
-
-    Buffers grow on all ranks of a node together. Without room for shared memory they are
-    ordinary arrays, and rows are sent as messages.
+    Ranks of the node read each other's rows in place. Buffers grow on all ranks of a
+    node together. Without room for shared memory they are ordinary arrays, and rows are
+    sent as messages.
     """
 
     def __init__(self, memory, *settings, pushes=True):
@@ -59,11 +58,10 @@ class SharedBuffers(HaloBuffers):
 
 
 def make_buffers(comm, nodes, dtype, sums, *, pushes=True):
-    """Return buffers, shared within each node if ranks can read each other's memory.
+    """Return buffers, shared within each node if its ranks can share memory.
 
-    All ranks call this together.
-
-    `nodes`: NodeLayout. Other arguments: as of HaloBuffers.
+    All ranks call this together. `nodes` is a NodeLayout. Other arguments are those of
+    HaloBuffers.
     """
     memory = node_memory(comm, nodes.numbers) if nodes.aware else None
     settings = comm.device, comm.stager, dtype, sums

@@ -1,6 +1,6 @@
-"""Blocks of A that are broadcast.
+"""Blocks of A that are broadcast, each in one message.
 
-Row pointers, values and column numbers in one message each.
+A message has row pointers, values and column numbers.
 """
 from dataclasses import replace
 
@@ -15,14 +15,12 @@ POINTER_BYTES = 8
 
 
 class Blocks:
-    """Blocks that a rank of an R x L x C grid stores, and other sizes.
+    """The blocks of A that a rank of an R x L x C grid stores.
 
-    The sizes are those of all other blocks.
-
-    The matrix has rows as `layout` and columns as `layout_in`, cut by the
-    BroadcastStages `cuts`. `blocks`: pairs (stage, csr_array) of the blocks that this
-    rank stores; blocks that are left out have no entries. All ranks of `comm` make
-    their Blocks together.
+    The sizes of all other blocks are known as well. The matrix has rows as `layout` and
+    columns as `layout_in`, cut by the BroadcastStages `cuts`. `blocks` has pairs
+    (stage, csr_array) of the blocks that this rank stores; blocks that are left out
+    have no entries. All ranks of `comm` make their Blocks together.
 
     Attributes
     ----------
@@ -85,9 +83,8 @@ class Blocks:
     def restricted(self, rows, columns, comm):
         """Return the Blocks of the marked rows and columns.
 
-        (n_out,) bool and (n_in,) bool. All ranks call this together.
-
-        Return self if all rows and columns are marked.
+        Marks are (n_out,) bool and (n_in,) bool. If all are marked, self is returned.
+        All ranks call this together.
         """
         if rows.all() and columns.all():
             return self
@@ -108,7 +105,8 @@ class Blocks:
     def pack(self, block):
         """Pack a block into one message.
 
-        Row pointers int64, then values and column numbers, the wider dtype first.
+        It has row pointers, int64, then values and column numbers, the wider dtype
+        first.
         """
         data = block.data
         if not data.size:
@@ -123,7 +121,7 @@ class Blocks:
     def unpack(self, message, count):
         """Return (indptr, indices, data) of a block from its message.
 
-        They are aligned views; the block has `count` entries.
+        The arrays are aligned views. The block has `count` entries.
         """
         indptr, rest = cut(message, POINTER_BYTES * (self.num_rows + 1))
         if self.columns.itemsize > self.dtype.itemsize:
@@ -152,10 +150,7 @@ def cut(array, place):
 
 
 def held(layout, cuts):
-    """Return this rank's big row block, its pieces' bounds, and stages.
-
-    There are L pieces.
-    """
+    """Return this rank's big row block, the bounds of its pieces, and stages."""
     row, piece = divmod(layout.block, cuts.pieces)
     rows = layout.offsets[row * cuts.pieces:(row + 1) * cuts.pieces + 1].tolist()
     own = np.flatnonzero((cuts.piece == piece) & (cuts.column == layout.column)).tolist()

@@ -47,9 +47,7 @@ from hpgcn.strategies.strategy import Strategy, most_square, product_name
 
 
 class Summa(Strategy):
-    """Base class of strategies 2d and 3d.
-
-    Products in broadcast stages on a grid of ranks.
+    """Base class of strategies 2d and 3d: broadcasts on a grid of ranks.
 
     `A` and `A_transposed` are packed_blocks.Blocks; they are one object if A is
     symmetric and the map is square. `parent` is the map of all rows, from which this
@@ -156,9 +154,9 @@ class Summa(Strategy):
         return self._product(self.A_transposed, G, mask, out)
 
     def _product(self, blocks, H, mask, out):
-        """Multiply H by the blocks of this layer's stages as they arrive.
+        """Multiply H by the blocks of this layer's stages, and sum over layers.
 
-        Then sum over layers.
+        A block is multiplied as soon as it has arrived.
         """
         comm = self.comm
         clock = comm.clock
@@ -217,7 +215,7 @@ class Summa(Strategy):
     def _start(self, blocks, H, turn):
         """Start the broadcasts of stage number `turn` of this layer.
 
-        Do nothing after the last one.
+        After the last stage do nothing.
         """
         stage = Stage()
         if turn == len(self.mine):

@@ -26,10 +26,7 @@ def cube_of(shape):
 
 @dataclass(frozen=True, eq=False)
 class BroadcastBlocks:
-    """Sizes of the blocks of A, or of A^T.
-
-    Packed_blocks.Blocks has the same attributes.
-    """
+    """Sizes of the blocks of A or A^T, with the attributes of packed_blocks.Blocks."""
 
     layout: BlockLayout  # layout of rows of the result
     layout_in: BlockLayout  # layout of the multiplied matrix
@@ -181,7 +178,7 @@ def block_bytes(nonzeros, rows, columns, itemsize, n):
 def gathered(counts, places, shape):
     """Sum `counts` by the grid positions of the ranks that send them.
 
-    It has a row for each stage.
+    `counts` has a row for each stage.
     """
     sums = np.zeros(shape, np.int64)
     np.add.at(sums, places, counts)

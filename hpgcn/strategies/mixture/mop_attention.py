@@ -54,10 +54,7 @@ class ColumnAttention(Attention):
 
     @staticmethod
     def _ordered(comm, batches, vertex):
-        """Return the vertex numbers of all rows, in the order of batches.
-
-        They lie on the host.
-        """
+        """Return the vertex numbers of all rows in the order of batches, on the host."""
         every = np.concatenate(comm.allgather(comm.device.get(vertex)))
         ordered = np.empty_like(every)
         ordered[batches.positions(np.arange(every.size))] = every
@@ -94,7 +91,7 @@ class ColumnAttention(Attention):
 class AttentionColumns:
     """Forward pass of attention for this rank's heads.
 
-    It is over all rows in the order of batches.
+    It computes all rows, in the order of batches.
     """
 
     def __init__(self, owner, spread_a, spread_b, width, keep, epoch):
@@ -132,7 +129,7 @@ class AttentionColumns:
 class Gradients:
     """Backward pass of attention for this rank's heads.
 
-    It is over all rows in the order of batches.
+    It computes all rows, in the order of batches.
     """
 
     def __init__(self, columns):
@@ -144,10 +141,7 @@ class Gradients:
         self.pulled = buffer("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
     def receive_rows(self, G, first, last):
-        """Prepare the backward for the received rows [first, last).
-
-        They are those of the gradient of the result.
-        """
+        """Prepare the backward for the received rows [first, last) of G."""
         part = slice(first, last)
         each = self.columns
         kernels.backend(G).attend_dots(

@@ -124,7 +124,7 @@ class ProductInFlight:
         return self.sends[self.num_received:self.operand.needed[batch]]
 
     def aggregate_next(self, between):
-        """Wait for the rows that the next batch reads, multiply, and start its return.
+        """Wait for the rows that the next batch reads, multiply, and return the result.
 
         `between()` is called before each tile.
         """
@@ -166,9 +166,9 @@ class ProductInFlight:
         return self.num_updated < len(self.returns) and self.returns[self.num_updated].test()
 
     def take_next(self, out, rows_done, following):
-        """Put the sums of the next batch into `out`, and call `rows_done` if given.
+        """Write the sums of the next batch to `out`, and call `rows_done` if given.
 
-        Then these rows leave for the product `following`, if any.
+        These rows are then sent for the product `following`, if there is one.
         """
         batch = self.num_updated
         near, far = self.coming

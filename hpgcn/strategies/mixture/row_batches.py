@@ -1,6 +1,4 @@
-"""Batches of rows in strategy `mop`.
-
-How rows are assigned to batches, ordered and packed.
+"""Batches of rows in strategy `mop`: their rows, their order, their packing.
 
 A batch is a piece of every rank's rows: all links are loaded alike at any time, and all
 ranks update at once. There are two ways to deal pieces:
@@ -60,7 +58,7 @@ class RowBatches:
 
     @staticmethod
     def best(offsets, num_batches, indptr, indices):
-        """Return the RowBatches whose batches wait for fewer others.
+        """Return the RowBatches that wait for fewer other batches.
 
         They are alternating or in order.
         """
@@ -125,10 +123,10 @@ class RowBatches:
         return rows if self.num_batches == 1 else inverse(self.order)[rows]
 
     def kept(self, keep):
-        """Translate `keep`, (n,) bool by old row numbers, to the new order, (n,) bool.
+        """Translate `keep`, (n,) bool by old row numbers, to the new order.
 
-        Also return (k,) int64: the kept rows in the new order, numbered from 0 to k - 1
-        in the old order.
+        Return (n,) bool, and (k,) int64: the kept rows in the new order, numbered from
+        0 to k - 1 in the old order.
         """
         if self.num_batches == 1:
             return keep, np.arange(np.count_nonzero(keep))
@@ -136,13 +134,12 @@ class RowBatches:
         return found, (np.cumsum(keep) - 1)[self.order[found]]
 
     def read(self, indptr, indices, rows):
-        """Return the number of these batches that each batch of `rows` has to wait for.
+        """Return how many of these batches each batch of `rows` waits for, (S,).
 
-        (S,), non-decreasing.
-
-        Batch i always waits for batch i, because returning rows overwrite the packed
-        ones (`PackedBatches`). `indptr`, `indices`: CSR with sorted columns, in the
-        order of these batches; its rows are in the order of `rows`.
+        The numbers do not decrease. Batch i always waits for batch i, because returning
+        rows overwrite the packed ones (`PackedBatches`). `indptr` and `indices` are a
+        CSR pattern with sorted columns, in the order of these batches; its rows are in
+        the order of `rows`.
         """
         full = np.diff(indptr) > 0
         last = np.full(full.size + 1, -1)  # one more: reduceat takes no place past the end
@@ -193,17 +190,18 @@ class BatchedOperand:
 
 
 class PackedBatches:
-    """A rank's rows of a matrix, packed for messages.
-
-    By batch, then by the rank that gets the columns.
+    """The rows of a rank, packed for messages: by batch, then by receiver.
 
     Rank q gets columns [cuts[q], cuts[q + 1]) of the (m_p, f) matrix. `room` is an
     array (m_p * f,).
 
-    Two matrices may share the room for m rows, m at least those of either. Outgoing
-    rows lie at its end, returning rows at its beginning. So returning batches 0 to i
-    overwrite at most departing batches 0 to i. For l <= m rows divided alike, the first
-    batches hold no more than those of m, and neither do the last.
+    Two matrices, the departing and the returning rows, may share one room. Departing
+    rows lie at its end, returning rows at its beginning. Both matrices are cut in the
+    same proportions. So a returning batch is no longer than the departed batches before
+    it and with it, and overwrites nothing that must still be sent. With three batches of
+    one row, a, b, c depart and A, B, C return:
+
+        a b c  ->  A b c  ->  A B c  ->  A B C
     """
 
     def __init__(self, batches, rank, room, cuts):
@@ -237,11 +235,10 @@ def pieces(flat, sizes):
 def default_num_batches(offsets, bandwidth):
     """Return the default number of batches for row blocks.
 
-    `offsets` are (P + 1,), and the matrix has this bandwidth.
-
-    It is that of Proposition 3.5 (mixgcn) if aggregation can then begin before all rows
-    are there, TILES if the bandwidth forbids it. There are at most MAX_STAGES batches,
-    and at least BATCH_ROWS rows of a rank in each. 1 for a single rank.
+    `offsets`, (P + 1,), are those of the row blocks. The number is that of Proposition
+    3.5 (mixgcn) if aggregation can then begin before all rows are there, TILES if the
+    bandwidth of the matrix forbids it. There are at most MAX_STAGES batches, and at
+    least BATCH_ROWS rows of a rank in each. A single rank has one batch.
     """
     if offsets.size == 2:
         return 1
@@ -265,7 +262,7 @@ def count_batches(offsets, asked, bandwidth):
 def count_fewer(num_batches, asked, layouts):
     """Return the number of batches of a restricted map.
 
-    `num_batches`, or fewer if all row blocks are too short.
+    It is `num_batches`, or fewer if all row blocks are too short.
     """
     longest = max(int(np.diff(layout.offsets).max()) for layout in layouts)
     return max(1, min(num_batches, longest // (1 if asked else BATCH_ROWS)))

@@ -1,6 +1,6 @@
 """Buffers between the device that updates rows and the one that aggregates.
 
-Both may be one device, or a GPU and the host.
+Both may be one device, or they are a GPU and the host.
 """
 import numpy as np
 
@@ -8,13 +8,11 @@ from hpgcn.runtime.device import address
 
 
 class Shared:
-    """Buffers of `size` packed numbers if one device updates and aggregates.
+    """Buffers of `size` packed numbers on one device; nothing is copied.
 
-    Nothing is copied.
-
-    Rows are packed and unpacked in `near`, sent and received in `far`, (size,) arrays.
-    `eager`: whether all batches are packed before the first is sent: they are copied
-    while others are sent.
+    The device updates and aggregates. Rows are packed and unpacked in `near`, sent and
+    received in `far`, (size,) arrays. With `eager` all batches are packed before the
+    first is sent, because they are copied while others are sent.
     """
 
     eager = False
@@ -36,9 +34,9 @@ class Shared:
         """Copy a part of `far` to its place in `near`, before later work on that device."""
 
     def fetch(self, array):
-        """Return a copy of `array` on the aggregating device.
+        """Return a copy of `array` on the aggregating device, once it is complete.
 
-        The array itself if it is there already. Waits for the copy.
+        If the array is there already, return the array itself.
         """
         return array
 
