@@ -330,7 +330,7 @@ def parse_toml(text, where):
 
 
 def toml_values(text, where):
-    """Return all values in the bytes of a TOML file, a dict with any keys."""
+    """Parse the bytes of a TOML file into a dict; keys are not checked."""
     if len(text) > MAX_FILE:
         raise UsageError(f"{where}: more than {MAX_FILE} bytes, expected settings in TOML")
     try:

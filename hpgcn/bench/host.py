@@ -1,6 +1,6 @@
 """The processors of this process.
 
-Their description, their highest rates, and the time of a call on them.
+The module describes them, and measures their highest rates and the time of a call.
 """
 
 import os
@@ -45,9 +45,9 @@ class BenchHost:
         self.cache_bytes = last_level(self.caches)
 
     def describe(self):
-        """Return a description of this machine.
+        """Return a description of this machine, a dict of texts and numbers.
 
-        A dict of texts and numbers, with the unit at the end of keys.
+        A key of a number ends with its unit.
         """
         blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
         return {
@@ -91,7 +91,7 @@ class BenchHost:
     def memory_rates(self, timings, arrays=COUNTED):
         """Return bandwidths of `memory_calls`, and the highest one.
 
-        They follow from timings; the highest is memory_bytes_per_s.
+        They follow from timings. The highest is memory_bytes_per_s.
         """
         size = 8 * self.memory_calls["read"].args[0]
         rates = {f"{name}_bytes_per_s": count * size / (1e-3 * timings[name]["time_ms"])
@@ -99,9 +99,9 @@ class BenchHost:
         return {**rates, "memory_bytes_per_s": max(rates.values())}
 
     def dense_limits(self, repeats, seed):
-        """Measure the flops per second of products of two square matrices.
+        """Measure the flops per second of square matrix products.
 
-        In float32 and in float64.
+        They are measured in float32 and in float64.
         """
         n = GEMM_SIZE
         rng = np.random.default_rng(seed)
@@ -123,7 +123,7 @@ class BenchHost:
     def seconds(self, call):
         """Run `call` on all ranks.
 
-        Return the seconds of the slowest rank as a tuple of one number.
+        Return the seconds of the slowest rank, a tuple of one number.
         """
         if self.comm is not None:
             self.comm.barrier()
@@ -190,7 +190,7 @@ def cpu_model():
 def cores(cpus, root=CPUS):
     """Count the physical cores of some logical CPUs.
 
-    Each CPU counts as a core if the system has no list.
+    If the system has no list of cores, each CPU counts as one.
     """
     names = ("physical_package_id", "core_id")
     folders = [root / f"cpu{cpu}" / "topology" for cpu in cpus]
@@ -203,7 +203,7 @@ def cores(cpus, root=CPUS):
 def caches(cpus, root=CPUS):
     """List the caches of some logical CPUs.
 
-    Level, type, size_bytes of one cache, line_bytes, instances.
+    An entry has level, type, size_bytes of one cache, line_bytes and instances.
     """
     files = ("level", "type", "size", "coherency_line_size", "shared_cpu_list")
     sharers = {}
@@ -225,7 +225,7 @@ def caches(cpus, root=CPUS):
 def last_level(listed):
     """Return the total bytes of the highest-level caches.
 
-    The list is that of `caches`.
+    `listed` is the list of `caches`.
     """
     data = [cache for cache in listed if cache["type"] != "Instruction"]
     top = max((cache["level"] for cache in data), default=0)

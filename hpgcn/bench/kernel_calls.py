@@ -1,6 +1,6 @@
 """Calls of kernels of a training step, and arrays for these calls.
 
-Its sparse products are apart.
+Calls of sparse products are apart.
 """
 
 from typing import ClassVar

@@ -60,7 +60,7 @@ def measure(settings, host, comm):
 def measure_steps(settings, report, comm):
     """Return the factors of strategies; all ranks call this together.
 
-    The other rates of the machine are in `report`.
+    `report` has the other rates of the machine.
     """
     machine = None
     with comm.collective_errors():

@@ -1,6 +1,6 @@
 """Measure the network between ranks by messages like those of training.
 
-All ranks exchange at once.
+All ranks exchange messages at once.
 """
 import time
 from itertools import cycle
@@ -69,13 +69,13 @@ def measure(comm, repeats):
 
 
 def measure_tiers(comm, repeats):
-    """Measure the network, and if ranks are on several nodes both tiers.
+    """Measure the network, or both tiers if ranks are on several nodes.
 
-    A dict of the fields of a machine file. All ranks call this together.
-
-    Within nodes, the ranks of each node exchange messages, on all nodes at once. Between
-    nodes, ranks with the same number on their node exchange messages, all at once. So each
-    has its share of the network of its node. The rates are those of the slowest group.
+    Return a dict of the fields of a machine file. All ranks call this together. Within
+    nodes, the ranks of each node exchange messages, on all nodes at once. Between
+    nodes, ranks with the same number on their node exchange messages, all at once. So
+    each has its share of the network of its node. The rates are those of the slowest
+    group.
     """
     nodes = comm.nodes
     if not nodes.max():
@@ -132,9 +132,9 @@ class TimedExchange:
 
 
 class TimedBroadcast:
-    """Broadcasts of `count` float32 from each rank in turn.
+    """Broadcasts of `count` float32 from one rank after the other.
 
-    The next one starts before the wait for one, as in training.
+    The next broadcast starts before the wait for the last one, as in training.
     """
 
     def __init__(self, comm, count):

@@ -1,6 +1,6 @@
 """Measure the seconds of each kernel of a step at several sizes.
 
-`hpgcn plan` reads them.
+`hpgcn plan` reads these rates.
 """
 from functools import partial
 from itertools import product
@@ -39,9 +39,8 @@ ENOUGH = 0.1  # seconds of a call's repetitions that are enough
 def measure(settings, host, ranks=1):
     """Time kernels while `ranks` ranks run the same kernels side by side.
 
-    All ranks call this together.
-
-    Return kernel_rates.Rates as a dict of numbers and lists of numbers.
+    All ranks call this together. Return kernel_rates.Rates as a dict of numbers and
+    lists of numbers.
     """
     rows = {}
     for size, width in product(range(len(ROW_BYTES)), range(len(ROW_WIDTHS))):
@@ -80,7 +79,7 @@ def least(host, calls, settings, label):
 def random_matrix(rows, columns, degree, seed):
     """Return indptr, indices and values of a random matrix.
 
-    Rows have `degree` nonzeros in random columns each.
+    Each row has `degree` nonzeros in random columns.
     """
     indptr = np.arange(0, degree * rows + 1, degree, dtype=np.int64)
     indices = np.random.default_rng(seed).integers(0, columns, indptr[-1], np.int32)
@@ -90,7 +89,7 @@ def random_matrix(rows, columns, degree, seed):
 def row_times(settings, host, size, width):
     """Return the seconds that each kernel takes for one row.
 
-    Arrays have `size` bytes in total.
+    The arrays have `size` bytes in total.
     """
     size = min(size, memory_budget() // 8)
     n = max(64, size // (ARRAYS * 4 * width))
@@ -109,7 +108,7 @@ def row_times(settings, host, size, width):
 def gather_pieces(kernels, arrays):
     """Gather the left and the right half of the columns separately.
 
-    Messages to two ranks do so.
+    Messages to two ranks are packed like this.
     """
     half = -(-arrays.width // 2)
     room = arrays.out.reshape(-1)[:arrays.n * half].reshape(arrays.n, half)
@@ -120,7 +119,7 @@ def gather_pieces(kernels, arrays):
 def entry_times(settings, host):
     """Return the seconds of a nonzero and a row, by kernel and width.
 
-    Kernels of attention, with arrays in caches.
+    They are those of kernels of attention, with arrays in caches.
     """
     found = {name: np.zeros((2, len(ROW_WIDTHS))) for name in ENTRY_CALLS}
     for i, width in enumerate(ROW_WIDTHS):
@@ -143,11 +142,9 @@ def entry_times(settings, host):
 def product_times(settings, host):
     """Return the seconds of a nonzero and a row of a sparse product.
 
-    By array size and width.
-
-    The time of a nonzero is the difference between long and short rows, divided by the
-    difference of their nonzeros. The time of a row is the remaining time of a short
-    row.
+    They are by array size and width. The time of a nonzero is the difference between
+    long and short rows, divided by the difference of their nonzeros. The time of a row
+    is the remaining time of a short row.
     """
     # arrays that are made once
     budget = memory_budget() // 8
@@ -185,7 +182,7 @@ def product_times(settings, host):
 def dense_times(settings, host):
     """Return the seconds of one multiplication in x W and x^T g.
 
-    For pairs of DENSE_SIZES.
+    They are listed for pairs of DENSE_SIZES.
     """
     found = {"rows": [], "sums": []}
     for small in DENSE_SIZES:

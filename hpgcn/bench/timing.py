@@ -8,10 +8,9 @@ from hpgcn.runtime.progress_bar import bar
 def in_turns(host, calls, repeats, label):
     """Time several calls in alternation.
 
-    A disturbance of the machine then affects all of them.
-
-    Each call is first made once, untimed, to compile code and touch pages. The progress
-    bar shows `label`. Return a dict of times by name, as from `time_turns`.
+    So a disturbance of the machine affects all of them. Each call is first made once,
+    untimed, to compile code and touch pages. The progress bar shows `label`. Return a
+    dict of times by name, as from `time_turns`.
     """
     for call in bar(calls.values(), desc=f"{label}, first", unit="call", leave=False):
         call()
@@ -19,7 +18,7 @@ def in_turns(host, calls, repeats, label):
 
 
 def time_turns(host, calls, repeats, label):
-    """Time calls like `in_turns`, but without the first, untimed round.
+    """Time several calls in alternation, each of which was made before.
 
     Each entry of the dict has time_ms (minimum) and median_ms. On a GPU it also has
     host_ms, the median time to queue the call.

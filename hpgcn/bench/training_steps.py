@@ -34,12 +34,12 @@ PARTITIONING = 600.0  # seconds that ranks wait for the parts, beyond their time
 
 
 def measure(machine, comm, seed=0):
-    """Return the measured seconds of steps over those that `machine` forecasts.
+    """Return measured seconds of steps over those that `machine` forecasts.
 
-    A dict of {"computing", "messages"} by `factor_name`. All ranks call this together.
-
-    Medians count, over the epochs of all turns without the first of each. Computing is
-    the mean over ranks, and the rest of the epoch are messages. `machine`: of rank 0.
+    The dict has {"computing", "messages"} by `factor_name`. All ranks call this
+    together. Both are medians over the epochs of all turns without the first of each.
+    Computing is the mean over ranks, and the rest of the epoch are messages. `machine`
+    is that of rank 0.
     """
     graph = _graph(comm, seed)
     cases = None
@@ -74,10 +74,9 @@ def _graph(comm, seed):
 def count_strategies(source, config, machine, ranks):
     """Yield each strategy on the parts of a graph.
 
-    Config, `factor_name`, Candidate and RankFootprint.
-
-    If ranks share nodes, strategies that support it are counted twice: with direct messages,
-    and node-aware.
+    It is yielded as Config, `factor_name`, Candidate and RankFootprint. If ranks share
+    nodes, strategies that support it are counted twice: with direct messages, and
+    node-aware.
     """
     nodes = machine.nodes(ranks)
     for node_aware in ("never", "always") if nodes is not None else ("never",):
@@ -92,9 +91,10 @@ def count_strategies(source, config, machine, ranks):
 
 
 def train_in_turns(runs, comm, turns, least, seconds):
-    """Train each of `runs`, (graph, Config), once in every turn, as `brief_history`.
+    """Train each of `runs` once in every turn.
 
-    Return a list of its epochs for each, without the first of a turn, which touches memory.
+    `runs` are pairs (graph, Config), trained as by `brief_history`. Return a list of
+    epochs for each run, without the first of a turn, which touches memory.
     """
     epochs = [[] for _ in runs]
     for number, run in bar(turns * list(enumerate(runs)), desc="training steps", unit="run",

@@ -1,6 +1,6 @@
-"""Measure and store the best prefetch distances of sparse products on this CPU.
+"""`hpgcn bench tune`: measure and store the best prefetch distances.
 
-`hpgcn bench tune`.
+They are those of sparse products on this CPU.
 
 The distance is an argument of a compiled product, but the number of lines of a row is
 compiled in. Therefore only a few numbers of lines are tried, with many distances.
@@ -90,10 +90,9 @@ def measure(settings, host, comm):
 def choose(level, place, product, settings, host):
     """Return the best PrefetchDistance of a level, and all times in ms.
 
-    For x in this cache level and one kind of rows.
-
-    The distance into the second cache is chosen first, then that into the first cache.
-    Finally the best is compared with the default; it must be faster by SPARE.
+    x lies in this cache level, for one kind of rows. The distance into the second cache
+    is chosen first, then that into the first cache. Finally the best is compared with
+    the default; it must be faster by SPARE.
     """
     default = tuning.default().reach[level][place]
     lines = list(ROWS.values())[place] // 16
@@ -109,7 +108,7 @@ def choose(level, place, product, settings, host):
     def of(candidates):
         """Merge the candidates that prefetch the same lines of a row.
 
-        Return those that differ.
+        Return the candidates that differ.
         """
         return dict.fromkeys((ahead, count if count < lines else every)
                              for ahead, count in candidates)
@@ -128,7 +127,7 @@ def choose(level, place, product, settings, host):
 def choose_other(found, field, values, product, settings, host):
     """Return the best value of one `field` of Tuning, and the ms of all values.
 
-    `found`: the tuned fields so far.
+    `found` are the fields that are tuned already.
     """
     calls = {value: partial(run, found._replace(**{field: value}), product) for value in values}
     timings = in_turns(host, calls, settings.repeats, f"tune, {field}")
@@ -151,9 +150,9 @@ def of_stores(settings):
 
 
 def of_blocks(settings):
-    """Return a product of long rows whose x exceeds the second cache.
+    """Return a product of long rows with an x larger than the second cache.
 
-    It is several times larger.
+    x is several times larger.
     """
     width = ROWS["more"]
     rows = max(1, CACHES * tuning.second_cache() // settings.scale_down // (4 * width))
@@ -180,7 +179,7 @@ def size_of(level):
 def make_product(m, rows, width, per_row, seed):
     """Return the arguments of a sparse product with m rows.
 
-    Nonzeros lie in uniformly drawn columns.
+    Its nonzeros lie in uniformly drawn columns.
     """
     columns = np.random.default_rng(seed).integers(0, rows, (m, per_row), np.int32)
     columns.sort(axis=1)
@@ -202,9 +201,9 @@ OTHERS = {
 
 @contextmanager
 def writable():
-    """Turn an error in writing the tuning file into an OutputError.
+    """Turn an error in writing or removing the tuning file into an OutputError.
 
-    A context manager; also an error in removing it.
+    This is a context manager.
     """
     try:
         yield
@@ -218,7 +217,7 @@ def writable():
 def with_reach(level, place, reach):
     """Return the default Tuning with another PrefetchDistance.
 
-    It is for one level and one kind of rows.
+    The distance is for one level and one kind of rows.
     """
     default = tuning.default()
     kinds = list(default.reach[level])

@@ -1,8 +1,7 @@
 """The functions of the commands, called with parsed arguments.
 
-The docstring of each is its help text.
-
-Slow imports are delayed until a command runs.
+The docstring of each function is its help text. Slow imports are delayed until a
+command runs.
 """
 
 import dataclasses

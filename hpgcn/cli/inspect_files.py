@@ -45,7 +45,7 @@ PREDICTED = {"logits": "one score per class", "label": "the predicted label",
 def describe_file(path, *, verify=False):
     """Return aligned lines about the contents of any hpgcn file.
 
-    With `verify` compare every checksum.
+    With `verify` every checksum is compared.
     """
     reader = Reader(path, tuple(KINDS))
     try:
@@ -271,7 +271,7 @@ def _sizes(reader):
 def classes(names, counts=None):
     """Return a (label, text) pair for each class.
 
-    With its number of vertices, if known.
+    The text has the class's number of vertices, if that is known.
     """
     rows = [("classes", f"{k} {name}" + ("" if counts is None else f": {counts[k]:,} vertices"))
             for k, name in enumerate(names[:NAMED])]
@@ -308,7 +308,7 @@ def settings(config):
 def _settings(attributes):
     """Return (label, text) pairs on the attribute config_toml, and its Config.
 
-    The Config is None if it is unreadable.
+    The Config is None if the attribute cannot be read.
     """
     try:
         text = str(attributes.pop("config_toml", ""))

@@ -74,7 +74,7 @@ def _checkpoints(run):
 def _verified(folder, names):
     """Verify the checksums of the files in a run directory.
 
-    Raise StorageError if one does not match.
+    Raise a StorageError if one does not match.
     """
     checked = [name for name in ("model.h5", "predictions.h5") if name in names]
     for name in checked:

@@ -3,11 +3,10 @@ from hpgcn.errors import UsageError
 
 
 def ranks_for(world, args, scratch):
-    """Return how a command starts its ranks.
+    """Return the arguments of `hpgcn.train` by which a command starts its ranks.
 
-    The arguments `comm`, `ranks` and `nodes` of `hpgcn.train`.
-
-    `world` are the ranks of the launcher. UsageError if both were requested.
+    They are `comm`, `ranks` and `nodes`. `world` are the ranks of the launcher. Raise a
+    UsageError if there are several, and the command line names a number too.
     """
     nodes = getattr(args, "nodes", None)
     if nodes and (args.ranks == 1 or scratch):

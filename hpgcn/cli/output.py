@@ -1,6 +1,6 @@
 """Functions that all commands share.
 
-Printing, settings from flags, and settings equal on all ranks.
+They print, take settings from flags, and check that settings are equal on all ranks.
 """
 from hpgcn import __version__
 from hpgcn.errors import printable
@@ -16,7 +16,7 @@ def print_unless_quiet(args, *lines):
 def print_text(*texts):
     """Print text with control characters escaped.
 
-    So names of files cannot control a terminal.
+    So a name of a file cannot control the terminal.
     """
     print("\n".join(printable(line) for text in texts for line in text.split("\n")))
 
@@ -24,7 +24,7 @@ def print_text(*texts):
 def given(args, names):
     """Return the settings among `names` that the command line sets, a dict.
 
-    Those of earlier versions are among them.
+    Settings of earlier versions are among them.
     """
     values = {name: getattr(args, name, None) for name in (*names, *WORDS)}
     return {name: value for name, value in values.items() if value is not None}

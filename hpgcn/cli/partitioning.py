@@ -16,9 +16,8 @@ log = logging.getLogger("hpgcn")
 def partition_file(args, source, out, vector, names, sampled):
     """Partition an open graph by each method in `names`.
 
-    Write the parts, or a `vector` of part numbers.
-
-    `sampled` are the arguments of the method stochastic.
+    The parts, or a `vector` of part numbers, are written. `sampled` are the arguments
+    of the method stochastic.
     """
     if source.offsets is not None and not (vector or args.compare):
         raise store.in_parts_already(source.where)
@@ -71,9 +70,10 @@ def partition_file(args, source, out, vector, names, sampled):
 
 
 def _engines(names, engine):
-    """Return a dict with the engine, if given, of each method that takes it.
+    """Return the engine of each method that takes it, a dict.
 
-    UsageError if no method in `names` does.
+    The dict is empty without an engine. Raise a UsageError if no method in `names`
+    takes it.
     """
     if engine is None:
         return {}

@@ -73,9 +73,10 @@ def _words(settings):
 
 
 def dry_run(args, source, config, started):
-    """Return the text of `hpgcn train --dry-run` on an open graph; all ranks call this together.
+    """Return the text of `hpgcn train --dry-run` on an open graph.
 
-    `started`: how ranks start, as from `ranks_for`.
+    All ranks call this together. `started` are the arguments by which ranks start, as
+    from `ranks_for`.
     """
     from hpgcn.comm import in_process
     from hpgcn.planning.answers import dry_run

@@ -27,9 +27,9 @@ def parse_runs(args):
 
 
 def parse_numbers(flag, text):
-    """Parse text such as "0..9" or "1,5,8..10" into a list of int; None stays None.
+    """Parse text such as "0..9" or "1,5,8..10" into a list of int.
 
-    UsageError if the text is invalid.
+    None stays None. Raise a UsageError if the text is invalid.
     """
     if text is None:
         return None
@@ -49,7 +49,7 @@ def parse_numbers(flag, text):
 class RunGrid:
     """The runs of one command: a grid of seeds x splits.
 
-    Falsy if neither flag was given.
+    It is falsy if neither flag was given.
     """
 
     seeds: list[int] | None = None  # None: the value in the settings
@@ -66,7 +66,7 @@ class RunGrid:
     def first(self):
         """Return the split and the seed of the first run.
 
-        None means the value in the settings.
+        None stands for the value in the settings.
         """
         splits = [0] if self.splits == ALL else self.splits
         return (splits or [None])[0], (self.seeds or [None])[0]
@@ -81,7 +81,7 @@ class RunGrid:
     def directory(self, out, split, seed):
         """Return the run directory of a split and a seed.
 
-        A None adds no folder to the path.
+        None adds no folder to the path.
         """
         folders = [f"split-{split}"] * (split is not None) + [f"seed-{seed}"] * (seed is not None)
         return os.path.join(out, *folders)
@@ -96,7 +96,7 @@ class RunGrid:
     def words(self, configs, summaries):
         """Return a table of all runs, their mean and standard deviation.
 
-        Each run has one line.
+        There is a line for each run.
         """
         from hpgcn.runtime.text_table import percent
 
@@ -121,7 +121,7 @@ class RunGrid:
 def summarize_runs(configs, summaries):
     """Return mean and standard deviation of the accuracies of all runs.
 
-    None if a run has no accuracy.
+    Return None if a run has no accuracy.
     """
     found = {}
     for name in ("best_val_acc", "test_acc"):

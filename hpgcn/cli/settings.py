@@ -1,6 +1,7 @@
 """Parts that all parsers share.
 
-The parser class, flags for settings, sizes and integers.
+They are the parser class, flags for settings, and types of arguments: sizes and
+integers.
 """
 import argparse
 import re
@@ -47,9 +48,8 @@ class HelpAll(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """An argument parser with headings.
 
-    It raises UsageError, and accepts values such as `-,u,v`.
-
-    `examples` are command lines that end the help text.
+    It raises UsageError, and accepts values such as `-,u,v`. `examples` are command
+    lines that end the help text.
     """
 
     def __init__(self, *args, examples=(), **options):
@@ -66,9 +66,9 @@ class Parser(argparse.ArgumentParser):
         return self._headings[title]
 
     def hide(self, titles):
-        """Hide the options under these headings from --help; add --help-all.
+        """Hide the options under these headings from --help.
 
-        The latter shows them.
+        Add the flag --help-all, which shows them.
         """
         self.hidden = tuple(titles)
         self.add_argument("--help-all", action=HelpAll, nargs=0, default=argparse.SUPPRESS,
@@ -135,7 +135,7 @@ def _placeholder(action):
 def verbosity(**options):
     """Return a parent parser with --verbose and --quiet.
 
-    `options` are passed to its parser.
+    `options` are passed to the constructor of the parser.
     """
     common = Parser(add_help=False, **options)
     for flag, name, text in (
@@ -146,9 +146,9 @@ def verbosity(**options):
 
 
 def alone(command):
-    """Add the flag --alone.
+    """Add the flag --alone to a command.
 
-    Every process that a launcher starts runs the command by itself.
+    With this flag, every process that a launcher starts runs the command by itself.
     """
     command.add_argument(
         "--alone", action="store_true",
@@ -173,10 +173,9 @@ def local_ranks(command, text=""):
 def add_settings(command, names, *, common=False, **texts):
     """Add a flag for each named field of Config under its heading.
 
-    Flags of earlier versions are hidden.
-
-    The fields that are `common` come first if that is requested. `texts` are other help
-    texts, by name. A flag that is not given has the value None.
+    Flags of earlier versions are hidden. The fields that are `common` come first if
+    `common` is true. `texts` are other help texts, by name. A flag that is not given
+    has the value None.
     """
     entries = {name: SETTINGS[name] for name in names}
     for title in (COMMON, *HEADINGS):
@@ -214,9 +213,10 @@ def _add_setting(group, entry, texts):
 
 
 class RegistryNames:
-    """The valid names of a setting as text, or the strategies or models that alone read it.
+    """Text with the valid names of a setting, or with those that read it.
 
-    They are imported only to print a help text, since that is slow.
+    Names are those of strategies or models. They are imported only to print a help
+    text, since that is slow.
     """
 
     def __init__(self, entry):

@@ -107,7 +107,7 @@ def probe(name, arguments):
 def answer(seconds, module, *arguments, launcher=()):
     """Run a module of hpgcn.doctor.
 
-    Return the JSON that it prints, or a status and text if it prints none.
+    Return the JSON that it prints, or a status and a text if it prints none.
     """
     command = [*launcher, sys.executable, "-P", "-m", f"hpgcn.doctor.{module}", *arguments]
     code, out, err = ask(command, seconds)
@@ -120,7 +120,7 @@ def answer(seconds, module, *arguments, launcher=()):
 def judge(alone, pair, refused=""):
     """Return the Findings on the self tests of one rank and of two ranks.
 
-    `pair` is None without mpiexec or MPI. `refused` is that of `copies_refused`.
+    `pair` is None without mpiexec or MPI. `refused` is the result of `copies_refused`.
     """
     # one rank
     if isinstance(alone, tuple):
@@ -160,7 +160,7 @@ def find_launcher():
 def describe_launcher(launcher):
     """Return a Finding on the mpiexec in use.
 
-    It names another one that the shell would find.
+    It names another mpiexec that the shell would find.
     """
     if launcher is None:
         return Finding("mpiexec", "warn", "not found: only one rank, unless this cluster has its "
@@ -178,10 +178,7 @@ def python():
 
 
 def cores():
-    """Return a Finding on cores and the CPU time limit.
-
-    The limit is that of control groups.
-    """
+    """Return a Finding on cores and the CPU time limit of control groups."""
     allowed = usable_cores()
     text = (f"{allowed} of {os.cpu_count() or 1} usable; P ranks on this node use max(1, {allowed} "
             "/ P) threads each")
@@ -245,7 +242,7 @@ def end(child):
 def no_answer(code, err, seconds):
     """Return status and text for a process without a result.
 
-    It ended, or timed out.
+    The process ended, or its time was over.
     """
     if code is None:
         return "slow", (f"no answer within {seconds} s: the machine is busy (load "

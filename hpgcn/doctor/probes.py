@@ -1,9 +1,7 @@
-"""Checks that each run in a process of their own.
+"""Checks, each of which runs in a process of its own.
 
-`python -m hpgcn.doctor.probes NAME` prints the result.
-
-The result is JSON: a status and a text. The status is "ok", "warn", "fail", or
-"missing" if a module is not installed.
+`python -m hpgcn.doctor.probes NAME` prints the result as JSON: a status and a text. The
+status is "ok", "warn", "fail", or "missing" if a module is not installed.
 """
 
 import contextlib
@@ -93,7 +91,7 @@ def engine(name):
 def files(folder):
     """Test fsync, rename and locks in a folder.
 
-    An empty name means the folder of temporary files.
+    An empty name stands for the folder of temporary files.
     """
     folder = folder or tempfile.gettempdir()
     text = f"{folder}: {shutil.disk_usage(folder).free / GIB:.1f} GiB free"

@@ -1,6 +1,6 @@
 """Train two epochs on the karate club, and print JSON.
 
-Messages are whole, then in small pieces.
+Messages are whole at first, and then in small pieces.
 """
 
 import json

@@ -26,8 +26,8 @@ def find_model(options):
     """Return the key of MODELS for a Config.
 
     The key is MODEL-AGGREGATOR, or MODEL if it has no aggregators. Raise a UsageError
-    if the name is unknown, if the model does not support the aggregator, the norm or
-    other settings, or if settings exclude each other.
+    if the name is unknown, or if settings exclude each other. The same if the model
+    does not support the aggregator, the norm or other settings.
     """
     name = _model_name(options.model, options.aggregator)
     layer = MODELS[name]

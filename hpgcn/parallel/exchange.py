@@ -38,11 +38,11 @@ class Channel:
 class Exchange:
     """Messages of an exchange, in two buffers.
 
-    There is at most one each way for a pair of ranks. `ends`: offsets by rank of the
-    rows in the owned and in the ghost buffer; two (P + 1,). `sums`: number of rows to
-    each rank that are partial sums, in pulls and in pushes; two (P,). `tags`: of
-    messages in pulls and in pushes. They differ between exchanges that are under way at
-    the same time.
+    There is at most one each way for a pair of ranks. `ends` has the offsets by rank of
+    the rows in the owned and in the ghost buffer; two (P + 1,). `sums[d][q]`: how many
+    of the rows sent to rank q are partial sums; d = 0 in pulls, 1 in pushes. `tags` are
+    those of messages in pulls and in pushes. They differ between exchanges that are
+    under way at the same time.
     """
 
     tags = 1, 2

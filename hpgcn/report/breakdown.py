@@ -35,10 +35,8 @@ def write_breakdown(runs, path):
 def parts_of(run):
     """Return the seconds per epoch of each kind of work, by label.
 
-    Their sum is the time of an epoch.
-
-    They are means over the middle half of the epochs, sorted by time, so that slow
-    epochs do not count.
+    Their sum is the time of an epoch. They are means over the middle half of the
+    epochs, sorted by time, so that slow epochs do not count.
     """
     # epochs with all numbers
     columns = np.array([run.metrics[f"mean_{part}_s"] for part in PARTS])

@@ -1,6 +1,6 @@
-"""A picture of a forecast.
+"""A picture of a forecast: seconds and bytes over ranks.
 
-Seconds and bytes over ranks, one line per strategy and partition.
+There is one line per strategy and partition.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ LABELS_APART = 0.06  # share of the width of an axis: labels of ranks that lie c
 def check_picture(path, flag="--plot"):
     """Refuse an unknown suffix or a missing matplotlib.
 
-    This comes before a long computation.
+    Call it before a long computation.
     """
     if Path(path).suffix[1:].lower() not in SUFFIXES:
         raise UsageError(f"{flag} {path}: expected a name that ends in .{', .'.join(SUFFIXES)}")
@@ -29,7 +29,7 @@ def check_picture(path, flag="--plot"):
 def plot(report, path, make_figure, flag="--plot"):
     """Draw a report with `make_figure`, and write the picture.
 
-    The function returns a Figure; an older file is replaced.
+    `make_figure` returns a Figure. An older file is replaced.
     """
     check_picture(path, flag)
     kind = Path(path).suffix[1:].lower()
@@ -39,13 +39,12 @@ def plot(report, path, make_figure, flag="--plot"):
 
 
 def forecast_figure(report):
-    """Plot the result of `hpgcn.planning.answers.report.forecast`; return the Figure.
+    """Plot the result of `planning.answers.report.forecast`; return the Figure.
 
     It shows the predicted seconds of a training step, and the bytes of the rank that
-    sends most, over the number of ranks.
-
-    If all cases have the same number of ranks, as for a partitioned file, they are
-    drawn as bars. Cases of which only lower bounds are known are left out.
+    sends most, over the number of ranks. If all cases have the same number of ranks, as
+    for a partitioned file, they are drawn as bars. Cases of which only lower bounds are
+    known are left out.
     """
     rows = report["rows"]
     choice = rows[report["choice"]["index"]] if report["choice"] else None
@@ -111,7 +110,7 @@ def _lines(axis, rows, value, text, choice):
 def rank_axis(axis, ticks):
     """Label the ticks of a logarithmic x axis with numbers of ranks.
 
-    Labels need room.
+    Ticks without room have no label.
     """
     axis.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
     axis.set_xticks(ticks, _sparse_labels(ticks))

@@ -129,7 +129,7 @@ def curves(runs):
 def _curve(axis, run, name, width, factor, style, **options):
     """Draw one column of the metrics.
 
-    A ring marks the best epoch if the column is of validation.
+    If the column is of validation, a ring marks the best epoch.
     """
     values = factor * run.metrics[name]
     known = np.isfinite(values)  # epochs without an evaluation are passed over
@@ -147,7 +147,7 @@ def _curve(axis, run, name, width, factor, style, **options):
 def seconds(run):
     """Draw the time of each training step.
 
-    Kinds of work as stacked areas, the whole step as a line.
+    Kinds of work are stacked areas, and the whole step is a line.
     """
     # medians of groups of epochs, if there are more than BINS
     kinds = [kind for kind in WORK if np.isfinite(run.metrics[f"{kind}_s"]).any()]
@@ -209,9 +209,10 @@ def comparison(runs):
 
 
 def stacked_bars(runs, parts, colors, height):
-    """Draw a bar for each run, stacked of `parts`: numbers of all runs, by label.
+    """Draw a bar for each run, stacked of `parts`.
 
-    Return the Figure, its axis, and the container and the ends of the last bars.
+    `parts` has the numbers of all runs by label. Return the Figure, its axis, and the
+    container and the ends of the last bars.
     """
     names = [f"{truncate(run.name)}  ({run.summary.get('ranks', '?')} ranks)" for run in runs]
     drawing, axis = _rows(names, height + 0.38 * len(runs))
@@ -236,7 +237,7 @@ def _rows(names, height):
 def matrix(run):
     """Draw the bytes between all pairs of ranks in an epoch.
 
-    Rows and partial sums are apart if recorded.
+    If partial sums are recorded, they are drawn apart from rows.
     """
     sent = run.traffic
     if sent is None or not sent.any():
@@ -263,7 +264,7 @@ def matrix(run):
 def _bytes(axis, sent, largest, factor):
     """Draw the bytes from rank to rank, (P, P), as a colored matrix.
 
-    With numbers if there are few ranks.
+    If there are few ranks, it shows the numbers as well.
     """
     picture = axis.imshow(np.ma.masked_equal(sent / factor, 0), cmap="cividis", vmin=0,
                           vmax=largest / factor, interpolation="nearest")
@@ -282,7 +283,7 @@ def _bytes(axis, sent, largest, factor):
 def timeline(trace):
     """Draw the events of all ranks in the middle step of a trace.
 
-    The trace is that of `hpgcn.report.recorded_runs`.
+    The trace is one of `hpgcn.report.recorded_runs`.
     """
     # the middle epoch
     steps = np.char.startswith(trace["name"], "epoch ")

@@ -69,7 +69,7 @@ class Run:
     def frame(self) -> pandas.DataFrame:
         """Metrics as a pandas table with one row per epoch.
 
-        MissingError without pandas.
+        Raise a MissingError without pandas.
         """
         try:
             import pandas
@@ -103,7 +103,8 @@ class Run:
     def best(self) -> int | None:
         """Index of the best epoch in the metrics.
 
-        The summary's, else the one with the highest validation metric.
+        It is the one in the summary, or else the one with the highest validation
+        metric.
         """
         known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
         if known.size:

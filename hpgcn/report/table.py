@@ -23,7 +23,7 @@ SPEEDUP = "speed-up: s/epoch of {}, over that of the run."
 def cells(run):
     """Return the texts of a run's row in the table, one for each of HEADINGS.
 
-    "-" if unknown.
+    A text is "-" if its value is unknown.
     """
     epoch = val_acc = test_acc = None
     if run.best is not None:

@@ -176,9 +176,9 @@ def to_holders(plan, array, comm):
 def lists_to_owners(plan, ghost, numbers, comm):
     """Send numbers that belong to ghosts to the owners of these ghosts.
 
-    All ranks call this together. `ghost`, (k,), tells to which ghost each of the
-    `numbers`, (k,) int64, belongs. Return row pointers over the rows that are sent, (s
-    + 1,), and the numbers.
+    All ranks call this together. `ghost`, (k,), has the ghost that each of the
+    `numbers`, (k,) int64, belongs to. Return row pointers over the rows that are sent,
+    (s + 1,), and the numbers.
     """
     order = np.argsort(ghost, kind="stable")
     counts = np.bincount(ghost, minlength=plan.ghosts.size)

@@ -135,10 +135,10 @@ def sample_entries(begins, ends, columns, values, positions, degrees, vertex, ro
                    longest):
     """Draw `count` entries of each row in `rows`, or all if it is -1.
 
-    `key` and the row's vertex key the draws. `begins` and `ends`, (r,), tell where the
-    entries of each of `rows` are in `columns`, `values` and `positions`. Positions
-    among all entries of the row are drawn by Floyd's algorithm. `positions`, increasing
-    in each row, are those of the entries stored here, empty if rows are stored whole.
+    `key` and the row's vertex key the draws. The entries of rows are those from
+    `begins` to `ends`, (r,), in `columns`, `values` and `positions`. Positions among
+    all entries of the row are drawn by Floyd's algorithm. `positions`, increasing in
+    each row, are those of the entries stored here, empty if rows are stored whole.
     `degrees` are those of whole rows, `longest` the largest. Return row pointers,
     columns, and values times degree / count.
     """

@@ -1,4 +1,4 @@
 """Training and inference.
 
-Owners of rows, the training loop, checkpoints and run directories.
+The room has the owners of rows, the training loop, checkpoints and run directories.
 """

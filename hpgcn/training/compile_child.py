@@ -19,10 +19,7 @@ from hpgcn.training.compile.warmup import call_kernels
 
 
 def main(parent, number, count):
-    """Compile this worker's share of a run's kernels, the last one first.
-
-    It is one of `count` shares.
-    """
+    """Compile one of `count` shares of a run's kernels, the last kernel first."""
     die_with_parent(parent)
     run = pickle.load(sys.stdin.buffer)
     os.sched_setaffinity(0, run.cores)  # a thread that is bound to fewer may have started this

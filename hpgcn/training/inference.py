@@ -166,9 +166,9 @@ def _predict_graph(comm, source, run, device):
 
 
 def _class_names(attributes, source, width, name):
-    """Return the class names of a model.
+    """Return the class names of a model, or else those of the graph.
 
-    Its own, else those of a graph with equally many classes.
+    Names of the graph are used if model and graph have the same number of classes.
     """
     own = attributes.get("class_names")
     if own and len(own) != width:
@@ -180,9 +180,8 @@ def _class_names(attributes, source, width, name):
 def _infer(placed, comm, spec, parameters, feature_order):
     """Return the arrays of `predict`, in the order in which ranks own rows.
 
-    "vertex" stands for "label".
-
-    The arrays are on rank 0; on other ranks each of them is None.
+    "vertex" stands in place of "label". The arrays are on rank 0; on other ranks each
+    of them is None.
     """
     device = comm.device
     with GraphShard(placed, spec, comm, feature_order=feature_order) as shard:

@@ -1,6 +1,6 @@
-"""Products with A and its transpose as an object.
+"""Products with A and its transpose, for methods of the user.
 
-It is for methods that hpgcn does not implement.
+An object has the products, for methods that hpgcn does not implement.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Sent(NamedTuple):
     """Bytes and messages that this rank has sent in products.
 
-    See hpgcn.parallel.counts.
+    hpgcn.parallel.counts defines what is counted.
     """
 
     bytes: int
@@ -89,7 +89,7 @@ class Propagator(CollectiveClose):
     def columns(self, width: int) -> slice:
         """Return which of `width` matrix columns this rank owns.
 
-        All, unless the grid divides columns.
+        It owns all of them unless the grid divides columns.
         """
         return self.strategy.layout.columns_of(width)
 

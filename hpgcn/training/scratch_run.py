@@ -13,12 +13,11 @@ log = logging.getLogger("hpgcn")
 def run_with_scratch(function, source, config, ranks, *arguments, **options):
     """Call `function` on ranks of this process, with arrays in files.
 
-    It gets (comm, source, config, ...); the files lie in config.scratch. Return the
-    result of rank 0.
-
-    `ranks` is their number; 1: the plan chooses it. If the run fits config.memory without
-    files, it is called with None in place of a communicator. Full batches then keep
-    config.memory; mini-batches in memory take none. Errors as `plan_scratch`.
+    It is called as function(comm, source, config, ...). The files lie in
+    config.scratch. Return the result of rank 0. The plan chooses the number of ranks if
+    `ranks` is 1. If the run fits config.memory without files, `function` is called with
+    None in place of a communicator. Full batches then keep config.memory; mini-batches
+    in memory take none. Errors as `plan_scratch`.
     """
     plan = plan_scratch(source, config, None if ranks == 1 else [ranks])
     for line in table(plan).splitlines():

@@ -41,9 +41,8 @@ log = logging.getLogger("hpgcn")
 def make_trainer(source, config, comm, *, warm=True):
     """Plan a run and set up its training.
 
-    Return a Trainer. All ranks call this together.
-
-    `warm`: compile or load the kernels of an epoch first.
+    Return a Trainer. All ranks call this together. With `warm` the kernels of an epoch
+    are compiled or loaded first.
     """
     begin = time.perf_counter()
     started = comm.bcast(datetime.now(UTC))
@@ -112,11 +111,9 @@ class Trainer(CollectiveClose):
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
         """Train until the last epoch, or until patience or a callback ends the run.
 
-        Return a Result.
-
-        A run that writes files has a RunDirectory, `record`, on rank 0, and Checkpoints
-        on all ranks. It resumes from `saved`, a CheckpointState. Only the callbacks of
-        rank 0 are called.
+        Return a Result. A run that writes files has a RunDirectory, `record`, on rank
+        0, and Checkpoints on all ranks. It resumes from `saved`, a CheckpointState.
+        Only the callbacks of rank 0 are called.
         """
         config, comm, state = self.config, self.comm, self.state
 
@@ -183,9 +180,10 @@ class Trainer(CollectiveClose):
         return Result(summary, config, weights, state.history, **self.shard.names)
 
     def train_epoch(self, epoch, after_step=None):
-        """Take the remaining steps of an epoch; return its metrics, equal on all ranks.
+        """Take the remaining steps of an epoch; return its metrics.
 
-        `after_step` is called after each step except the last one.
+        They are equal on all ranks. `after_step` is called after each step except the
+        last one.
         """
         comm, state = self.comm, self.state
         faults.begin(comm.rank, epoch)
@@ -208,7 +206,7 @@ class Trainer(CollectiveClose):
     def evaluate_epoch(self, metrics):
         """Evaluate the model after an epoch.
 
-        Add the results to its metrics, and update the best epoch.
+        The results are added to its metrics, and the best epoch is updated.
         """
         comm, epoch = self.comm, metrics["epoch"]
         with comm.clock.span("evaluate", epoch):

@@ -141,18 +141,18 @@ def make_node_plan(layout, ghosts, nodes, comm):
     The rank owns the rows of `layout`, and reads the rows `ghosts`, increasing.
     """
     owners = np.repeat(np.arange(layout.size), np.diff(by_owner(ghosts, layout)))
-    passing = _find_gateways(ghosts, owners, nodes, comm)
+    gateway = _find_gateways(ghosts, owners, nodes, comm)
 
     # rows from their owners
-    direct = passing == layout.rank
+    direct = gateway == layout.rank
     first_ghosts = ghosts[direct]
     wanted = comm.alltoallv(np.split(first_ghosts, by_owner(first_ghosts, layout)[1:-1]))
     first = complete(layout, first_ghosts, wanted)
 
     # rows from gateways
     order = np.flatnonzero(~direct)
-    order = order[np.argsort(passing[order], kind="stable")]
-    offsets = np.searchsorted(passing[order], np.arange(layout.size + 1))
+    order = order[np.argsort(gateway[order], kind="stable")]
+    offsets = np.searchsorted(gateway[order], np.arange(layout.size + 1))
     wanted = comm.alltoallv(np.split(ghosts[order], offsets[1:-1]))
     send_rows = np.searchsorted(first_ghosts, np.concatenate(wanted))
     send_offsets = run_offsets([len(part) for part in wanted])
@@ -162,23 +162,23 @@ def make_node_plan(layout, ghosts, nodes, comm):
 def _find_gateways(ghosts, owners, nodes, comm):
     """Return the `gateways` of this rank's ghosts, (g,) int64.
 
-    A rank of the node, which a hash of the row chooses, learns all readers of the row
-    there, and answers each of them.
+    The gateway of a row is the rank of this node that receives it. A hash of the row
+    number picks a rank that collects the readers and replies with the gateway.
     """
     rank = comm.rank
-    passing = np.full(ghosts.size, rank)
+    gateway = np.full(ghosts.size, rank)
     away = np.flatnonzero(nodes[owners] != nodes[rank])
     mates = np.flatnonzero(nodes == nodes[rank])
-    judges = mates[(scrambled(ghosts[away]) % np.uint64(mates.size)).astype(np.int64)]
-    order = away[np.argsort(judges, kind="stable")]
-    ends = np.searchsorted(np.sort(judges), np.arange(1, comm.size))
-    asked = [comm.alltoallv(np.split(array[order], ends)) for array in (ghosts, owners)]
+    collectors = mates[(scrambled(ghosts[away]) % np.uint64(mates.size)).astype(np.int64)]
+    order = away[np.argsort(collectors, kind="stable")]
+    ends = np.searchsorted(np.sort(collectors), np.arange(1, comm.size))
+    requests = [comm.alltoallv(np.split(array[order], ends)) for array in (ghosts, owners)]
 
     # decide on the rows of all readers
-    sizes = [part.size for part in asked[0]]
-    rows, theirs = (np.concatenate(parts) for parts in asked)
+    sizes = [part.size for part in requests[0]]
+    rows, row_owners = (np.concatenate(parts) for parts in requests)
     readers = np.repeat(np.arange(comm.size), sizes)
-    decided = gateways(rows, theirs, readers, nodes)
-    answers = comm.alltoallv(np.split(decided, np.cumsum(sizes)[:-1]))
-    passing[order] = np.concatenate(answers)
-    return passing
+    chosen = gateways(rows, row_owners, readers, nodes)
+    replies = comm.alltoallv(np.split(chosen, np.cumsum(sizes)[:-1]))
+    gateway[order] = np.concatenate(replies)
+    return gateway

@@ -18,7 +18,7 @@ RULE = "the fastest single strategy that moves no more rows than these parts nee
 def rows_moved(strategy, plan):
     """Return the rows that all ranks send in one product with A.
 
-    None if each product has its own strategy.
+    Return None if each product has its own strategy.
     """
     if hasattr(strategy, "kinds"):
         return None
@@ -28,13 +28,11 @@ def rows_moved(strategy, plan):
 
 
 def sparing(rows, measured=False):
-    """Return rows whose strategy sends no more than the parts require.
+    """Return rows of a report whose strategy sends no more than parts require.
 
-    They are rows of a report; H has the sent rows.
-
-    The limit is the smaller number of BY_ROWS and BY_HOLDERS, or the larger one if the
-    seconds are those of a `measured` machine. Cases with a separate strategy for each
-    product are left out.
+    What counts are the rows of H that the strategy sends. The limit is the smaller
+    number of BY_ROWS and BY_HOLDERS, or the larger one if the seconds are those of a
+    `measured` machine. Cases with a separate strategy for each product are left out.
     """
     limit = (max if measured else min)(
         entry["rows_moved"] for entry in rows
@@ -46,7 +44,7 @@ def sparing(rows, measured=False):
 def fitting(*choices):
     """Return the first list with a case that fits the memory.
 
-    Else the last list, marked as fitting.
+    Without such a list, return the last one, with its cases marked as fitting.
     """
     for rows in choices:
         if any(entry["fits"] for entry in rows):
@@ -58,7 +56,7 @@ def fitting(*choices):
 def passed_over(rows, taken):
     """Return a clause about a faster case that the rule forbids.
 
-    "" if `taken` is the fastest.
+    It is "" if `taken` is the fastest.
     """
     fastest = min((entry for entry in rows if entry["fits"]), default=taken,
                   key=lambda entry: entry["seconds"]["epoch"])
@@ -71,7 +69,7 @@ def passed_over(rows, taken):
 def partitions_first(inputs, rows, methods):
     """Return a list with a note if runs make a partition that was not forecast.
 
-    Else [].
+    Otherwise the list is empty.
     """
     counted = inputs.part_counts or inputs.sized or METHOD in (methods or ())
     ranks = {entry["ranks"] for entry in rows} - {1}
@@ -84,7 +82,8 @@ def partitions_first(inputs, rows, methods):
 def prepare(inputs, ranks):
     """Return the Preparation of runs on each number of ranks, a dict.
 
-    Those are left out whose partitions, with those of fewer ranks, take more than PATIENCE.
+    A number is left out if its partition, with those of fewer ranks, takes more than
+    PATIENCE.
     """
     config = inputs.config
     prepared = {}
@@ -118,7 +117,7 @@ def taken_by_runs(inputs, rows, choose):
 def run_cases(inputs, rows, k):
     """Return the positions in `rows` of the cases that a run on k ranks compares.
 
-    [] if its partition is not among them.
+    The list is empty if the run's partition is not among them.
     """
     if k == 1:
         return [next(place for place, entry in enumerate(rows) if entry["ranks"] == 1)]
@@ -145,9 +144,8 @@ def _taken(rows, places, choose):
 def difference(inputs, rows, choice, choose, options):
     """Return notes if a run uses another strategy than the plan's choice.
 
-    A list; the run has no --strategy.
-
-    `choose` is `report.choose`. The run is assumed to use the default machine.
+    The run has no --strategy, and is assumed to use the default machine. `choose` is
+    `report.choose`.
     """
     first = partitions_first(inputs, rows, options.methods)
     ranks = choice["ranks"]

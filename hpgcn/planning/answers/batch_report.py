@@ -21,12 +21,11 @@ WHOLE_STEPS = {"precompute": False, "prune": False}
 
 
 def forecast(path, options, request, *, progress=False):
-    """Forecast the bytes that mini-batches send.
+    """Forecast the bytes that mini-batches send, for each case of the Options.
 
-    For each case of the Options that supports mini-batches.
-
-    Return the JSON object of docs/plan.md, a dict. Errors as `report.forecast` and
-    `sampler_of`; UsageError if no strategy among the cases supports mini-batches.
+    Return the JSON object of docs/plan.md, a dict. Cases that do not support
+    mini-batches are left out. Errors as `report.forecast` and `sampler_of`; UsageError
+    if no strategy among the cases supports mini-batches.
     """
     # refuse questions that plans of batches do not answer
     if options.memory is not None:
@@ -132,10 +131,9 @@ def plans_of(footprint, ordered, inputs, request):
 def sampler_of(inputs, ordered, request, seed):
     """Return the Sampler of a request, and the unit of each row.
 
-    Units are (n,), -1 for no unit, of OrderedRows.
-
-    Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a
-    DataError without training vertices.
+    Units are (n,), -1 for no unit. The rows are OrderedRows. Errors as
+    `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a DataError
+    without training vertices.
     """
     kind = SAMPLERS[request.name]
 
@@ -165,7 +163,7 @@ def sampler_of(inputs, ordered, request, seed):
 def _by_vertex(vertex, offsets):
     """Return the part of each ORIGINAL vertex, and the number of parts.
 
-    Rows are divided at `offsets`.
+    Rows are divided into parts at `offsets`.
     """
     sizes = np.diff(offsets)
     return _scattered(np.repeat(np.arange(sizes.size), sizes), vertex), sizes.size
@@ -180,7 +178,7 @@ def _scattered(values, vertex):
 def table(report):
     """Return the forecast as text: notes, then one row per case.
 
-    No line feed at the end.
+    It has no line feed at the end.
     """
     # the title and the heading
     graph = report["graph"]

@@ -18,10 +18,8 @@ FIELDS = (*COST_FIELDS, "hidden", "layers")  # fields of a run that a plan uses
 def settings_of(run):
     """Return the settings of an hpgcn.Run that a plan needs.
 
-    `graph` (a path) and the FIELDS.
-
-    Raise DataError if the run is not finished, or used mini-batches, whose seconds are
-    not forecast.
+    They are `graph` (a path) and the FIELDS. Raise DataError if the run is not
+    finished, or used mini-batches, whose seconds are not forecast.
     """
     path = run.path
     missing = {"graph", *FIELDS} - {"shortcuts"} - run.settings.keys()  # older runs have none
@@ -42,12 +40,11 @@ def _given(run):
 def calibrate(run, options):
     """Return Options whose forecast matches a measured Run.
 
-    Rates of the machine are scaled.
-
-    The factors are medians of measured over forecast seconds of training steps, for
-    computing and for communication. The first step is left out if there are others,
-    because it touches memory for the first time. The run's graph is read again. Errors
-    as `PlanInput`; DataError if the graph has other parts now.
+    The rates of the machine are scaled by factors. These are medians of measured over
+    forecast seconds of training steps, for computing and for communication. The first
+    step is left out if there are others, because it touches memory for the first time.
+    The run's graph is read again. Errors as `PlanInput`; DataError if the graph has
+    other parts now.
     """
     # read the graph of the run again
     config = Config(**_given(run))

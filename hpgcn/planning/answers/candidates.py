@@ -27,7 +27,7 @@ from hpgcn.strategies.strategy import grid_axes
 class Candidate:
     """One case that a plan compares.
 
-    A strategy on a partition, a number of ranks and a grid.
+    It is a strategy on a partition, a number of ranks and a grid.
     """
 
     strategy: str
@@ -50,11 +50,10 @@ def default_ranks(inputs):
 def candidates(inputs, ranks=None, methods=None):
     """Return the Candidates to compare, those with fewest ranks first.
 
-    Parameters as in Options.
-
-    Numbers of ranks that do not fit the requested grid or replication are left out.
-    DataError for more ranks than vertices. UsageError for methods with a file that is
-    already partitioned, and for a grid or a replication that fits none of the ranks.
+    Parameters are as in Options. Numbers of ranks that do not fit the requested grid or
+    replication are left out. DataError for more ranks than vertices. UsageError for
+    methods with a file that is already partitioned, and for a grid or a replication
+    that fits none of the ranks.
     """
     # choose the numbers of ranks, and refuse those that do not fit the file
     n = inputs.header.num_nodes
@@ -107,9 +106,9 @@ def candidates(inputs, ranks=None, methods=None):
 
 
 def grid_shapes(options, ranks):
-    """Return the grid for each (strategy, number of ranks).
+    """Return the grid for each (strategy, number of ranks), a dict.
 
-    None if the requested grid does not fit.
+    A grid is None if the requested grid does not fit.
     """
     shapes = {(name, k): strategy.default_shape(k)
               for name, strategy in STRATEGIES.items() for k in ranks}
@@ -180,10 +179,7 @@ def count_fastest(inputs, candidate, machine, *, floor=False):
 
 
 def arranged(inputs, candidate, strategy):
-    """Return the OrderedRows of a Candidate, and its row blocks' offsets.
-
-    (B + 1,).
-    """
+    """Return the OrderedRows of a Candidate, and the offsets of its row blocks."""
     ordered = inputs.ordered
     if candidate.parts == "stored":
         return ordered, inputs.row_offsets(strategy, candidate.shape)
@@ -198,9 +194,8 @@ def arranged(inputs, candidate, strategy):
 def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=False):
     """Return the RankFootprint of a strategy on divided OrderedRows.
 
-    They are divided at `offsets`, (B + 1,).
-
-    `nodes`: NodeLayout. `floor`: lower bounds are enough, if they are found much faster.
+    The rows are divided at `offsets`, (B + 1,). `nodes` is a NodeLayout. With `floor`
+    lower bounds are enough, if they are found much faster.
     """
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
     rank_grid = RankGrid(shape, layout, strategy.own_options(inputs.strategy_options, HOST),

@@ -1,6 +1,6 @@
 """Choose a strategy, and the exchange between nodes, for a run.
 
-The choice is that of `hpgcn plan` for its ranks and parts.
+The choice is that of `hpgcn plan` for the run's ranks and parts.
 """
 import logging
 from dataclasses import replace
@@ -53,10 +53,9 @@ def choose_strategy(source, config, comm):
 def choose_exchange(source, config, strategy, shape, comm):
     """Return the setting `node_aware` of a run whose settings name the strategy.
 
-    A str; all ranks call this together.
-
-    If it is auto, and config.machine is given, the exchange with fewer forecast seconds is
-    chosen. Without a machine file it stays auto.
+    All ranks call this together. If it is auto, and config.machine is given, the
+    exchange with fewer forecast seconds is chosen. Without a machine file it stays
+    auto.
     """
     shared = comm.nodes.max() and np.bincount(comm.nodes).max() > 1
     if config.node_aware != "auto" or not config.machine or not shared:
@@ -101,9 +100,9 @@ def exchange_name(footprint):
 
 
 def run_machine(config, nodes):
-    """Return the Machine of a run: that of config.machine, or else the default one.
+    """Return the Machine of a run: that of config.machine, or the default one.
 
-    Its nodes are those that MPI reports. `nodes`: (P,), or None.
+    `nodes`, (P,), are the nodes that MPI reports, or None.
     """
     machine = read_machine(config.machine)[0] if config.machine else Machine()
     layout = ()
@@ -161,7 +160,7 @@ def _choose(inputs, ranks, nodes=None):
 def _supporting(inputs, ranks, nodes):
     """Return the Candidates of a run on these nodes.
 
-    With node_aware = always only those that support it, if any do.
+    With node_aware = always they are those that support it, if any do.
     """
     config = inputs.config
     listed = candidates(inputs, (ranks,))

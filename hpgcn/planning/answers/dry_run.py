@@ -59,10 +59,9 @@ def forecast_process(placed, config, comm):
 def drops_AX(placed, config, comm):
     """Return whether A H is recomputed because it exceeds the memory.
 
-    It sets hpgcn.model.ModelSpec.drop_AX.
-
-    Parameters and errors as `forecast`. Nothing is read unless config.memory is set. With
-    config.scratch it is stored on the disk.
+    The result is that of hpgcn.model.ModelSpec.drop_AX. Parameters and errors as
+    `forecast`. Nothing is read unless config.memory is set. With config.scratch A H is
+    stored on the disk.
     """
     return bool(config.memory and not config.scratch) and forecast(placed, config, comm)["drop_AX"]
 
@@ -163,7 +162,7 @@ def first_batches(counts):
 def _memory(heading, ranks, decisive, names):
     """Return a table of memory by purpose.
 
-    Its columns are the rank that needs most, and all ranks.
+    It has a column for the rank that needs most, and one for all ranks.
     """
     most = int(np.argmax([rank[decisive] for rank in ranks]))
     rows = [(heading, f"rank {most}", "all ranks")]

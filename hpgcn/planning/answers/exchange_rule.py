@@ -19,9 +19,9 @@ def exchange_setting(strategy, nodes: np.ndarray | None, node_aware: str, config
 
 
 def unsupported_exchange(strategy, config):
-    """Return the reason why products of a run cannot send a row to each node once.
+    """Return why products of a run cannot send a row to each node once.
 
-    "" if they can.
+    Return "" if they can.
     """
     if not strategy.supports_nodes:
         able = [name for name, each in STRATEGIES.items() if each.supports_nodes]

@@ -19,7 +19,7 @@ CHEAPEST = "cheapest"
 class Goal:
     """A goal of a plan.
 
-    At most `seconds` per epoch, at most `ranks` ranks, or the cheapest case.
+    It is at most `seconds` per epoch, at most `ranks` ranks, or the cheapest case.
     """
 
     text: str
@@ -30,7 +30,7 @@ class Goal:
     def parse(text):
         """Parse `10s` (us, ms, s, min, h), `64ranks` or `cheapest`.
 
-        UsageError for other text.
+        Raise a UsageError for other text.
         """
         if text == CHEAPEST:
             return Goal(text)
@@ -46,7 +46,7 @@ class Goal:
     def numbers(self, num_nodes):
         """Return the numbers of ranks to compare.
 
-        None to use the defaults of `hpgcn plan`.
+        None stands for the defaults of `hpgcn plan`.
         """
         if self.ranks is None:
             return None
@@ -55,9 +55,7 @@ class Goal:
         return tuple(sorted({*powers, most}))
 
     def answer(self, rows, named):
-        """Choose the best case for the goal.
-
-        Return the object `goal` of a plan's JSON, a dict.
+        """Choose the best case; return the object `goal` of a plan's JSON, a dict.
 
         Parameters
         ----------
@@ -92,10 +90,7 @@ class Goal:
         return row["ranks"] * epoch_seconds(row), row["ranks"]
 
     def _distance(self, row):
-        """Return a sort key for cases that miss the goal.
-
-        Seconds, or ranks if these are limited.
-        """
+        """Return a sort key for cases that miss the goal: seconds, or ranks."""
         seconds = epoch_seconds(row)
         return seconds if self.ranks is None else row["ranks"], row["ranks"], seconds
 

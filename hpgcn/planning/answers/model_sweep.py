@@ -1,7 +1,4 @@
-"""`hpgcn plan --sweep`.
-
-Forecast models of several widths and depths on several numbers of ranks.
-"""
+"""`hpgcn plan --sweep`: forecast several models on several numbers of ranks."""
 import dataclasses
 from dataclasses import dataclass
 
@@ -86,11 +83,10 @@ def forecast(path, options, sweep, *, progress=False):
 
 
 def best_of(model):
-    """Return the fastest case of a model for each number of ranks.
+    """Return the fastest case of a model for each number of ranks, a list.
 
-    A list, fewest ranks first.
-
-    If no case fits the memory of a rank, the case that needs least memory is returned.
+    The case with fewest ranks is first. If no case fits the memory of a rank, it is the
+    case that needs least memory.
     """
     found = {}
     for row in model["rows"]:
@@ -103,7 +99,7 @@ def best_of(model):
 def table(found):
     """Return text with the best case of each model on each number of ranks.
 
-    No line feed at the end.
+    It has no line feed at the end.
     """
     graph = found["graph"]
     lines = [f"{title_of(graph)}; the best case of {len(found['models'])} models on each number "

@@ -4,9 +4,9 @@ from hpgcn.planning.seconds.step_seconds import tier_seconds
 
 
 def tiers_of(ranks, footprint, machine):
-    """Return the entries of a row about nodes, and those of its seconds.
+    """Return the seconds and the other entries of a report's row about nodes.
 
-    Two dicts, the seconds first. Both are empty if the machine has one tier.
+    They are two dicts, both empty if the machine has one tier.
     """
     nodes = machine.nodes(ranks)
     if nodes is None:
@@ -21,9 +21,10 @@ def tiers_of(ranks, footprint, machine):
 
 
 def node_notes(options, ranks):
-    """Return a note on the networks of a machine with two, or with one of a node; a list.
+    """Return a list with a note on networks between and within nodes.
 
-    `ranks`: the largest number of ranks.
+    The list is empty if the machine needs no note. `ranks` is the largest number of
+    ranks.
     """
     machine = options.machine
     if machine.within is not None and not options.single_node:

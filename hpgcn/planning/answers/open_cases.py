@@ -1,6 +1,6 @@
-"""Find the cases that must be counted, if lower bounds of some are known.
+"""Find the cases with lower bounds that must be counted.
 
-Those that could change the choice.
+They are those that could change the choice.
 """
 import math
 
@@ -22,12 +22,11 @@ def least_seconds(rows):
 
 
 def could_be_chosen(seconds, ranks, rows, each_ranks=False):
-    """Return whether a case could be the best of all.
+    """Return whether a case of `seconds` or more could be the best of all.
 
-    On a number of ranks it takes `seconds` or more.
-
-    `rows`: of all cases by now; those that are counted and fit are compared.
-    `each_ranks`: a case that could be the fastest on its number of ranks counts as well.
+    It has `ranks` ranks. `rows` are those of all cases by now; rows that are counted
+    and fit are compared. With `each_ranks`, a case that could be the fastest on its
+    number of ranks counts as well.
     """
     good = [entry for entry in rows if entry["counted"] and entry["fits"]]
     alike = [entry for entry in good if entry["ranks"] == ranks] if each_ranks else []

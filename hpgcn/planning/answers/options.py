@@ -1,6 +1,6 @@
 """Checked options of `hpgcn plan`.
 
-Ranks, widths, methods, a machine and settings of a run.
+They are ranks, widths, methods, a machine and settings of a run.
 """
 import dataclasses
 from dataclasses import dataclass, field
@@ -66,13 +66,11 @@ class Options:
               ranks_per_node=None, sizes=None, **settings):
         """Make Options from the text of a command line.
 
-        `settings` are fields of hpgcn.Config.
-
-        Lists are comma-separated; the machine is a name or path, as in `read_machine`;
-        the goal is as in `Goal.parse`. `ranks_per_node` replaces that of the machine;
-        `sizes` is the Header of a graph without a file.
-        UsageError for numbers that are not whole or below 1, fewer than two widths, or an
-        unknown method. Other errors are those of hpgcn.Config.
+        `settings` are fields of hpgcn.Config. Lists are comma-separated; the machine is
+        a name or path, as in `read_machine`; the goal is as in `Goal.parse`.
+        `ranks_per_node` replaces that of the machine; `sizes` is the Header of a graph
+        without a file. UsageError for numbers that are not whole or below 1, fewer than
+        two widths, or an unknown method. Other errors are those of hpgcn.Config.
         """
         # lists of numbers and names
         ranks = None if ranks is None else tuple(sorted(set(numbers("-k", ranks, MAX_RANKS))))
@@ -130,24 +128,26 @@ def with_nodes(machine, sizes, single):
 def read_machine(path):
     """Read the rates of one rank from a machine file.
 
-    A shipped one by name, any other by path.
-
-    The file holds what `hpgcn bench machine --json` printed, or two devices, as
+    A shipped file is found by name, any other by path. The file holds what `hpgcn bench
+    machine --json` printed, or two devices, as
     `hpgcn.planning.seconds.machine_files.read_devices`. An object "network" with
-    latency_s and bytes_per_s may be added by hand. So may an object "within_node" of the
-    same numbers, with "ranks_per_node". The network is then that between nodes. Return the
-    Machine, and whether the file has rates of the network; otherwise they are defaults.
-    An InputNotFoundError if it cannot be opened. A DataError if it is no such JSON, or
-    if a key of "network" is unknown. The same if a number is missing, not positive or not finite.
+    latency_s and bytes_per_s may be added by hand. So may an object "within_node" of
+    the same numbers, with "ranks_per_node". The network is then that between nodes.
+    Return the Machine, and whether the file has rates of the network; otherwise they
+    are defaults.
+
+    An InputNotFoundError if the file cannot be opened. A DataError if it is no such
+    JSON, or if a key of "network" is unknown. The same if a number is missing, not
+    positive or not finite.
     """
     path = machine_path(path)
     return parse_machine(path, read_json(path))
 
 
 def parse_machine(path, document):
-    """Return the results of `read_machine` from the object in a file.
+    """Return the results of `read_machine` for a parsed JSON object.
 
-    `path` begins the texts of errors.
+    `path` is the file that errors name.
     """
     # read the rates of one device or two
     devices = read_devices(path, document)

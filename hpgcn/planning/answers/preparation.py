@@ -1,7 +1,7 @@
-"""Choice of the partition that a run makes first: one that pays for the epochs it serves.
+"""Choice of the partition that a run makes first.
 
-It follows from sizes and epochs alone, never from a clock. So the same command makes the
-same parts.
+It is one that pays for the epochs that it serves. It follows from sizes and epochs
+alone, never from a clock. So the same command makes the same parts.
 """
 from collections import namedtuple
 from itertools import pairwise
@@ -36,9 +36,8 @@ def epoch_seconds(nonzeros, rows, widths, ranks):
 def choose_preparation(header, sizes, method, ranks, config):
     """Return the Preparation of a run on an unpartitioned source.
 
-    It depends on the number of its epochs.
-
-    Parts are blocks of rows if no effort pays (`hpgcn.partition.effort.paying_effort`).
+    It depends on the number of the run's epochs. Parts are blocks of rows if no effort
+    pays (`hpgcn.partition.effort.paying_effort`).
 
     Parameters
     ----------

@@ -66,10 +66,11 @@ OF_NODES = ("MB between", "s between", "MB within", "s within")
 def forecast(path, options, *, progress=False):
     """Forecast a training step on a graph (.h5) in every case of the Options.
 
-    Return the JSON object of docs/plan.md, a dict: `rows` hold a dict for each case,
-    `choice` the one to take. A ConfigError if no case fits options.memory: it names the
-    least number of ranks that would; other errors as `PlanInput` and `candidates`. For
-    batches the object is another: `hpgcn.planning.answers.batch_report.forecast`.
+    Return the JSON object of docs/plan.md, a dict. Its `rows` have a dict for each
+    case, and `choice` is the case to take. A ConfigError if no case fits
+    options.memory: it names the least number of ranks that would; other errors as
+    `PlanInput` and `candidates`. For batches the object is another:
+    `hpgcn.planning.answers.batch_report.forecast`.
     """
     # plans of batches have a report of their own
     config = options.config
@@ -102,12 +103,11 @@ def forecast(path, options, *, progress=False):
 
 
 def compare(inputs, options, progress=False, each_ranks=False):
-    """Forecast every case of the Options.
+    """Forecast every case of the Options; return a list of dicts.
 
-    Return a list of dicts, errors as `candidates`.
-
-    Cases that cannot be chosen may have lower bounds only; their `counted` is false. If
-    `each_ranks`, none of them is the fastest on its number of ranks.
+    Errors are those of `candidates`. Cases that cannot be chosen may have lower bounds
+    only; their `counted` is false. If `each_ranks`, none of them is the fastest on its
+    number of ranks.
     """
     ranks = options.ranks
     if ranks is None and options.goal and not inputs.part_counts:
@@ -192,7 +192,7 @@ def step_of(inputs):
 def machine_of(options):
     """Return the machine as a dict for JSON.
 
-    Its kernel rates are listed by number of ranks only.
+    Kernel rates are listed by their numbers of ranks only.
     """
     numbers = asdict(dataclasses.replace(options.machine, rates=()))
     return {**numbers, "rates": [each.ranks for each in options.machine.rates],
@@ -227,7 +227,7 @@ def row(candidate, footprint, options):
 def memory_of(footprint):
     """Return the bytes of the rank that needs most memory, a dict.
 
-    Means over ranks if the plan has lower bounds.
+    They are means over ranks if the plan has lower bounds.
     """
     peak = footprint.peak
     rank = int(np.argmax(peak))
@@ -240,9 +240,9 @@ def memory_of(footprint):
 
 
 def choose(rows):
-    """Choose a case that fits: the fewest ranks whose time is near the fastest.
+    """Choose a case that fits: fewest ranks whose time is near the fastest.
 
-    `text` gives the reason.
+    The entry `text` gives the reason.
     """
     counted = [entry for entry in rows if entry["counted"]]
     good = [entry for entry in counted if entry["fits"]]
@@ -273,7 +273,7 @@ def choose(rows):
 def left_out(inputs, rows, options):
     """Return a line for each strategy that some numbers of ranks lack.
 
-    It has the reason and a remedy.
+    The line has the reason and a remedy.
     """
     asked = sorted({entry["ranks"] for entry in rows})
     config = options.config
@@ -400,7 +400,7 @@ def megabytes(size):
 def _pipelines(rows):
     """Return a list with a line on the batches that first products wait for.
 
-    [] if no case has batches.
+    The list is empty if no case has batches.
     """
     found = [f"{entry['first_batches'][0]} of {entry['first_batches'][1]} on {entry['ranks']} ranks"
              for entry in rows if entry["first_batches"]]

@@ -66,7 +66,7 @@ class ScratchPlan:
 
     @property
     def seconds(self):
-        """Seconds of an epoch: of the disk or of the computing, whichever are more.
+        """Seconds of an epoch: those of the disk or of computing, if these are more.
 
         None for mini-batches, whose reads are short.
         """
@@ -186,7 +186,7 @@ def _count(inputs, candidate):
 def _compute(machine, counted):
     """Return the seconds of all ranks, one after the other, in a step.
 
-    None for mini-batches.
+    Return None for mini-batches.
     """
     if counted.memory:
         return None

@@ -94,7 +94,7 @@ def of_layers(inputs, known, machine, limits=(), *, floor=False):
 def _costs_by_layer(machine, kinds, counted, groups, ranks, over_ranks=np.max):
     """Return for each layer a list of (seconds, bytes, strategy).
 
-    They are of the products with A in `groups`.
+    Both numbers are those of the products with A in `groups`.
     """
     costs_by_layer = [[] for _ in groups]
     for kind in kinds:
@@ -114,7 +114,7 @@ def _costs_by_layer(machine, kinds, counted, groups, ranks, over_ranks=np.max):
 def _able(inputs, ordered):
     """Return the strategies that can share a layout.
 
-    Those by nonzero owners only if the pattern has owners.
+    Strategies by holders of nonzeros are among them only if the pattern has holders.
     """
     return [kind for kind in STRATEGIES.values() if keeps_rows(kind)
             and (kind.supports_bf16 or not inputs.spec.halved)

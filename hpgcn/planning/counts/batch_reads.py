@@ -37,9 +37,8 @@ class BatchReads:
 def span_bytes(places, nbytes):
     """Return the bytes that `gather` reads, an int.
 
-    Rows have `nbytes` bytes at `places`, (r,) int64 increasing.
-
-    One of READS threads reads each share of the rows.
+    Rows have `nbytes` bytes at `places`, (r,) int64 increasing. One of READS threads
+    reads each share of the rows.
     """
     if not places.size:
         return 0
@@ -53,7 +52,7 @@ def span_bytes(places, nbytes):
 def batch_reads(footprint, batches, feature_entries=None):
     """Return the BatchReads of a RankFootprint of all rows, and of its BatchPlans.
 
-    `feature_entries`: (n,), of sparse features in each row.
+    `feature_entries`, (n,), has the number of sparse features in each row.
     """
     spec, sampler, plan = footprint.spec, batches.sampler, batches.plan
     offsets, pattern = plan.rank_grid.layout.offsets, plan.pattern
@@ -146,9 +145,10 @@ def _matrix(pattern, owner, holder, itemsize, *, induced, positions):
 
 
 def _read(level, stored):
-    """Return the bytes that each rank reads, (P,), of the rows marked in `level`, (n,) bool.
+    """Return the bytes that each rank reads of marked rows, (P,).
 
-    `stored`: as from `_features`. Small arrays are in memory.
+    `level`, (n,) bool, marks the rows. `stored` is as from `_features`. Small arrays
+    are in memory.
     """
     found = np.zeros(len(stored), np.int64)
     for rank, (rows, arrays) in enumerate(stored):

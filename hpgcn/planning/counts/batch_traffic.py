@@ -20,18 +20,12 @@ COUNTED = 8  # batches of an epoch that are counted: all, if there are no more
 
 
 def counted_batches(batches):
-    """Return the numbers of the batches to count, a list.
-
-    They are evenly spaced over an epoch.
-    """
+    """Return the numbers of the batches to count, evenly spaced over an epoch."""
     return np.unique(np.linspace(0, batches - 1, COUNTED).astype(int)).tolist()
 
 
 def decreasing_levels(hops):
-    """Return LevelSizes that decrease from level to level.
-
-    Sampled neighbors have such levels.
-    """
+    """Return LevelSizes that decrease from level to level, as of sampled neighbors."""
     rows = [np.array([count]) for count in range(hops + 1, 0, -1)]
     return LevelSizes(rows, [False] * len(rows), [int(count[0]) for count in rows],
                       np.ones((2, 1), np.int64))
@@ -70,7 +64,7 @@ class BatchPlans:
     def predict(self, epoch, number):
         """Return the Prediction of a batch.
 
-        It equals the traffic that its training step counts.
+        It equals the traffic that the batch's training step counts.
         """
         _, plans = self.step(epoch, number)
 
@@ -88,7 +82,7 @@ class BatchPlans:
     def step(self, epoch, number):
         """Return the rows of a batch at each level, and each product's plan.
 
-        Lists; rows are (n,) bool.
+        Both are lists; rows are (n,) bool.
         """
         members = np.zeros(self.unit.size, bool)
         dealt = self.unit >= 0

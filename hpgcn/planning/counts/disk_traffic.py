@@ -1,8 +1,8 @@
-"""Count the bytes that ranks of one process read from a disk and write to it in an epoch.
+"""Count the bytes that ranks of one process read from and write to a disk.
 
-Their arrays are files, and each turn of a rank moves the arrays that it touches
-(hpgcn.runtime.disk.residency). A turn begins when a rank has received rows in a product
-with A. It ends with the wait in the next product.
+They are those of an epoch. Arrays of the ranks are files, and each turn of a rank moves
+the arrays that it touches (hpgcn.runtime.disk.residency). A turn begins when a rank has
+received rows in a product with A. It ends with the wait in the next product.
 """
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ class DiskTraffic:
 def disk_traffic(footprint, strategy):
     """Return the DiskTraffic of a step and of an evaluation.
 
-    They are those of a RankFootprint, of a subclass of
+    `footprint` is a RankFootprint, `strategy` a subclass of
     hpgcn.strategies.strategy.Strategy.
     """
     itemsize = footprint.spec.row_itemsize
@@ -78,12 +78,11 @@ def disk_traffic(footprint, strategy):
 
 
 def _messages(plan, product, sent, itemsize, strategy):
-    """Return the bytes that messages of a product are read and written, (2, P).
+    """Return the bytes of a product's messages that are read and written, (2, P).
 
-    `sent`: (P,) bytes that ranks send.
-
-    The later of two ranks copies a message: it has just filled the one buffer, or empties
-    the other at once. So only one of them is written and read.
+    `sent`, (P,), are the bytes that ranks send. The later of two ranks copies a
+    message: it has just filled the one buffer, or empties the other at once. So only
+    one of them is written and read.
     """
     ranks = sent.size
     if not strategy.frees_rows:
@@ -114,13 +113,12 @@ def _messages(plan, product, sent, itemsize, strategy):
 
 
 def _of_two_waits(pulled, pushed, pull_bytes, push_bytes):
-    """Return the bytes of buffers that ranks write and read again; (P,).
+    """Return the bytes of buffers that ranks write and read again, (P,).
 
-    A rank waits for rows and then for sums.
-
-    The last rank finds all rows, so it sends its sums first. The one before it finds all sums,
-    so it sends the rows of the next product first. Rows and sums of a rank are taken to be
-    equally many for each other one.
+    A rank waits for rows and then for sums. The last rank finds all rows, so it sends
+    its sums first. The one before it finds all sums, so it sends the rows of the next
+    product first. Rows and sums of a rank are taken to be equally many for each other
+    one.
     """
     ranks = pulled.sent.size
     number = np.arange(ranks)

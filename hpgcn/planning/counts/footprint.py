@@ -1,9 +1,8 @@
-"""Count the bytes of memory of each rank in a training run.
+"""Count the bytes of memory of each rank in a training run, by purpose.
 
-By purpose, on host and GPU.
-
-Only arrays are counted. For what the interpreter, its libraries and MPI take in addition
-see `hpgcn.runtime.machine.process_bytes`. All numbers are (P,) int64.
+Memory of the host and of a GPU are counted. Only arrays count. For what the
+interpreter, its libraries and MPI take in addition see
+`hpgcn.runtime.machine.process_bytes`. All numbers are (P,) int64.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,10 +73,7 @@ class DenseFootprint:
         return np.array([value(step) for step in self.rank_steps], np.int64)
 
     def _owned(self, width):
-        """Return the columns that each rank owns of a matrix.
-
-        The matrix has `width` columns.
-        """
+        """Return how many of `width` matrix columns each rank owns."""
         return owned_width(width, self.layout.columns, np.arange(self.rows.size))
 
     @cached_property
@@ -85,10 +81,7 @@ class DenseFootprint:
         return layer_bounds(products_of(self.spec))
 
     def _left(self, view):
-        """Return the rows of each rank in all pruned levels, summed.
-
-        The levels lie between layers.
-        """
+        """Return the rows of each rank in all pruned levels between layers, summed."""
         return sum((view.rows[place] for place in self._bounds if not view.every[place]),
                    np.zeros_like(self.rows))
 
@@ -129,10 +122,8 @@ class DenseFootprint:
     def _vertices_on_gpu(self):
         """Bytes of row numbers on a GPU.
 
-        ORIGINAL numbers, and those of pruned levels.
-
-        Also counted are labels, positions in masks, and positions of rows in the level
-        below.
+        They are ORIGINAL numbers, and those of pruned levels. Labels, positions in
+        masks, and positions of rows in the level below count as well.
         """
         total = self.rows
         for view in self.levels:
@@ -194,9 +185,10 @@ class RankFootprint(DenseFootprint):
 
     @cached_property
     def operands(self):
-        """All stored matrices.
+        """All stored matrices, a list.
 
-        A itself and the submatrices of pruned layers, for training and evaluation.
+        They are A itself and the submatrices of pruned layers, for training and
+        evaluation.
         """
         plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
         return list(dict.fromkeys(operand for plan in plans for operand in plan.stored_operands))
@@ -242,7 +234,7 @@ class RankFootprint(DenseFootprint):
     def _persistent_bytes(self):
         """Return the bytes that products store between steps.
 
-        Rows that evaluation fetches once are among them.
+        They include rows that evaluation fetches once.
         """
         total = np.zeros_like(self.rows)
         for product in self.steps.products(self.spec, self.levels):
@@ -317,13 +309,12 @@ class RankFootprint(DenseFootprint):
     def on_gpu(self):
         """Bytes of each rank on its GPU from the first epoch on.
 
-        A dict under ON_GPU and "total".
-
-        They are the `parts` without masks, which stay on the host, and two more. One is
-        the memory of kernels: pieces of rows if degrees are skewed, and copies of
-        operands whose rows are not multiples of 16 bytes. The other is "staging",
-        pinned memory of the HOST for messages, which the total excludes. It is an upper
-        bound, because the skew of degrees is not known in advance.
+        They are a dict under ON_GPU and "total". They are the `parts` without masks,
+        which stay on the host, and two more. One is the memory of kernels: pieces of
+        rows if degrees are skewed, and copies of operands whose rows are not multiples
+        of 16 bytes. The other is "staging", pinned memory of the HOST for messages,
+        which the total excludes. It is an upper bound, because the skew of degrees is
+        not known in advance.
         """
         sizes = dict(self.parts)
         cuts = sum(_cut_bytes(operand) for operand in self.operands)

@@ -37,10 +37,7 @@ class Locality:
 
     @cached_property
     def missed(self):
-        """Share of reads whose row was not among the last SPANS reads.
-
-        (SPANS.size,).
-        """
+        """Share of reads whose row was not among the last SPANS reads, an array."""
         reads = self.indices.size
         starts = np.zeros(1, np.int64)
         spans = self.SPANS
@@ -56,10 +53,9 @@ class Locality:
     def distances(self, row_bytes):
         """Group reads by reuse distance.
 
-        Return the share of each group, and the bytes read since the last reuse.
-
-        If a row was not among the last SPANS[-1] reads, all of x is assumed to have
-        been read in between.
+        Return the share of each group, and the bytes read since the last reuse. If a
+        row was not among the last SPANS[-1] reads, all of x is assumed to have been
+        read in between.
         """
         rows = self.num_rows
         spans = np.concatenate([[1], self.SPANS]).astype(float)

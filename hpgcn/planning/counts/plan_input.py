@@ -43,7 +43,7 @@ REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for e
 class OrderedRows:
     """The rows of a graph in the order of a partition or of the file.
 
-    It has the properties that planning reads.
+    It has the properties of rows that planning reads.
     """
 
     pattern: Pattern  # pattern of the multiplied matrix
@@ -67,7 +67,7 @@ class OrderedRows:
     def merged(self, size):
         """Return these rows with merged parts of entries.
 
-        A group has `size` consecutive parts.
+        Groups of `size` consecutive parts become one part.
         """
         if self.pattern.holders is None:
             return self
@@ -81,9 +81,9 @@ class OrderedRows:
         return self.permuted(self.pattern.run_order, self.pattern.ordered)
 
     def permuted(self, order, pattern=None):
-        """Return these rows in another order: the new row i is row order[i].
+        """Return these rows in another order: new row i is row order[i].
 
-        `pattern`: the Pattern in that order, if it is known.
+        `pattern` is the Pattern in that order, if it is known.
         """
 
         def move(array):
@@ -151,9 +151,9 @@ class ModelInput:
         return self.method or "given"
 
     def totals(self, levels):
-        """Return the rows that each layer reads, and the last one computes.
+        """Return how many rows each layer reads, and the last one computes.
 
-        A list of L + 1 int.
+        The list has L + 1 numbers.
         """
         read = [levels[place] for place in layer_bounds(products_of(self.spec))]
         return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
@@ -216,7 +216,7 @@ class PlanInput(ModelInput):
     def _read(self, source, split):
         """Read the pattern and the parts.
 
-        Return masks of a split, feature row pointers, and parts of entries.
+        Return the masks of a split, feature row pointers, and the parts of entries.
         """
         source.header.check_split(split, source.where)
         self.offsets = source.offsets
@@ -236,9 +236,8 @@ class PlanInput(ModelInput):
     def partition(self, method, k):
         """Return the hpgcn.partition.Partition of the rows by a method.
 
-        All strategies share it.
-
-        It is computed from the graph in its ORIGINAL order, as in runs.
+        All strategies share it. It is computed from the graph in its ORIGINAL order, as
+        in runs.
         """
         if (method, k) not in self._partitions:
             quick = method not in NONZERO_METHODS or self.header.num_edges <= REFINED
@@ -254,10 +253,8 @@ class PlanInput(ModelInput):
     def divided(self, method, k):
         """Return the OrderedRows in the parts of a method, and the offsets.
 
-        Offsets of the parts are (k + 1,).
-
-        Parts of a large graph that need no engine have a BlockPattern. The last result
-        is kept.
+        Offsets of the parts are (k + 1,). Parts of a large graph that need no engine
+        have a BlockPattern. The last result is stored for the next call.
         """
         if self._last[0] != (method, k):
             self._last = None, None  # free the rows before others are made
@@ -298,7 +295,7 @@ class PlanInput(ModelInput):
 def assume_widths(header):
     """Return the Header with ASSUMED widths where they lack, and notes.
 
-    The widths are features and classes.
+    Widths are the numbers of features and classes.
     """
     missing = {what: width for what, width in ASSUMED.items() if not getattr(header, f"num_{what}")}
     notes = [f"no {'labels' if what == 'classes' else what} in the graph: {width} {what} assumed; "
@@ -310,7 +307,7 @@ def assume_widths(header):
 def _of_rows(made, original, vertex):
     """Convert a partition of ORIGINAL vertices to one of the file's rows.
 
-    `vertex`, (n,), is the ORIGINAL number of each row of the file.
+    `vertex`, (n,), has the ORIGINAL number of each row of the file.
     """
     row = np.empty_like(vertex)
     row[vertex] = np.arange(vertex.size)

@@ -1,6 +1,6 @@
 """Run a training step on arrays without contents.
 
-It records products, memory and messages.
+Products, memory and messages of the step are recorded.
 """
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,11 +37,9 @@ PHASES = ("forward", "backward")
 class LevelSizes:
     """Number of rows of each rank at each level of a receptive field.
 
-    Before and after each product with A.
-
-    `feature_entries`, (2, P) int64, are stored entries of sparse features: in the rows
-    of the first level, and in those that the first layer computes. They are 0 for dense
-    features.
+    There is a level before and after each product with A. `feature_entries`, (2, P)
+    int64, are stored entries of sparse features: in the rows of the first level, and in
+    those that the first layer computes. They are 0 for dense features.
     """
 
     rows: list  # arrays of (P,) int64
@@ -53,11 +51,9 @@ class LevelSizes:
     def of(levels, layout, feature_pointers=None, products=1):
         """Count the rows of each level that each rank owns.
 
-        Levels are (n,) bool, or None for all rows.
-
-        `feature_pointers`, (n + 1,), are row pointers of sparse features, whose columns
-        are assumed to have equally many entries. The first layer has `products`
-        products with A.
+        Levels are (n,) bool, or None for all rows. `feature_pointers`, (n + 1,), are
+        row pointers of sparse features, whose columns are assumed to have equally many
+        entries. The first layer has `products` products with A.
         """
         layouts = [layout if level is None else layout.restricted(level) for level in levels]
         rows = [np.repeat(np.diff(each.offsets), layout.columns) for each in layouts]
@@ -73,15 +69,15 @@ class LevelSizes:
     def of_rank(self, rank):
         """Return the numbers of rows by level, and of feature entries, of one rank.
 
-        Two tuples of int.
+        Both are tuples of int.
         """
         entries = self.feature_entries[:, rank]
         return tuple(int(rows[rank]) for rows in self.rows), tuple(entries.tolist())
 
     def narrows(self, first, last):
-        """Return for each rank whether a layer computes fewer rows: (P,) bool.
+        """Return for each rank whether a layer computes fewer rows than it reads.
 
-        It lies between two levels and reads more.
+        The result is (P,) bool. The layer lies between two levels.
         """
         if self.every[last]:
             return np.zeros(self.rows[0].shape, bool)
@@ -94,7 +90,7 @@ class LevelSizes:
 class RankStep:
     """Work, memory and messages of one rank in a training step.
 
-    Products with A are left out.
+    Work and messages of products with A are left out.
     """
 
     products: list  # with A and A^T, of the columns of this rank, in order
@@ -230,12 +226,11 @@ class ShapeComm(SerialComm):
 
 
 def run_rank(spec, levels, rank, columns):
-    """Run a training step and an evaluation of one rank on arrays without contents.
+    """Run a training step and an evaluation of one rank; return a RankStep.
 
-    Return a RankStep.
-
-    `levels` are the LevelSizes of the step and of the evaluation. `columns` (C) ranks
-    share the rows of this rank, which owns column block rank mod C.
+    Arrays have no contents. `levels` are the LevelSizes of the step and of the
+    evaluation. `columns` (C) ranks share the rows of this rank, which owns column block
+    rank mod C.
     """
     # a device whose arrays have shapes but no contents
     device = Shapes()
@@ -327,9 +322,9 @@ def _dense(features):
 
 
 def owned_width(width, columns, rank):
-    """Return how the columns are divided.
+    """Return how many of `width` columns a rank owns.
 
-    Those of `rank` (int or array) if `columns` ranks share a row.
+    `rank` is an int or an array; `columns` ranks share a row.
     """
     quotient, remainder = divmod(width, columns)
     return quotient + (rank % columns < remainder)
@@ -352,18 +347,17 @@ class Steps:
         return self._known[key]
 
     def products(self, spec, levels):
-        """Return the products with A and A^T in a training step, with all columns.
+        """Return the products with A and A^T in a training step, a list of Product.
 
-        A list of Product.
+        They have all columns.
         """
         return self.of(spec, levels, 0, 1).products
 
     def widest(self, spec, traffic=Traffic):
         """Return the largest number of columns in any message.
 
-        A X may be computed in advance.
-
-        Pruning does not reduce it, because it is the size of message buffers.
+        It counts A X, which may be computed in advance. Pruning does not reduce it,
+        because it is the size of message buffers.
         """
         hops = sum(products_of(spec)) + 1
         one = np.ones(1, np.int64)

@@ -1,7 +1,7 @@
-"""A device whose arrays have no contents: a training step on it shows memory, work and messages.
+"""A device of arrays without contents, on which a training step can run.
 
-Its arrays have a shape and a dtype, but no contents. Its kernels return arrays of this
-kind, and record the reads and multiplications of real kernels.
+The step shows memory, work and messages. Arrays have a shape and a dtype. Kernels
+return arrays of this kind, and record the reads and multiplications of real kernels.
 """
 import functools
 import inspect

@@ -37,8 +37,8 @@ class Touches:
     def product(self, product, rows, out, last_use=False):
         """Record a product with A.
 
-        It reads rows before it waits, and adds to `out` before and after. With `last_use`
-        the content of the rows is then dropped.
+        It reads rows before it waits, and adds to `out` before and after that. With
+        `last_use` the content of the rows is then dropped.
         """
         self.call(rows, out)
         if last_use:

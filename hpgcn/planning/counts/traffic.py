@@ -1,6 +1,6 @@
 """Predict the bytes and messages of a training step.
 
-In products with A and between ranks that share rows.
+They are those of products with A, and those between ranks that share rows.
 """
 import math
 from dataclasses import dataclass, field
@@ -20,9 +20,8 @@ KINDS = ("aggregation", "dense", "weights")
 class Prediction:
     """Bytes and messages of each of P ranks in a training step.
 
-    Dicts of (P,) int64 under (kind, phase).
-
-    The phase is "forward" or "backward". The kinds are:
+    They are dicts of (P,) int64 under (kind, phase). The phase is "forward" or
+    "backward". The kinds are:
 
     - "aggregation": products with A and A^T;
     - "dense": products with W and softmax if columns are divided;
@@ -56,7 +55,7 @@ class Prediction:
     def add(self, kind, phase, counts, times=1):
         """Add a call: a Collective, or (bytes, messages) by rank.
 
-        Both have P elements.
+        Arrays by rank have P elements.
         """
         for book, amount in zip((self.bytes, self.messages), counts):
             book[kind, phase] += times * np.asarray(amount, np.int64).reshape(-1)
@@ -77,7 +76,7 @@ class Prediction:
     def per_epoch_between(self):
         """Return the totals over ranks of `between`, by the names of summary.json.
 
-        {} if they are unknown.
+        Return {} if they are unknown.
         """
         return {f"predicted_{name}_between_nodes_per_epoch": int(sent.sum()) // self.period
                 for name, sent in self.between.items()}
@@ -104,11 +103,9 @@ class Prediction:
                    if kind != KINDS[0])
 
     def summary(self, name):
-        """Return total, maximum of a rank, and totals by kind and phase.
+        """Return total, maximum of a rank, and totals by kind and phase, a dict.
 
-        A dict.
-
-        `name`: "bytes" or "messages".
+        `name` is "bytes" or "messages".
         """
         counts = getattr(self, name)
         by_rank = sum(counts.values())
@@ -171,7 +168,7 @@ def predict_step(spec, traffics, levels, layout, steps):
 def weights(row_blocks, columns, spec):
     """Return the traffic of weight gradients.
 
-    An allreduce in each grid column, an allgather in each grid row.
+    It is an allreduce in each grid column, and an allgather in each grid row.
     """
     shapes = parameter_shapes(spec).values()
     size = sum(np.diff(split(shape[0], columns)) * math.prod(shape[1:]) for shape in shapes)

@@ -1,12 +1,10 @@
 """Forecast the seconds of kernels on one rank by size.
 
-They come from the output of `hpgcn bench machine`.
-
-Times were measured at few widths and few sizes of arrays; other times are interpolated,
-so that sizes of caches are not needed. A nonzero of a sparse product takes the same
-time as a nonzero of a random matrix with the same reuse distance. That is the number of
-bytes of x read since the same row was last read. hpgcn.planning.counts.locality estimates it for
-a graph.
+They are interpolated in the output of `hpgcn bench machine`. Times were measured at few
+widths and few sizes of arrays, so that sizes of caches are not needed. A nonzero of a
+sparse product takes the same time as a nonzero of a random matrix with the same reuse
+distance. That is the number of bytes of x read since the same row was last read.
+hpgcn.planning.counts.locality estimates it for a graph.
 """
 from dataclasses import dataclass
 
@@ -76,9 +74,8 @@ class Rates:
     def row_seconds(self, kernel, width, size):
         """Return the seconds of a kernel for one row of `width` columns.
 
-        None if it was not measured.
-
-        `size` is the number of bytes that pass through caches between two calls.
+        Return None if the kernel was not measured. `size` is the number of bytes that
+        pass through caches between two calls.
         """
         known = self.rows.get(kernel)
         if known is None:
@@ -88,7 +85,7 @@ class Rates:
     def product_seconds(self, nonzeros, rows, width, distances):
         """Return the seconds of a product A x.
 
-        `distances` as in `Locality` show in which cache rows of x lie.
+        `distances`, as in `Locality`, show in which cache rows of x lie.
         """
         row = [line(PRODUCT_WIDTHS, values, width) for values in self.product_rows]
         return (nonzeros * np.dot(*self._reads(width, distances))
@@ -97,10 +94,8 @@ class Rates:
     def entry_seconds(self, kernel, nonzeros, rows, width, distances=None):
         """Return the seconds of a kernel in `entries`.
 
-        `distances` as in `product_seconds`.
-
-        Reads of x from beyond the caches add the same time as in a product; `distances`
-        is None if x is not read.
+        `distances` are as in `product_seconds`. Reads of x from beyond the caches add
+        the same time as in a product; `distances` is None if x is not read.
         """
         nonzero, row = (line(ROW_WIDTHS, values, width) for values in self.entries[kernel])
         if distances is not None:
@@ -111,7 +106,7 @@ class Rates:
     def _reads(self, width, distances):
         """Divide the nonzeros of a product by reuse distance.
 
-        Return shares, and seconds of one nonzero in each.
+        Return the share of each group, and the seconds of one nonzero in it.
         """
         shares, sizes = distances
         costs = [line(PRODUCT_WIDTHS, values, width) for values in self.products]
@@ -127,7 +122,7 @@ class Rates:
 def _checked(value, shape, where):
     """Return a JSON value if it has the nested form `shape`, as in SHAPES.
 
-    Else raise a DataError.
+    Otherwise raise a DataError.
     """
     if isinstance(shape, tuple):
         one, count = shape
@@ -154,7 +149,7 @@ def _checked(value, shape, where):
 def line(widths, values, width):
     """Interpolate linearly at `width`.
 
-    Constant below the first width, extrapolated above the last.
+    The result is constant below the first width, and extrapolated above the last.
     """
     if width <= widths[-1]:
         return float(np.interp(width, widths, values))
@@ -168,9 +163,9 @@ def logarithmic(sizes, values, size):
 
 
 def surface(values, first, second):
-    """Interpolate a table over pairs of DENSE_SIZES linearly in both logarithms.
+    """Interpolate a table over pairs of DENSE_SIZES, linear in both logarithms.
 
-    Constant outside.
+    The result is constant outside of the table.
     """
     along = [logarithmic(DENSE_SIZES, row, second) for row in values]
     return float(logarithmic(DENSE_SIZES, along, first))

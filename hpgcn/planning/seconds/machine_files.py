@@ -42,11 +42,10 @@ def machine_path(text):
 
 
 def read_devices(path, found):
-    """Return MixedDevices from a machine file's object, or None.
+    """Return the MixedDevices of a machine file's object, or None.
 
-    None if it does not describe two devices.
-
-    A DataError names file and field in these cases:
+    It is None if the file does not describe two devices. A DataError names file and
+    field in these cases:
 
     - one of "aggregate" and "update" is missing or no object;
     - a number in them is missing, unknown or out of range;
@@ -88,9 +87,8 @@ def read_tier(path, found):
 def read_steps(path, found):
     """Return the attribute `steps` of a Machine, a dict.
 
-    It comes from the object of a machine file; {} if it lacks.
-
-    A DataError if a strategy lacks one of FACTORS, or if one is out of range.
+    It comes from the object of a machine file; it is {} if the object has none. A
+    DataError if a strategy lacks one of FACTORS, or if one is out of range.
     """
     if "steps" not in found:
         return {}

@@ -14,10 +14,8 @@ from hpgcn.strategies.plan import INDEX
 def compute_seconds(machine, footprint):
     """Return the computing time of each rank in seconds.
 
-    From memory bandwidth and the rate of dense products.
-
-    A product with A is assumed to read a row of H from memory for each entry, without
-    reuse in caches.
+    It follows from memory bandwidth and the rate of dense products. A product with A is
+    assumed to read a row of H from memory for each entry, without reuse in caches.
     """
     spec = footprint.spec
     update = Updater(machine.gemm_float32_flops_per_s, machine.gemm_float64_flops_per_s,
@@ -50,7 +48,7 @@ def product_seconds(machine, footprint, product):
 def _bytes_and_calls(footprint, product):
     """Return the bytes and kernel calls of each rank in a product with A.
 
-    Two (P,) int64.
+    They are two arrays, (P,) int64.
     """
     itemsize = footprint.spec.itemsize
     row_itemsize = footprint.spec.row_itemsize

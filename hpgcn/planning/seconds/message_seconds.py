@@ -26,13 +26,11 @@ WITHIN = {"broadcast": ("broadcast",), "reduce": ("reduce",), "allreduce": ("red
 
 
 def algorithms(kind, ranks):
-    """Return (rounds, copies) of algorithms for a collective.
+    """Return (rounds, copies) of the algorithms that MPI may use for a collective.
 
-    MPI may use them over `ranks` ranks.
-
-    The critical path consists of `rounds` messages in sequence, which together have
-    `copies` times the bytes of the collective. `kind`: "broadcast", "reduce" or
-    "allreduce".
+    The critical path over `ranks` ranks consists of `rounds` messages in sequence,
+    which together have `copies` times the bytes of the collective. `kind` is
+    "broadcast", "reduce" or "allreduce".
     """
     depth = (ranks - 1).bit_length()  # messages from the root of a binomial tree to the last rank
     twice = 2 * (ranks - 1) / ranks  # the blocks of all other ranks, scattered and gathered
@@ -44,7 +42,7 @@ def algorithms(kind, ranks):
 def collective_seconds(kind, ranks, sizes, latency_s, byte_s):
     """Return the seconds of collectives of `sizes` bytes, an array.
 
-    0 bytes take 0 seconds.
+    A collective of 0 bytes takes 0 seconds.
     """
     if ranks == 1:
         return np.zeros(np.shape(sizes))
@@ -88,7 +86,7 @@ class Tier:
 def even_share(nodes):
     """Return the share of messages to other nodes, (P,).
 
-    All other ranks get equally many.
+    All other ranks are assumed to get equally many.
     """
     others = nodes.size - np.bincount(nodes)[nodes]
     return others / max(1, nodes.size - 1)
@@ -127,8 +125,8 @@ def of_calls(calls: list, ranks: int, nodes: np.ndarray | None, between: Tier, w
              copied: Tier | None = None, floor: bool = False) -> np.ndarray:
     """Return the seconds of calls on each rank, between and within nodes.
 
-    They are (2, P). An exchange takes as long as its slowest rank: other ranks wait for
-    its messages.
+    The result is (2, P). An exchange takes as long as its slowest rank: other ranks
+    wait for its messages.
 
     Parameters
     ----------
@@ -180,9 +178,8 @@ def of_collectives(call, nodes, between, within):
 def split_by_tier(call, nodes, floor=False):
     """Return bytes and messages between nodes, and within nodes.
 
-    Two pairs of (P,) float64.
-
-    `floor`: bytes whose receivers are unknown are taken to stay within nodes.
+    They are two pairs of (P,) float64. With `floor`, bytes whose receivers are unknown
+    are taken to stay within nodes.
     """
     whole = [np.ravel(each).astype(float) for each in call[:2]]
     if nodes is None:
@@ -198,7 +195,7 @@ def split_by_tier(call, nodes, floor=False):
 def bytes_between(prediction, nodes, floor=False):
     """Return the bytes that each rank sends to other nodes, (P,) float64.
 
-    They are those of a Prediction; `floor`: as of `split_by_tier`.
+    They are those of a Prediction. `floor` is as in `split_by_tier`.
     """
     sent = np.zeros(prediction.ranks)
     for call, times in prediction.exchanges:

@@ -1,11 +1,10 @@
 """Forecast the seconds of a training step on two devices per rank.
 
-One aggregates, one updates.
-
-Products with A run on a device for sparse work, all else on one for dense work. Rows go
-from the first to the second in batches, so that both work at once (mixgcn, section
-3.2). A step is a chain of updates and products. It begins with the update before the
-first product with A; each product is followed by its update:
+One device is for sparse work: it aggregates, that is, multiplies by A. The other is for
+dense work: it updates, that is, does all else. Rows go from the first to the second in
+batches, so that both work at once (mixgcn, section 3.2). A step is a chain of updates
+and products. It begins with the update before the first product with A; each product is
+followed by its update:
 
     seconds = u_0 + sum over products i of pipeline_seconds(a_i, u_i, s) + calls x time of a call
 
@@ -27,9 +26,8 @@ UPDATE = 7  # times the parameters are read or written when Adam updates them
 class Aggregator:
     """A device that adds up rows.
 
-    It treats A as binary and reads only the column numbers of entries.
-
-    Sources: mixgcn, section 4.1 (adders, clock, memory, cache) and 3.2.1 (masks).
+    It treats A as binary and reads only the column numbers of entries. Sources: mixgcn,
+    section 4.1 (adders, clock, memory, cache) and 3.2.1 (masks).
     """
 
     adders: float  # numbers that it adds in a cycle
@@ -41,11 +39,9 @@ class Aggregator:
     def seconds(self, entries, results, row_bytes, itemsize, rows, masked=False):
         """Return the seconds of a product with A: the maximum of additions and memory.
 
-        Arguments broadcast.
-
-        Entries read rows at random. The cache stores a share of the rows that are read,
-        and this share is the probability of a hit. Each row is read from memory at
-        least once.
+        Arguments broadcast. Entries read rows at random. The cache stores a share of
+        the rows that are read, and this share is the probability of a hit. Each row is
+        read from memory at least once.
 
         Parameters
         ----------
@@ -82,7 +78,7 @@ class Updater:
     def seconds(self, dense, moved, itemsize):
         """Return the seconds of dense products and other work.
 
-        Products are a list of (flops, bytes); `moved` bytes are other work.
+        `dense` lists (flops, bytes) of products; `moved` are the bytes of other work.
         """
         flops = (self.gemm_float32_flops_per_s if itemsize == 4
                  else self.gemm_float64_flops_per_s)
@@ -92,10 +88,7 @@ class Updater:
 
 @dataclass(frozen=True)
 class MixedDevices:
-    """The two devices of a rank, and the number of row batches.
-
-    Batches pass from one to the other.
-    """
+    """The two devices of a rank, and the number of row batches between them."""
 
     aggregate: Aggregator
     update: Updater
@@ -103,13 +96,11 @@ class MixedDevices:
 
 
 def pipeline_seconds(first, second, stages):
-    """Return the seconds of two devices in sequence that process s equal batches.
+    """Return the seconds of two devices in sequence that process equal batches.
 
-    The formula is exact.
-
-    Each takes its batches in order, and the second a batch once the first has finished
-    it. So it is the slower device that is never idle between batches; the faster adds
-    one batch, the first or the last:
+    The formula is exact. The first device takes `stages` batches in order, and the
+    second a batch once the first has finished it. So it is the slower device that is
+    never idle between batches; the faster adds one batch, the first or the last:
 
         max(a, u) + min(a, u) / s
 

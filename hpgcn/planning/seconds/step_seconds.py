@@ -1,6 +1,6 @@
 """Forecast the seconds of a training step from rates of a rank.
 
-Latency, bandwidth and computing rates.
+They are latency, bandwidth and computing rates.
 
     compute        by one of three modules: `mixed_devices`, if two devices share the work;
                    `timed_kernels`, if the kernels were timed there; else `memory_rates`
@@ -71,9 +71,9 @@ class Machine:
         return np.arange(ranks) // self.ranks_per_node if self.ranks_per_node else None
 
     def rates_of(self, ranks):
-        """Return the Rates measured with most ranks side by side, up to `ranks` ranks.
+        """Return the Rates measured with most ranks side by side, up to `ranks`.
 
-        None if unknown.
+        Return None if there are no Rates.
         """
         fewer = [each for each in self.rates if each.ranks <= ranks] or self.rates[:1]
         return fewer[-1] if fewer else None
@@ -115,9 +115,8 @@ def compute_seconds(machine, footprint):
 def product_seconds(machine, footprint, product):
     """Return the seconds of one product with A on each rank, (P,).
 
-    Computing and sending.
-
-    With two devices per rank, only the time of the aggregating device is counted.
+    They are those of computing and sending. With two devices per rank, only the time of
+    the aggregating device is counted.
     """
     machine = corrected(machine, footprint)
     ranks = footprint.rows.size
@@ -131,12 +130,10 @@ def product_seconds(machine, footprint, product):
 
 
 def communication_seconds(machine, prediction, floor=False):
-    """Return each rank's seconds of messages between and within nodes.
-
-    (2, P).
+    """Return each rank's seconds of messages between and within nodes, (2, P).
 
     The nodes of ranks are those of `machine.nodes`; without nodes the second is 0.
-    `floor`: as of `message_seconds.of_calls`.
+    `floor` is as in `message_seconds.of_calls`.
     """
     within = machine.within or machine.network
     copied = within.by_copies(machine.memory_bytes_per_s) if machine.shared_memory else None
@@ -147,9 +144,10 @@ def communication_seconds(machine, prediction, floor=False):
 
 
 def other_seconds(machine, footprint):
-    """Return the mean over ranks of the seconds of a step without its products with A.
+    """Return the mean seconds of a step without its products with A.
 
-    It is 0 with two devices per rank, which compute side by side.
+    The mean is over ranks. It is 0 with two devices per rank, which compute side by
+    side.
     """
     if machine.devices is not None:
         return 0.0
@@ -173,7 +171,7 @@ def step_seconds(machine, footprint):
 def tier_seconds(machine, footprint):
     """Return the seconds of messages between nodes, and within them.
 
-    Two float, parts of `step_seconds`.
+    Both are parts of `step_seconds`.
     """
     return tuple(_of_slowest(machine, footprint)[2:])
 

@@ -108,6 +108,6 @@ def kernel_seconds(rates, name, size, itemsize, bandwidth):
 def number_seconds(rates, name, count):
     """Return the seconds of a kernel for `count` numbers.
 
-    They are at the largest width that was measured.
+    They are interpolated at the largest width that was measured.
     """
     return count * rates.row_seconds(name, ROW_WIDTHS[-1], ARRAYS * FLOAT * count) / ROW_WIDTHS[-1]

@@ -235,10 +235,10 @@ def pieces(flat, sizes):
 def default_num_batches(offsets, bandwidth):
     """Return the default number of batches for row blocks.
 
-    `offsets`, (P + 1,), are those of the row blocks. The number is that of Proposition
-    3.5 (mixgcn) if aggregation can then begin before all rows are there, TILES if the
-    bandwidth of the matrix forbids it. There are at most MAX_STAGES batches, and at
-    least BATCH_ROWS rows of a rank in each. A single rank has one batch.
+    `offsets`, (P + 1,), are those of the row blocks. If aggregation can begin before
+    all rows are there, the number is that of Proposition 3.5 (mixgcn). It is TILES if
+    the bandwidth of the matrix forbids that. There are at most MAX_STAGES batches, and
+    at least BATCH_ROWS rows of a rank in each. A single rank has one batch.
     """
     if offsets.size == 2:
         return 1

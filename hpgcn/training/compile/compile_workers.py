@@ -93,7 +93,7 @@ def num_workers():
 def compile_workers(kernels):
     """Let workers compile while this process compiles the kernels of a run.
 
-    A context manager, which yields the CompileWorkers.
+    The context manager yields the CompileWorkers.
     """
     # now, because the thread that compiles first may be bound to a part of the cores
     workers = CompileWorkers(kernels, num_workers())

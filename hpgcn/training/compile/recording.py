@@ -16,16 +16,16 @@ RECORDED = "hpgcn.kernels.cpu."  # others make the index arrays that the computa
 
 @contextmanager
 def recorded():
-    """Context manager: record the kernels of `hpgcn.kernels.cpu` that are called.
+    """Record the kernels of `hpgcn.kernels.cpu` that are called.
 
-    Others run.
-
-    It yields a dict that fills in the order of the first calls. Its keys are a kernel
-    and the types of its arguments. Each value is a function that compiles this kernel
-    for these types, or loads it from the cache. Call it after the context has ended.
+    The context manager yields a dict that fills in the order of the first calls. Its
+    keys are a kernel and the types of its arguments. Each value is a function that
+    compiles this kernel for these types, or loads it from the cache. Call it after the
+    context has ended.
 
     A recorded kernel sets all arrays of floats among its arguments to 0, and returns
-    None. So no result means anything. Kernels that were called before still run.
+    None. So no result means anything. Other kernels run, and so do kernels that were
+    called before.
     """
     found, compiling = {}, []
     compile_kernel, compile_function = Dispatcher.compile, CompiledFunction.compile

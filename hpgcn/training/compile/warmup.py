@@ -1,6 +1,6 @@
-"""Set the number of threads, and compile or load every kernel.
+"""Before the first epoch, set the number of threads and load every kernel.
 
-This happens before the first epoch.
+Kernels that are not in the cache are compiled.
 """
 import logging
 import math
@@ -43,11 +43,10 @@ def set_threads(threads):
 
 
 class Compilations(event.Listener):
-    """Counts the kernels that Numba compiles, with a progress bar if `shown`.
+    """Counter of the kernels that Numba compiles, with a progress bar if `shown`.
 
-    Kernels from its cache do not count.
-
-    Without a terminal the first kernel is logged, and every few seconds their number.
+    Kernels from its cache do not count. Without a terminal the first kernel is logged,
+    and every few seconds their number.
     """
 
     text = "compiling kernels, once per machine and version"
@@ -73,7 +72,7 @@ class Compilations(event.Listener):
 
 @contextmanager
 def compiling(shown=True, rank=0):
-    """Context manager: show or log on rank 0 that kernels are compiled.
+    """Show or log on rank 0 that kernels are compiled; a context manager.
 
     See `Compilations`.
     """
@@ -102,7 +101,7 @@ def warm_up(comm, header, config, spec):
 def _workers(comm, header, config, spec, turn):
     """Return a context manager with processes that compile for this rank.
 
-    Only the first rank of its node has them.
+    Only the first rank of each node has such processes.
     """
     if not is_allowed(VARIABLE) or not turn or comm.device.name != "cpu":
         return nullcontext()
@@ -111,10 +110,7 @@ def _workers(comm, header, config, spec, turn):
 
 
 def call_kernels(header, config, spec, device, ranks):
-    """Call the kernels that a run needs, on small arrays or on a few rows.
-
-    The run has `ranks` ranks.
-    """
+    """Call the kernels of a run on `ranks` ranks, on few rows."""
     _small_step(header, config, device, ranks)
     if device.name == "cpu" or config.aggregates_on_host:
         _load_products(header, spec, ranks)

@@ -36,9 +36,9 @@ SUMMARY = {
 def read_history(run, before=math.inf):
     """Read metrics.jsonl of a run up to the epoch `before`, which is excluded.
 
-    Return the lines, list of dict, whose accuracies and val_loss are None without an
+    Return the lines, a list of dict, whose accuracies and val_loss are None without an
     evaluation. Also return the error of the first line that was left out, malformed or
-    out of order; empty if all were read.
+    out of order; it is empty if all were read.
     """
     # collect lines in the order of epochs; skip those that are malformed
     path = Path(run) / "metrics.jsonl"

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Result(dict[str, Any]):
-    """The result of training.
+    """The result of training, equal on all ranks.
 
-    Its summary, as in summary.json, and the trained model; equal on all ranks.
+    It is the summary, as in summary.json, with the trained model as attributes.
 
     Attributes
     ----------

@@ -1,6 +1,7 @@
-"""Run directories: config.toml, metrics.jsonl, summary.json, model.h5, checkpoints.
+"""Run directories: settings, metrics, summary, model, checkpoints.
 
-Only rank 0 writes it; docs/files.md is the norm for its contents.
+The files are config.toml, metrics.jsonl, summary.json, model.h5 and a folder. Only rank
+0 writes them; docs/files.md defines their contents.
 """
 import errno
 import fcntl
@@ -42,9 +43,9 @@ OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a 
 def refuse_existing_run(path, overwrite):
     """Raise OutputError if the run directory exists already.
 
-    It is refused if the path is a file, or a directory that is not empty and overwrite
-    is False. It is also refused if it cannot be read, or if a name in it is too long
-    for the file system.
+    A file is refused, and so is a directory that is not empty, unless `overwrite`. It
+    is also refused if it cannot be read, or if a name in it is too long for the file
+    system.
     """
     path = Path(path)
 
@@ -75,7 +76,7 @@ def refuse_existing_run(path, overwrite):
 def refuse_inputs(path, *inputs):
     """Raise UsageError if a run in the directory would replace one of these files.
 
-    None and the empty text are no files.
+    None and the empty text are ignored.
     """
     with replaced(*(Path(path, name) for name in FILES)):
         open_each(*filter(None, inputs))
@@ -162,10 +163,7 @@ class RunDirectory:
         self.metrics = held.enter_context(file)
 
     def _lock(self, folder):
-        """Lock the directory itself.
-
-        That needs no lock file and ends with the process.
-        """
+        """Lock the directory itself: the lock ends with the process."""
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -177,7 +175,7 @@ class RunDirectory:
     def _cut(self, after):
         """Truncate the history after the epoch of the metrics `after`.
 
-        Log a warning if lines are missing.
+        If lines are missing, log a warning.
         """
         last = after["epoch"]
         rows, wrong = read_history(self.path, last)
@@ -208,7 +206,8 @@ class RunDirectory:
     def keep_model(self, weights, epoch, *, names, **attributes):
         """Write model.h5, the best weights so far.
 
-        It has their epoch, the `names` of classes and features, and attributes.
+        The file also has their epoch, the `names` of classes and features, and
+        attributes.
         """
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
                           epoch=epoch, attributes=attributes, names=names,
@@ -225,9 +224,9 @@ def _unfollowed(path, flags):
 
 
 def free_name(name):
-    """Return the first of run-NAME-1, run-NAME-2...
+    """Return the first of run-NAME-1, run-NAME-2... that does not exist.
 
-    That does not exist; a long NAME is truncated.
+    A long NAME is truncated.
     """
     name = name.encode()[:NAME_BYTES].decode(errors="ignore")
     number = 1
@@ -239,12 +238,10 @@ def free_name(name):
 def read_run(path):
     """Return weights, settings and attributes of a run or a model.h5.
 
-    Three dicts.
-
-    The attributes have `class_names` and `feature_names`, tuples of str, where classes
-    and features have names. An object with `weights` and a `config`, such as the result
-    of train, has no other attributes. An InputNotFoundError, DataError or StorageError if
-    the path has nothing to read.
+    They are three dicts. The attributes have `class_names` and `feature_names`, tuples
+    of str, if classes and features have names. An object with `weights` and a `config`,
+    such as the result of train, has no other attributes. An InputNotFoundError,
+    DataError or StorageError if the path has nothing to read.
     """
     if hasattr(path, "weights"):
         names = {field: each for field in NAMED if (each := getattr(path, field, None))}
@@ -264,7 +261,7 @@ def read_run(path):
 def stored_config(path, text):
     """Return the Config in a file's attribute config_toml.
 
-    DataError if it is invalid.
+    Raise a DataError if it is invalid.
     """
     try:
         return Config(**parse_toml(text.encode(), "config_toml"))

@@ -20,7 +20,7 @@ UNTOLD = ("in_process", "nodes", "node_aware", "predicted_between", "period")
 class RunInfo:
     """Properties of a run that are known after set-up and then constant.
 
-    Equal on all ranks. Most have their name in summary.json.
+    They are equal on all ranks. Most of them have their name in summary.json.
     """
 
     started_utc: str  # ISO 8601
@@ -86,10 +86,8 @@ class RunInfo:
 def make_run_info(plan, comm, threads, started, begin):
     """Return the RunInfo for a RunPlan at the end of set-up.
 
-    All ranks call this together.
-
-    `started` is a datetime, `begin` the time.perf_counter() of this rank at the same
-    time.
+    All ranks call this together. `started` is a datetime, `begin` the
+    time.perf_counter() of this rank at the same time.
     """
     # costs of set-up, over all ranks
     forecast, strategy = plan.steps.forecast, plan.shard.strategy

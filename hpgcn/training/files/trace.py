@@ -1,6 +1,6 @@
 """Record the timeline of all ranks, and the bytes between them.
 
-`hpgcn report` reads both.
+`hpgcn report` shows both.
 
 The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one
 process a rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the
@@ -28,13 +28,12 @@ SPANS = ("epoch", "evaluate", "checkpoint")
 
 
 class Trace:
-    """Records the events of all ranks' clocks from its creation on.
+    """Recorder of the events of all ranks' clocks.
 
-    All ranks create and write it together.
-
-    Recording ends when a rank has `limit` events, or min(EVENTS_PER_RANK, EVENTS / P)
-    (FEWEST_PER_RANK at least). Epochs that some rank did not record whole are left out
-    of the file, which has their number.
+    All ranks create and write it together. It records from its creation until a rank
+    has `limit` events, or min(EVENTS_PER_RANK, EVENTS / P) (FEWEST_PER_RANK at least).
+    Epochs that some rank did not record whole are left out of the file, which has their
+    number.
     """
 
     def __init__(self, comm, limit=None):
@@ -79,10 +78,8 @@ class Trace:
 def clock_offset(comm):
     """Measure the difference between this rank's clock and that of rank 0.
 
-    All ranks call this together.
-
-    Return (when, offset, accuracy), seconds; `when` is this rank's time.perf_counter
-    then.
+    All ranks call this together. Return (when, offset, accuracy) in seconds; `when` is
+    the time.perf_counter of this rank.
     """
     offset = np.zeros(2)
 
@@ -124,7 +121,7 @@ def _offsets(times, begin, end):
 def _rows(events):
     """Return events as float64 (events, 6), and the list of their texts.
 
-    Numbers stand in place of the texts.
+    In the array each text is replaced by its number.
     """
     texts = list(dict.fromkeys(text for name, *_, detail, _ in events for text in (name, detail)))
     number = {text: place for place, text in enumerate(texts)}
@@ -164,15 +161,13 @@ def _write(file, notes, lines):
 
 
 def write_traffic(folder, comm, steps):
-    """Write the bytes from rank to rank in one training step to a file.
+    """Write the bytes from rank to rank in one training step to files.
 
-    All ranks call this together.
-
-    The file traffic.npy contains (P, P) int64, with a row for each sender. The file
-    sums.npy contains the share of these bytes that are partial sums for rows of the
-    receiver. Older files are replaced. Reductions (allreduce) are excluded, because MPI
-    chooses the ranks between which their bytes pass. OutputError or StorageError is
-    raised on all ranks.
+    All ranks call this together. The file traffic.npy contains (P, P) int64, with a row
+    for each sender. The file sums.npy contains the share of these bytes that are
+    partial sums for rows of the receiver. Older files are replaced. Reductions
+    (allreduce) are excluded, because MPI chooses the ranks between which their bytes
+    pass. OutputError or StorageError is raised on all ranks.
     """
     counters = comm.counters
     for name, sent in (("traffic.npy", counters.sent), ("sums.npy", counters.sums)):

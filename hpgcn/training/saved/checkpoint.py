@@ -1,9 +1,8 @@
-"""Checkpoints of a run: RUN/checkpoints/step-00000120/{state.h5, manifest.json}.
+"""Checkpoints of a run, the newest two of which remain.
 
-The newest two are kept.
-
-Only rank 0 writes, because all ranks have the same state. A checkpoint is written into
-a temporary folder, synchronised to disk and renamed, so it appears whole or not at all.
+They are folders RUN/checkpoints/step-00000120 with state.h5 and manifest.json. Only
+rank 0 writes them, because all ranks have the same state. A checkpoint is written into
+a temporary folder, synchronized to disk and renamed, so it appears whole or not at all.
 Its manifest has the SHA-256 of state.h5. A run resumed with the same ranks, partition,
 threads and versions gives the bits of an undisturbed one. With others it is equal to
 rounding.
@@ -44,9 +43,9 @@ class Checkpoints:
         self._kept = []  # names
 
     def load(self):
-        """Return the newest readable CheckpointState, or None if there is no checkpoint.
+        """Return the newest readable CheckpointState, or None without a checkpoint.
 
-        A StorageError if there are checkpoints, but none can be read.
+        Raise a StorageError if there are checkpoints, but none can be read.
         """
         # list the checkpoints
         try:
@@ -76,10 +75,7 @@ class Checkpoints:
         return None
 
     def _check_widths(self, folder, state, widths):
-        """Raise DataError if weights do not fit the graph.
-
-        They have other numbers of features or classes.
-        """
+        """Raise DataError if weights do not fit the features or classes of the graph."""
         header = self.source.header
         features, *_, classes = widths
         same = (features, classes) == (header.num_features, header.num_classes)
@@ -91,9 +87,8 @@ class Checkpoints:
     def write(self, state):
         """Write a CheckpointState, then delete older and incomplete ones.
 
-        Killed runs leave incomplete checkpoints.
-
-        After a StorageError the earlier checkpoints still exist.
+        Killed runs leave incomplete checkpoints. After a StorageError the earlier
+        checkpoints still exist.
         """
         name = f"step-{state.steps:08d}"
         with store.writing(self.path / name):
@@ -122,12 +117,11 @@ class Checkpoints:
     def keep(self, trainer, record, *, ended=False):
         """Write a checkpoint after a training step if it is time for one.
 
-        All ranks of a Trainer call this.
-
-        `ended` is true if the run ends with this epoch. After the checkpoint for
-        SIGUSR1, a StoppedError is raised on all ranks. After SIGINT it is a
-        CancelledError, and the best model so far is written. Other errors, on all
-        ranks, are those of `write` and `hpgcn.training.saved.checkpoint_state.capture`.
+        All ranks of a Trainer call this. `ended` is true if the run ends with this
+        epoch. After the checkpoint for SIGUSR1, a StoppedError is raised on all ranks.
+        After SIGINT it is a CancelledError, and the best model so far is written. Other
+        errors, on all ranks, are those of `write` and
+        `hpgcn.training.saved.checkpoint_state.capture`.
         """
         comm, config, state = trainer.comm, trainer.config, trainer.state
 
@@ -165,7 +159,7 @@ class Checkpoints:
     def _prune(self):
         """Delete all checkpoints except those that this run last read or wrote.
 
-        Newer ones are damaged.
+        Checkpoints newer than these are damaged.
         """
         for entry in sorted(self.path.iterdir()):
             if LEFT.fullmatch(entry.name):

@@ -1,6 +1,6 @@
 """The state of a run in a checkpoint.
 
-Collected from a Trainer, and validated after reading.
+It is collected from a Trainer, and validated after reading.
 """
 import hashlib
 import zlib
@@ -67,9 +67,9 @@ class CheckpointState:
 
     @property
     def kinds(self):
-        """Groups of stored arrays.
+        """Groups of stored arrays: weights, optimizer/KIND, and best.
 
-        Weights, optimizer/KIND, and best after the first evaluation.
+        The last one exists after the first evaluation.
         """
         moments = OPTIMIZERS[self.config["optimizer"]].MOMENTS
         best = ["best"] if self.best_epoch else []
@@ -83,7 +83,7 @@ class CheckpointState:
     def parameters(self, kind):
         """Return the arrays of one of `kinds` as Parameters, and the widths.
 
-        DataError as Parameters.stored.
+        Raise a DataError as Parameters.stored.
         """
         options = Config(**self.config)
         name = f"checkpoint of epoch {self.epoch}: {kind}"
@@ -94,9 +94,7 @@ class CheckpointState:
 def capture(trainer):
     """Return the CheckpointState of a Trainer after a step.
 
-    All ranks call this together.
-
-    An InternalError on all ranks as `agree`.
+    All ranks call this together. An InternalError on all ranks as `agree`.
     """
     comm, state, shard = trainer.comm, trainer.state, trainer.shard
 
@@ -125,9 +123,12 @@ def capture(trainer):
 
 
 def parse(path, arrays, attributes):
-    """Validate the result of hpgcn.store.read_state.
+    """Validate the result of store.read_state.
 
-    Return a CheckpointState and the model's widths.
+    Return a CheckpointState and the model's widths. Everything is checked, so that a
+    run can resume from the state. Raise a DataError if an attribute is missing, of
+    another type or out of range. The same if an array is missing, unexpected, of
+    another shape or dtype, or not finite.
 
     Everything is checked, so that a run can resume from the state. DataError if an
     attribute is missing, of another type or out of range. The same if an array is
@@ -230,7 +231,7 @@ def agree(comm, flats):
 
 
 def bitwise_fields(trainer):
-    """Return the BITWISE_FIELDS of this run, on which the bits of its result depend.
+    """Return the BITWISE_FIELDS of this run, which decide on the bits of its result.
 
     All ranks call this.
     """

@@ -23,9 +23,9 @@ def load_resume_state(checkpoints, config, comm):
 
     Return the newest CheckpointState, None if the run starts at epoch 1; and the
     Result, None unless the run is finished. Errors on all ranks are those of
-    `Checkpoints.load` and `Checkpoints.check`. A ConfigError if the run has done more
-    epochs than requested. The same if it is finished, has no checkpoint, and more
-    epochs are requested.
+    `Checkpoints.load` and `Checkpoints.check`. A ConfigError is raised if the run has
+    done more epochs than requested. The same if it is finished, has no checkpoint, and
+    more epochs are requested.
     """
     saved = summary = None
 
@@ -71,9 +71,7 @@ def _finished_summary(out, epochs, patience, saved):
 def restore(trainer, saved, history):
     """Set the arrays and the LoopState of a Trainer from a CheckpointState.
 
-    All ranks call this together.
-
-    `history` has the metrics of earlier epochs.
+    All ranks call this together. `history` has the metrics of earlier epochs.
     """
     comm, state, out = trainer.comm, trainer.state, trainer.config.out
 
@@ -119,7 +117,7 @@ def restore(trainer, saved, history):
 def _restore_persistent_arrays(trainer, lasting):
     """Fill the arrays that a strategy stores between steps.
 
-    They come from `lasting`, which rank 0 has, or None.
+    Their content is `lasting` on rank 0, or None.
     """
     comm, shard = trainer.comm, trainer.shard
     arrays = shard.persistent_arrays()

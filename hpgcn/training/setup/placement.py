@@ -38,8 +38,6 @@ def as_source(source, *, cached=True):
 def opened(source, comm, *, in_one_part=False, cached=True):
     """Yield a graph as from `as_source`; close it if it was opened here.
 
-    A context manager.
-
     With `in_one_part` the parts of a partitioned graph are merged into one, for one
     rank. All ranks call this together; errors of `as_source` are raised on all ranks.
     """
@@ -52,10 +50,7 @@ def opened(source, comm, *, in_one_part=False, cached=True):
 
 
 def _closing(files, given, found):
-    """Return the graph `found`.
-
-    Unless it is `given`, let the ExitStack `files` close it.
-    """
+    """Let the ExitStack `files` close `found`, unless it is `given`; return it."""
     if found is not given:
         files.callback(found.close)
     return found
@@ -112,19 +107,17 @@ class Placement:
 def assign_rows(source, comm, config, *, keep=True):
     """Return the Placement of a run: the owner of each row.
 
-    All ranks call this together, once.
+    All ranks call this together, once. A strategy that requires parts uses those of a
+    partitioned source. On several ranks any other source is partitioned first (by rank
+    0, in a child process). The partition of a file NAME.h5 is stored as NAME.pP.h5 for
+    later runs, beside it or else in the run directory. Without `keep` it is removed
+    when the Placement closes. A strategy that only accepts parts uses those of a
+    partitioned source; otherwise the stored order is divided. For the auto strategies
+    the source is partitioned as well; `choose_strategy` then chooses.
 
-    A strategy that requires parts uses those of a partitioned source. On several ranks
-    any other source is partitioned first (by rank 0, in a child process). The partition
-    of a file NAME.h5 is stored as NAME.pP.h5 for later runs, beside it or else in the run
-    directory. Without `keep` it is removed when the Placement closes. A strategy
-    that only accepts parts uses those of a partitioned source; otherwise the stored order
-    is divided. For the auto strategies the source is partitioned as well;
-    `choose_strategy` then chooses.
-
-    Return a Placement. Raised on all ranks: a ConfigError if the number of parts
-    differs from the number of ranks, or the grid does not fit. A DataError if the file
-    was changed in between, or its partition contradicts itself.
+    Errors are raised on all ranks: a ConfigError if the number of parts differs from
+    the number of ranks, or the grid does not fit. A DataError if the file was changed
+    in between, or its partition contradicts itself.
     """
     # the strategy in the settings
     options = read_options(config)
@@ -175,10 +168,7 @@ def checked_exchange(strategy, nodes, node_aware, config):
 
 
 def _row_offsets(source, comm, strategy, shape):
-    """Return the offsets of the row blocks.
-
-    Those of the parts, or those that the strategy chooses.
-    """
+    """Return the offsets of the row blocks: the parts, or blocks of the strategy."""
     if strategy.accepts_partition and source.offsets is not None:
         return np.asarray(source.offsets, np.int64)
     if strategy.requires_partition:
@@ -192,7 +182,7 @@ def _row_offsets(source, comm, strategy, shape):
 def _in_parts(source, comm):
     """Return a source with one part for each rank.
 
-    Nested parts are merged if needed.
+    If needed, nested parts are merged.
     """
     parts = len(source.offsets) - 1
     if parts == comm.size:
@@ -211,9 +201,7 @@ def _in_parts(source, comm):
 
 
 def _check_order(source, comm):
-    """Raise DataError if rows lack a vertex or contradict the offsets.
-
-    The offsets are those of the parts.
+    """Raise DataError if rows lack a vertex or contradict the offsets of parts.
 
     Each rank reads a share of the file.
     """
@@ -230,10 +218,9 @@ def _check_order(source, comm):
 def read_slab(placed, comm, split=0):
     """Read and check this rank's rows of a graph, a Graph of one split.
 
-    All ranks call this together.
-
-    If degrees, self loops or symmetry contradict the entries, all ranks raise a
-    DataError, as from `hpgcn.graphs.consistency.add_up` and `refuse`.
+    All ranks call this together. If degrees, self loops or symmetry contradict the
+    entries, all ranks raise a DataError, as from `hpgcn.graphs.consistency.add_up` and
+    `refuse`.
     """
     source = placed.source
     layout = placed.layout

@@ -31,8 +31,8 @@ PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine,
 def partitioned(source, comm, method, out="", config=None, held=None):
     """Return the graph with one part for each rank; all ranks call this together.
 
-    With a Config the parts are those that pay for its epochs (`preparation`); without
-    one, those of the method with effort DEFAULT.
+    With a Config the parts are those that pay for its epochs (`choose_preparation`);
+    without one, those of the method with effort DEFAULT.
 
     The partition of a file is stored beside it, else in the run directory `out`, else
     in memory. With an ExitStack `held` a new one is removed when that closes. DataError
@@ -97,12 +97,11 @@ def kept_partition(source, k, method, out="", also=None, chosen=None, memory=Non
                    held=None):
     """Find or make the automatic partition of a graph file.
 
-    Return its path and checksum.
-
-    It lies beside the graph, or in the run directory `out` if that folder cannot be
-    written. Return None if neither can be written, or if the graph lies in memory. In
-    the run directory a partition by the method `also` is accepted: that of --strategy
-    auto, which a resumed run no longer has. Other partitions stay unchanged.
+    Return its path and checksum. It lies beside the graph, or in the run directory
+    `out` if that folder cannot be written. Return None if neither can be written, or if
+    the graph lies in memory. In the run directory a partition by the method `also` is
+    accepted: that of --strategy auto, which a resumed run no longer has. Other
+    partitions stay unchanged.
 
     A new partition is that of `chosen`, a Preparation; by default the method with
     effort DEFAULT. Beside the graph a partition of less effort is not used. With `exact`
@@ -181,7 +180,8 @@ def _fitting(chosen, header, k, memory):
 def _make(source, k, made, memory):
     """Make the partition of a Preparation.
 
-    Return the structure of the graph, None if it is not in memory, and the partition.
+    Return the structure of the graph, or None if it is not in memory, and the
+    partition.
     """
     from hpgcn.partition import make_partition, partition_stored
 
@@ -193,7 +193,7 @@ def _make(source, k, made, memory):
 
 @contextmanager
 def _writable(folders):
-    """Context manager: yield the first writable folder, which is created if missing, else None.
+    """Yield the first writable folder, created if missing, or else None.
 
     Folders created here are removed if the block raises.
     """
@@ -231,7 +231,7 @@ def _remove_empty(folders):
 def _matching(path, source, k, methods, efforts):
     """Return the checksum of a partition file that fits, else None.
 
-    It must fit the graph, `k`, `methods` and `efforts`.
+    It must fit the graph, `k`, and one of `methods` and `efforts`.
     """
     try:
         with source.reopen(path) as stored:
@@ -252,15 +252,13 @@ def _matching(path, source, k, methods, efforts):
 
 
 def parts_of(request, source, comm, out=""):
-    """Return the parts for mini-batches.
+    """Return the part of each ORIGINAL vertex for mini-batches, and their number.
 
-    That of each ORIGINAL vertex, (n,) int32, and their number.
-
-    All ranks call this together. `source` is the graph of the run as the user passed
-    it. If the request is a number of parts, the partition depends only on the graph. It
-    is stored beside the graph's file for all runs, else in the run directory `out`.
-    Errors on all ranks as `hpgcn.partition.batch_parts.parts_of` and
-    `hpgcn.partition.make_partition`.
+    Parts are (n,) int32. All ranks call this together. `source` is the graph of the run
+    as the user passed it. If the request is a number of parts, the partition depends
+    only on the graph. It is stored beside the graph's file for all runs, else in the
+    run directory `out`. Errors on all ranks as `hpgcn.partition.batch_parts.parts_of`
+    and `hpgcn.partition.make_partition`.
     """
     from hpgcn.partition import batch_parts
 

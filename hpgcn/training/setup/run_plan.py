@@ -84,11 +84,9 @@ class RunPlan:
 def make_run_plan(source, config, spec, comm):
     """Return the RunPlan for a graph, settings and a model.
 
-    All ranks call this together.
-
-    `source` is a Graph or StoredGraph, which may be partitioned here; this may write a
-    file. `spec` is the ModelSpec from `make_spec`. Errors on all ranks as
-    `hpgcn.train`.
+    All ranks call this together. `source` is a Graph or StoredGraph, which may be
+    partitioned here; this may write a file. `spec` is the ModelSpec from `make_spec`.
+    Errors on all ranks as `hpgcn.train`.
     """
     metric = metric_of(spec, config.metric)
     targets = find_targets(source, comm, config.class_weight, config.label_smoothing)
@@ -141,10 +139,7 @@ def predict_traffic(shard):
 
 
 def work_arrays(shard):
-    """Return size and dtype of each work array of a step, by name.
-
-    They are those of this rank's training steps.
-    """
+    """Return size and dtype of the work arrays of this rank's steps, by name."""
     return shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank,
                           shard.layout.columns).reserved
 

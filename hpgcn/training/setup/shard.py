@@ -24,13 +24,12 @@ log = logging.getLogger("hpgcn")
 class GraphShard(CollectiveClose):
     """The rows of a graph on this rank.
 
-    Features, labels, and the maps that multiply by A.
-
-    `train` and `evaluated` are the ReceptiveFields of a training step and of an
-    evaluation, of all rows unless `prune`. Mini-batches (not `full_batch`) derive their
-    own receptive fields from it. `feature_order` (f,) is that of the columns, if the file
-    has another. The slab that was read is released once the maps
-    exist, because it would double the memory of the adjacency.
+    They have features, labels, and the maps that multiply by A. `train` and `evaluated`
+    are the ReceptiveFields of a training step and of an evaluation, of all rows unless
+    `prune`. Mini-batches (not `full_batch`) derive their own receptive fields from it.
+    `feature_order` (f,) is that of the columns, if the file has another. The slab that
+    was read is released once the maps exist, because it would double the memory of the
+    adjacency.
     """
 
     def __init__(self, placed, spec, comm, *, split=0, prune=False, full_batch=True,
@@ -109,10 +108,7 @@ class GraphShard(CollectiveClose):
             *(widths[back] for back in sorted(widths)))
 
     def _count_features(self, field):
-        """Count sparse feature entries in this rank's rows of two levels.
-
-        These are the first two.
-        """
+        """Count sparse feature entries in this rank's rows of the first two levels."""
         if not self.spec.sparse_features:
             return [0, 0]
         counts = np.diff(self._features.indptr)
@@ -121,10 +117,9 @@ class GraphShard(CollectiveClose):
     def release_features(self):
         """Return the Features of all rows, on the host.
 
-        All ranks call this together, only once.
-
-        A X is computed here if layer 1 then needs neither products with A nor messages
-        in any epoch. It is computed in slices of columns that fit the buffers.
+        All ranks call this together, only once. A X is computed here if layer 1 then
+        needs neither products with A nor messages in any epoch. It is computed in
+        slices of columns that fit the buffers.
         """
         X = self._features
         self._features = None
@@ -146,9 +141,9 @@ class GraphShard(CollectiveClose):
         return Features(X if reads_X(self.spec) else None, AX)
 
     def sizes(self):
-        """Return the LevelSizes of training and evaluation, with entries.
+        """Return the LevelSizes of training and evaluation, with feature entries.
 
-        The entries are those of this rank's features.
+        The entries are those of this rank.
         """
         views = self.level_sizes()
         for view, entries in zip(views, self.feature_entries):
@@ -156,17 +151,11 @@ class GraphShard(CollectiveClose):
         return views
 
     def level_sizes(self):
-        """Return the LevelSizes of a training step and of an evaluation.
-
-        Feature entries are left out.
-        """
+        """Return the LevelSizes of training and evaluation, without feature entries."""
         return [LevelSizes.of(levels, self.layout) for levels in self.levels]
 
     def persistent_arrays(self):
-        """Return the arrays that one training step leaves to later ones.
-
-        A list.
-        """
+        """Return the arrays that one training step leaves to later ones, a list."""
         return [array for each in self.train.maps if each for array in each.persistent_arrays()]
 
     def resume_at_step(self, steps):
@@ -182,10 +171,7 @@ class GraphShard(CollectiveClose):
 
 
 def stored(X, dtype):
-    """Return dense features in C order, in the dtype of stored rows.
-
-    Features are (m, f_j).
-    """
+    """Return dense features, (m, f_j), in C order, in the dtype of stored rows."""
     X = np.ascontiguousarray(X)
     if X.dtype == dtype:
         return X
@@ -206,9 +192,7 @@ def note_unread(header, layer, name):
 def warn_of_degrees(slab, matrix, comm, counted):
     """Log how many vertices have a degree that cannot normalize A, such as 0.
 
-    All ranks call this.
-
-    `counted` is true on one of the ranks that share the same rows.
+    All ranks call this. `counted` is true on one of the ranks that share the same rows.
     """
     if matrix.norm == "none":
         return

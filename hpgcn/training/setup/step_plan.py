@@ -17,7 +17,7 @@ from hpgcn.training.setup.run_partition import parts_of
 class Forecast(NamedTuple):
     """Predicted traffic of all ranks in an epoch.
 
-    Exact for full batches, else estimated from some batches.
+    The numbers are exact for full batches, else estimated from some batches.
     """
 
     bytes: int
@@ -134,9 +134,8 @@ def _neighbour_builder(request, shard, local):
 def _forecast(builder, shard, full_step):
     """Return the Forecast of an epoch.
 
-    The mean of some batches, times the number of batches.
-
-    All ranks call this together.
+    It is the mean of some batches, times the number of batches. All ranks call this
+    together.
     """
     sampler, spec = builder.sampler, shard.spec
     levels = shard.sizes() if sampler.induced else (decreasing_levels(sum(products_of(spec))),) * 2

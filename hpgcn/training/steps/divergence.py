@@ -9,13 +9,12 @@ from hpgcn.model.layers.layer import layer_of
 
 
 def diverged(epoch, loss, view, number, gradient, parameters, optimizer, comm, lr):
-    """Return the DivergedError for a step with a NaN or infinite loss or gradient.
+    """Return the DivergedError for a step with a NaN or infinite number.
 
-    All ranks call this together.
-
-    `loss` and `gradient` are sums over all ranks of training step `number` on the
-    StepView `view`, which the `optimizer` has taken. The error names the first layer of
-    the forward, else of the backward, with numbers that are not finite.
+    All ranks call this together. `loss` and `gradient` are sums over all ranks of
+    training step `number` on the StepView `view`, which the `optimizer` has taken. The
+    error names the first layer of the forward, else of the backward, with numbers that
+    are not finite.
     """
     names, updated = ([name for name, array in each.arrays.items() if not np.isfinite(array).all()]
                       for each in (gradient, parameters))
@@ -48,7 +47,7 @@ def diverged(epoch, loss, view, number, gradient, parameters, optimizer, comm, l
 
 
 def _count_wrong(model, comm):
-    """Return the numbers of each layer's output that are not finite, over all ranks."""
+    """Return how many output numbers of each layer are not finite, over ranks."""
     return comm.sum([int(np.count_nonzero(~np.isfinite(numbers(output))))
                      for output in model.outputs()])
 

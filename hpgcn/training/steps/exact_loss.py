@@ -27,9 +27,8 @@ def measure_exact_loss(trainer, epoch):
 def exact_loss(view, number):
     """Return the mean training loss by exact products instead of approximate ones.
 
-    All ranks call this together.
-
-    `number` keys dropout as in the training step that follows.
+    All ranks call this together. `number` keys dropout as in the training step that
+    follows.
     """
     logits, _ = view.model.forward(view.features, number)
     total, _ = view.loss.gradient(logits, view.model.workspace.buffer("ping", *logits.shape))
@@ -41,7 +40,7 @@ def exact_loss(view, number):
 def loss_error(metrics):
     """Return the training loss of an epoch minus the exact loss.
 
-    None if that was not measured.
+    Return None if the exact loss was not measured.
     """
     exact = metrics.get("exact_loss")
     return None if exact is None else metrics["loss"] - exact

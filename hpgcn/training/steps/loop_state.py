@@ -12,9 +12,8 @@ CLOCKED = ("spmm", "dense", "comm", "wait")
 class EpochSums:
     """Sums over the steps of an incomplete epoch, equal on all ranks.
 
-    Seconds are those of the slowest rank.
-
-    A checkpoint within an epoch stores these fields by name.
+    Seconds are those of the slowest rank. A checkpoint within an epoch stores these
+    fields by name.
     """
 
     steps: int = 0
@@ -67,7 +66,8 @@ SUMMED_PARTS = dict.fromkeys(PARTS, SECONDS)  # fields of `EpochSums.parts`, lik
 class BestEpoch:
     """The best epoch so far.
 
-    The one with highest validation accuracy, then lowest loss, then earliest.
+    It has the highest validation accuracy, then the lowest loss, then the lowest
+    number.
     """
 
     def __init__(self):
@@ -79,7 +79,7 @@ class BestEpoch:
     def update_if_better(self, epoch, metrics, flat):
         """Store a copy of the weights if the epoch is the best.
 
-        Without validation vertices store it always.
+        Without validation vertices every epoch is the best.
         """
         key = None
         if metrics["val_acc"] is not None:

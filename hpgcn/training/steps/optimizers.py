@@ -26,7 +26,7 @@ class SGD:
     def step(self, gradient):
         """Update the parameters by one step.
 
-        This also clips the gradient (p,) in place.
+        The gradient (p,) is clipped in place first.
         """
         self.steps += 1
         self.previous[:] = self.parameters
@@ -52,7 +52,7 @@ class SGD:
 class Adam(SGD):
     """Adam with bias correction (Kingma and Ba 2015).
 
-    beta_1 = .9, beta_2 = .999, epsilon = 1e-8.
+    beta_1 is .9, beta_2 is .999 and epsilon is 1e-8.
     """
 
     MOMENTS = ("mean", "variance")

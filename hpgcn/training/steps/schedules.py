@@ -1,9 +1,8 @@
 """Learning rates by the number of the training step.
 
-Nothing else counts, so a resumed run continues them.
-
-In the steps of the first `warmup` epochs the rate rises linearly to `lr`; the schedule
-follows. A full-batch epoch is one step.
+No other state is used, so a resumed run continues the schedule. In the steps of the
+first `warmup` epochs the rate rises linearly to `lr`; the schedule follows. A
+full-batch epoch is one step.
 """
 import math
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 class LearningRate:
     """The learning rate as a function of the training step.
 
-    Fields as in hpgcn.Config.
+    The fields are those of hpgcn.Config.
     """
 
     lr: float
@@ -40,9 +39,7 @@ def constant(done, rate):
 def cosine(done, rate):
     """Return a factor that follows half a cosine from 1 to 0.
 
-    It spans the epochs after warm-up.
-
-    Loshchilov and Hutter 2017.
+    The half cosine spans the epochs after warm-up (Loshchilov and Hutter 2017).
     """
     return (1 + math.cos(math.pi * done / (rate.steps * (rate.epochs - rate.warmup)))) / 2
 

@@ -1,10 +1,9 @@
 """Provide the StepView of each training step.
 
-The same for all steps, or one per mini-batch.
-
-A thread builds the next mini-batch while the current one trains, from data that the
-rank stores. If neighbors are sampled, the thread also exchanges rows with other ranks,
-over a separate communicator.
+It is the same for all steps, or there is one per mini-batch. A thread builds the next
+mini-batch while the current one trains, from data that the rank stores. If neighbors
+are sampled, the thread also exchanges rows with other ranks, over a separate
+communicator.
 """
 from contextlib import nullcontext
 
@@ -117,7 +116,7 @@ class MiniBatches(FullBatch):
     def _take(self, number):
         """Return the StepView of step `number`.
 
-        The prefetched one, or build it now if another was prefetched.
+        If another step was prefetched, build it now.
         """
         prefetched, self.prefetched = self.prefetched, None
         if prefetched is None:

@@ -21,7 +21,7 @@ from hpgcn.runtime.advice import resume_command
 def is_finished(epoch, best_epoch, *, epochs, patience):
     """Return whether a run ends after this epoch.
 
-    It is the last one, or patience is exhausted.
+    It ends with the last epoch, or when patience is exhausted.
     """
     impatient = patience and best_epoch and epoch - best_epoch >= patience
     return epoch >= epochs or bool(impatient)
@@ -30,9 +30,8 @@ def is_finished(epoch, best_epoch, *, epochs, patience):
 def raise_if_stop_requested(epoch, graph, out, comm):
     """Raise an error on all ranks if one of them received a signal to stop.
 
-    All call this together.
-
-    `epoch` is the next epoch; `graph` and `out` are as in `make_stop_error`.
+    All ranks call this together. `epoch` is the next epoch; `graph` and `out` are as in
+    `make_stop_error`.
     """
     pending = int(comm.max([signals.pending_signal()])[0])
     if pending:
@@ -42,11 +41,9 @@ def raise_if_stop_requested(epoch, graph, out, comm):
 def make_stop_error(pending, where, graph, out, comm):
     """Return the error with which all ranks end a run after a signal.
 
-    It names the command to resume.
-
-    `pending` is that of `signals.pending_signal` on a rank. `where` is a text on the
-    place in the run, for the message. The command to resume contains the path of the
-    graph and the run directory `out`.
+    It names the command to resume. `pending` is that of `signals.pending_signal` on a
+    rank. `where` is a text on the place in the run, for the message. The command to
+    resume contains the path of the graph and the run directory `out`.
     """
     ranks = ""
     if comm.size > 1:
@@ -73,9 +70,8 @@ def check_callbacks(callbacks):
 def run_callbacks(callbacks, metrics, comm):
     """Call the callbacks on rank 0.
 
-    Return on all ranks whether one of them ends the run.
-
-    An exception in a callback is an InternalError on all ranks, if there are several.
+    Return on all ranks whether one of them ends the run. An exception in a callback is
+    an InternalError on all ranks, if there are several.
     """
     answers = []
     with comm.collective_errors():

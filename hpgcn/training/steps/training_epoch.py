@@ -1,6 +1,6 @@
 """One training step of an epoch.
 
-Take it, measure it, check it, and add it to the sums.
+It is taken, measured, checked, and added to the sums.
 """
 import math
 import time
@@ -19,11 +19,10 @@ COUNTED = ("sent_bytes", "sent_messages", "between_bytes", "between_messages", "
 
 
 def take_step(trainer, epoch):
-    """Take the next training step of an epoch, and record it in `trainer.state`.
+    """Take the next training step of an epoch, and record it in the state.
 
-    All ranks call this together.
-
-    A DivergedError on all ranks if a number is not finite.
+    All ranks call this together. A DivergedError is raised on all ranks if a number is
+    not finite.
     """
     # note the counters and the time before the step
     comm, state = trainer.comm, trainer.state
@@ -67,9 +66,9 @@ def take_step(trainer, epoch):
 
 
 def count_sent(comm):
-    """Return bytes and messages of this rank in training.
+    """Return bytes and messages that this rank has sent in training.
 
-    Return the same to other nodes as well.
+    The third and fourth number are those to other nodes.
     """
     counters = comm.counters
     return *counters.total("train"), *counters.between_nodes("train", comm.nodes, comm.rank)

@@ -10,7 +10,7 @@ from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLo
 class StepView(NamedTuple):
     """The input of a training step.
 
-    A model on certain rows, their loss and their features.
+    It is a model on certain rows, their loss and their features.
     """
 
     model: Model
@@ -21,10 +21,9 @@ class StepView(NamedTuple):
 def make_views(shard, parameters, workspace, targets):
     """Return the StepViews for training and for evaluation.
 
-    All ranks call this together.
-
-    This releases the features of the shard. Both views share one workspace, because
-    they are never used at the same time. `targets` are those of the training loss.
+    All ranks call this together. This releases the features of the shard. Both views
+    share one workspace, because they are never used at the same time. `targets` are
+    those of the training loss.
     """
     columns = shard.columns
     device = shard.comm.device
@@ -52,11 +51,10 @@ def make_views(shard, parameters, workspace, targets):
 def train_step(view, number, optimizer, columns, observe=lambda phase, array=None: None):
     """Take training step `number`, from 1, which keys dropout.
 
-    All ranks call this together.
-
-    Return this rank's share of the SUM of training losses, which may lie on the
-    device, and the gradient, Parameters summed over all ranks. `observe` is called as
-    each phase begins, with the array that the phase reads.
+    All ranks call this together. Return this rank's share of the SUM of training
+    losses, which may lie on the device, and the gradient, Parameters summed over all
+    ranks. `observe` is called as each phase begins, with the array that the phase
+    reads.
     """
     clock = columns.comm.clock
     observe("forward")
@@ -80,10 +78,8 @@ def train_step(view, number, optimizer, columns, observe=lambda phase, array=Non
 def evaluate(view, metric="auto"):
     """Return the validation loss, and a metric for each mask.
 
-    Both are over all ranks, without dropout.
-
-    The dict is that of `Loss.evaluate`, with the metric of `metric_of` in place of
-    accuracies.
+    Both are over all ranks, without dropout. The dict is that of `Loss.evaluate`, with
+    the metric of `metric_of` in place of accuracies.
     """
     logits = view.model.infer(view.features)[0]
     found = view.loss.evaluate(logits)
