@@ -46,6 +46,7 @@ from hpgcn.graphs.reordering import (
     ordering_bytes,
 )
 from hpgcn.graphs.validation import SPLIT
+from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.files import check_path
 from hpgcn.runtime.machine import default_threads, memory_budget
 
@@ -70,11 +71,11 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
     store.refuse_existing(out, overwrite)
     check_order(order)
     memory = options.get("memory")
-    with Scratch(out, cached=memory is None) as scratch:
+    with page_cache.bypassed(memory is not None), Scratch(out) as scratch:
         graph, notes = read(source, fmt, scratch=scratch, **options)
         perm, note = order_within(graph, order, memory)
         store.write_graph(out, graph, overwrite=overwrite, compress=compress,
-                          scratch=scratch.folder, order=perm, cached=scratch.cached)
+                          scratch=scratch.folder, order=perm)
     return notes + [note] * bool(note)
 
 
@@ -120,8 +121,6 @@ def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
     wanted = None if options.split is None else parse_split(options.split)
     of_file = wanted is not None and wanted[0] == "table"
     check_count(options.num_splits, wanted)
-    cached = memory is None
-    memory = memory_budget() if cached else memory
     options.check()
     check_duplicates(options.duplicates)
     if options.columns is not None:
@@ -134,21 +133,23 @@ def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
     files = {"labels": None if drawn.labels else labels,
              "features": None if made or drawn.features else features,
              "split": wanted[1] if of_file else None}
-    tables = TableOptions(**vars(options) | files, memory=memory, cached=cached)
-    _refuse_missing(source, fmt, *tables.files())
-    raw, name, file, fmt, digest, entries = _read(source, fmt, memory, scratch, options, cached)
-    where = str(file)
-    notes = raw.notes
-    drawn.clear(raw)
-    of_edges = None
-    if options.edge_features is not None:
-        of_edges = read_edge_features(file, fmt, raw, tables)
-        digest = file.sha256()
-    with warnings_as(notes, where):
-        if labels is None and raw.labels is not None and raw.class_names is None:
-            raw.labels, raw.class_names = read_text_labels(raw.labels, where,
-                                                           options.classes)
-        join(raw, entries, tables, where)
+    with page_cache.bypassed(memory is not None):
+        memory = memory_budget() if memory is None else memory
+        tables = TableOptions(**vars(options) | files, memory=memory)
+        _refuse_missing(source, fmt, *tables.files())
+        raw, name, file, fmt, digest, entries = _read(source, fmt, memory, scratch, options)
+        where = str(file)
+        notes = raw.notes
+        drawn.clear(raw)
+        of_edges = None
+        if options.edge_features is not None:
+            of_edges = read_edge_features(file, fmt, raw, tables)
+            digest = file.sha256()
+        with warnings_as(notes, where):
+            if labels is None and raw.labels is not None and raw.class_names is None:
+                raw.labels, raw.class_names = read_text_labels(raw.labels, where,
+                                                               options.classes)
+            join(raw, entries, tables, where)
     notes += raw.gap_notes + raw.unread_attributes()
     if labels is None:
         close_gaps(raw, where)
@@ -257,7 +258,7 @@ def _refuse_missing(source, fmt, *beside):
     refuse_missing([path for path in (None if known else source, *beside) if path is not None])
 
 
-def _read(source, fmt, memory, scratch, options, cached):
+def _read(source, fmt, memory, scratch, options):
     """Read a file or built-in graph.
 
     Return Raw, graph name, Source, format, SHA-256, and Entries if the edges are on
@@ -276,7 +277,7 @@ def _read(source, fmt, memory, scratch, options, cached):
     if os.path.isdir(source):
         source = formats.first_file(source, fmt)
     try:
-        file = Source(source, cached=cached)
+        file = Source(source)
     except InputNotFoundError as error:
         words = " or ".join(builtin.BUILTIN)
         raise InputNotFoundError(f"{error}; expected a file, or {words}") from error

@@ -41,7 +41,7 @@ def read_edge_features(source, fmt, raw, options):
     beside = Path(source.path).parent / asked
     path = next((path for path in (asked, beside) if os.path.isfile(path)), None)
     if path is not None:
-        file = Source(path, cached=options.cached)
+        file = Source(path)
         X, names = _of_file(file, raw, options)
         source.files.append(file)
     elif fmt in formats.STREAMED:

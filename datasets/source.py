@@ -91,12 +91,10 @@ class Source:
     """A regular input file.
 
     `files` are those that `sha256` covers. Raises DataError for other kinds of files.
-    What is read leaves the page cache unless it is `cached`.
     """
 
-    def __init__(self, path, *, cached=True):
+    def __init__(self, path):
         self.path = Path(path)
-        self.cached = cached
         try:
             mode = os.stat(self.path).st_mode
             if stat.S_ISREG(mode):  # opening a pipe would wait for its writer
@@ -158,8 +156,7 @@ class Source:
         """
         try:
             with ExitStack() as stack:
-                file = (DiskFile(self.path, cached=self.cached) if digest is None
-                        else _Hashed(self.path, digest, cached=self.cached))
+                file = DiskFile(self.path) if digest is None else _Hashed(self.path, digest)
                 raw = stack.enter_context(io.BufferedReader(file, 1 << 20))
                 stream = raw
                 if self.packing:
@@ -187,9 +184,8 @@ class Source:
         for source in self.files:
             source.refuse_changed()
             try:
-                with DiskFile(source.path, cached=self.cached) as file:
-                    files.add_to(digest, source.path, file.fileno(), source.opened,
-                                 cached=self.cached)
+                with DiskFile(source.path) as file:
+                    files.add_to(digest, source.path, file.fileno(), source.opened)
             except OSError as error:
                 raise StorageError(f"{source}: {error.strerror}") from error
         return digest.hexdigest()
@@ -219,8 +215,8 @@ def refuse_missing(paths):
 
 
 class _Hashed(DiskFile):
-    def __init__(self, path, digest, *, cached):
-        super().__init__(path, cached=cached)
+    def __init__(self, path, digest):
+        super().__init__(path)
         self.digest = digest
 
     def readinto(self, buffer):

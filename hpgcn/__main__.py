@@ -30,6 +30,7 @@ from hpgcn.errors import (
     printable,
 )
 from hpgcn.runtime import launcher, streams
+from hpgcn.runtime.disk import page_cache
 
 log = logging.getLogger("hpgcn")
 LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word that is too long for a message
@@ -98,7 +99,8 @@ def command(argv, make_parser):
         return fail(agreed(lost), args.verbose, ranked)
 
     try:
-        return args.run(args) or 0
+        with page_cache.bypassed(getattr(args, "memory", None)):
+            return args.run(args) or 0
     except (Exception, KeyboardInterrupt, signals.Ended) as error:
         return failed(error, args.verbose, ranked)
 

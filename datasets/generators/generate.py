@@ -22,6 +22,7 @@ from hpgcn.graphs.graph import Graph, Header
 from hpgcn.graphs.reordering import AUTO, check_order
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.host.pools import start_pool
+from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.machine import default_threads, memory_budget
 
 BTER = "bter"
@@ -114,7 +115,7 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
 
     check_order(order)
     store.refuse_existing(out, overwrite)
-    with Scratch(out, cached=memory is None) as scratch:
+    with page_cache.bypassed(memory is not None), Scratch(out) as scratch:
         graph = generate(kind, memory=memory, scratch=scratch, degrees=degrees, **options)
         header = graph.header
         notes = [f"{header.num_nodes:,} vertices, {header.num_edges:,} stored entries"]
@@ -122,8 +123,7 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
             notes += [*degrees.notes, describe_match(degrees, graph.indptr, graph.indices,
                                                      _room(memory))]
         perm, note = order_within(graph, order, memory)
-        store.write_graph(out, graph, overwrite=overwrite, scratch=scratch.folder, order=perm,
-                          cached=scratch.cached)
+        store.write_graph(out, graph, overwrite=overwrite, scratch=scratch.folder, order=perm)
     return notes + [note] * bool(note)
 
 

@@ -14,14 +14,12 @@ from hpgcn.runtime.disk.page_cache import DiskFile
 class Scratch(ExitStack):
     """A context manager for a temporary folder beside the file `out`.
 
-    At its end the folder is removed. Its files leave the page cache unless they are
-    `cached`.
+    At its end the folder is removed.
     """
 
-    def __init__(self, out, *, cached=True):
+    def __init__(self, out):
         super().__init__()
         self.out = out
-        self.cached = cached
         self.count = 0
 
     def __enter__(self):
@@ -30,7 +28,7 @@ class Scratch(ExitStack):
 
     def new_array(self, dtype=np.uint8):
         path = self.folder / f"{self.count}.spool"
-        stored = DiskArray(path, dtype, self.out, cached=self.cached)
+        stored = DiskArray(path, dtype, self.out)
         self.callback(stored.file.close)
         self.count += 1
         return stored
@@ -42,13 +40,13 @@ class DiskArray:
     It is first appended to and then read slice by slice.
     """
 
-    def __init__(self, path, dtype, out, *, cached=True):
+    def __init__(self, path, dtype, out):
         self.path = path
         self.dtype = np.dtype(dtype)
         self.out = out
         self.nbytes = 0
         with writing(out):
-            self.file = DiskFile(path, "x+", cached=cached)  # closed by Scratch
+            self.file = DiskFile(path, "x+")  # closed by Scratch
 
     @property
     def size(self):

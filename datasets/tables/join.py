@@ -35,7 +35,7 @@ def join(raw, entries, options, where):
     sources, order = [], None
     if options.ids is not None:
         path, column = table_files.file_and_column(options.ids)
-        source = Source(path, cached=options.cached)
+        source = Source(path)
         order = table_files.read_ids(source, column, vertices, options)
         options = replace(options, count=order.num_rows)
         sources.append(source)
@@ -101,7 +101,7 @@ def _open(path, raw, where, names, options):
     """Return a Source, or the attributes called `names` in the file `where` of the graph."""
     if path == table_files.GRAPH:
         return table_files.VertexAttributes(raw, where, names)
-    return Source(path, cached=options.cached)
+    return Source(path)
 
 
 def close_gaps(raw, where):

@@ -167,7 +167,7 @@ def read_split_folder(folder, vertices, options):
             continue
         if part in parts:
             raise DataError(f"{path}: there are two files for {part}, expected one")
-        sources.append(Source(path, cached=options.cached))
+        sources.append(Source(path))
         parts[part] = table_files.read_ids(sources[-1], None, vertices, options).keys
     if "train" not in parts:
         raise DataError(f"{folder}: no file of this folder is called train, expected train, val "

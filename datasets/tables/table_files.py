@@ -41,7 +41,6 @@ class TableOptions(ConvertOptions):
     """The user's options, and values that the readers of all tables share."""
 
     memory: int = 0
-    cached: bool = True  # files may stay in the page cache
     count: int | None = None  # rows of a table without ids
     used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
 

@@ -113,7 +113,7 @@ def partition(args):
     sampled = {name: getattr(args, name) for name in ("batch", "theta", "delta")}
     parts.check_sampled(("given",) if args.parts else names, sampled)
 
-    with store.load(args.graph, memory=args.memory, cached=args.memory is None) as source:
+    with store.load(args.graph, memory=args.memory) as source:
         from hpgcn.cli import partitioning
 
         partitioning.partition_file(args, source, out, vector, names, sampled)
@@ -267,7 +267,7 @@ def predict(args):
         path = args.graph or trained_on
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
-        source = store.load(path, cached=not config.memory)
+        source = store.load(path)
 
     # predict, then write on rank 0
     shown = not args.quiet
@@ -276,8 +276,7 @@ def predict(args):
     with ranks.collective_errors():
         if ranks.rank == 0:
             origin = {"graph": source.header.name, "model": str(run)}
-            write(out, found, origin, overwrite=args.overwrite, follow=follow,
-                  cached=not config.memory)
+            write(out, found, origin, overwrite=args.overwrite, follow=follow)
             print_unless_quiet(args, f"wrote {printable(out)}")
 
 

@@ -95,7 +95,7 @@ def _write_partition(args, source, graph, made, out, vector):
     else:
         window = window_bytes(source.header, args.memory, stored=graph is None)
         store.write_partitioned(out, graph, made, source=source, overwrite=args.overwrite,
-                                window=window, cached=args.memory is None)
+                                window=window)
     if args.json:
         print_text(json.dumps({"out": out, **partition_as_json(made)}))
     else:

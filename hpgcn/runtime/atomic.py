@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hpgcn.errors import OutputError, StorageError, UsageError, setting
 from hpgcn.runtime import faults
-from hpgcn.runtime.disk.page_cache import DiskFile, drop_pages
+from hpgcn.runtime.disk.page_cache import DiskFile, drop_pages, is_bypassed
 from hpgcn.runtime.files import check_path
 from hpgcn.runtime.temporary import remove, temporary_file, temporary_folder
 
@@ -63,7 +63,7 @@ def refuse_existing(path, overwrite=False, follow=True):
 
 
 @contextmanager
-def replacing(path, overwrite=False, follow=True, *, cached=True):
+def replacing(path, overwrite=False, follow=True):
     """Yield an empty temporary file that replaces `path` on success.
 
     A context manager.
@@ -71,8 +71,7 @@ def replacing(path, overwrite=False, follow=True, *, cached=True):
     The temporary file lies beside `path`. File and folder are synchronized to disk. If
     the block raises, also because of a signal, the temporary file is removed and an
     older file at `path` stays. If `path` is a symbolic link, its target is replaced;
-    without `follow` the link itself. Once the file is on the disk, it leaves the page
-    cache unless it is `cached`.
+    without `follow` the link itself.
     """
     target = refuse_existing(path, overwrite, follow)
     with ExitStack() as held:
@@ -84,7 +83,7 @@ def replacing(path, overwrite=False, follow=True, *, cached=True):
 
         # make the contents durable before the name
         with writing(path):
-            synchronise(temporary, cached=cached)
+            synchronise(temporary)
         refuse_existing(path, overwrite, follow)  # another process may have been faster
         with writing(path):
             os.replace(temporary, target)
@@ -106,7 +105,7 @@ def scratch_folder(path):
         yield folder
 
 
-def atomic_write(path, content, overwrite=False, follow=True, *, cached=True):
+def atomic_write(path, content, overwrite=False, follow=True):
     """Write a file like `replacing`.
 
     The content is bytes, text (UTF-8), or a function that writes it.
@@ -114,8 +113,8 @@ def atomic_write(path, content, overwrite=False, follow=True, *, cached=True):
     if isinstance(content, str):
         content = content.encode()
     write = content if callable(content) else lambda file: file.write(content)
-    with (replacing(path, overwrite, follow, cached=cached) as temporary, writing(path),
-          io.BufferedRandom(DiskFile(temporary, "r+", cached=cached)) as file):
+    with (replacing(path, overwrite, follow) as temporary, writing(path),
+          io.BufferedRandom(DiskFile(temporary, "r+")) as file):
         write(file)
 
 
@@ -191,11 +190,11 @@ def _mode(path, follow=True):
         return None
 
 
-def synchronise(path, *, cached=True):
+def synchronise(path):
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
-        if not cached:
+        if is_bypassed():
             drop_pages(handle)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not possible on some file systems

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError, UsageError
-from hpgcn.runtime.disk.page_cache import drop_pages
+from hpgcn.runtime.disk.page_cache import drop_pages, is_bypassed
 
 PIECE = 1 << 20  # bytes hashed at a time
 # path of each output that exists already, by device and inode
@@ -88,16 +88,11 @@ def read_bytes(path):
         return file.read()
 
 
-def file_sha256(path, *, cached=True):
-    """Return the SHA-256 of a regular file, 64 hexadecimal digits.
-
-    Errors as `reading`.
-
-    If it is not `cached`, it leaves the page cache at the end.
-    """
+def file_sha256(path):
+    """Return the SHA-256 of a regular file, 64 hexadecimal digits; errors as `reading`."""
     with reading(path) as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-        if not cached:
+        if is_bypassed():
             drop_pages(file.fileno())
         return found
 
@@ -170,15 +165,15 @@ def refuse_rewritten(path, handle, opened):
         raise changed(path)
 
 
-def add_to(digest, path, handle, opened, *, cached=True):
+def add_to(digest, path, handle, opened):
     """Add the content of an open file to a hash without moving its position.
 
-    Errors as `refuse_rewritten`. It leaves the page cache unless it is `cached`.
+    Errors as `refuse_rewritten`.
     """
     place = 0
     while block := os.pread(handle, PIECE, place):
         digest.update(block)
-        if not cached:
+        if is_bypassed():
             drop_pages(handle, place, len(block))
         place += len(block)
     refuse_rewritten(path, handle, opened)

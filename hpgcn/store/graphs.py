@@ -58,8 +58,7 @@ def save(graph: GraphSource, path: str | os.PathLike[str], *, overwrite: bool = 
     write_graph(path, check_source(graph).in_original_order(), overwrite=overwrite)
 
 
-def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, order=None,
-                cached=True):
+def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, order=None):
     """Write a whole graph to a new file of format hpgcn-graph.
 
     `graph` has all rows, in the order that is to be called the original one. Its arrays
@@ -69,8 +68,7 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, 
     as in `hpgcn.store.writer.create`.
     """
     _require_whole(graph)
-    with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch,
-                cached=cached) as writer:
+    with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch) as writer:
         features = graph.features
         sha256 = graph.header.source_sha256
         if order is not None:
@@ -86,7 +84,7 @@ def in_parts_already(where):
 
 
 def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None,
-                      window=None, cached=True):
+                      window=None):
     """Write a whole graph in the order of a partition, to a file of format hpgcn-partitioned-graph.
 
     `graph` has all rows, in ORIGINAL order; rows and columns are permuted on the way.
@@ -115,13 +113,12 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
                         f"graph stores {graph.indices.size}")
 
     # write the graph in the new order
-    with create(path, PARTITIONED, overwrite=overwrite, compress=compress,
-                cached=cached) as writer:
+    with create(path, PARTITIONED, overwrite=overwrite, compress=compress) as writer:
         sha256 = header.source_sha256
         if source is not None:
             sha256 = source.sha256()
             source.refuse_replaced()
-            ordered = ReorderedGraph(source, partition.iperm, path, window, cached)
+            ordered = ReorderedGraph(source, partition.iperm, path, window)
             features = ordered.features
         else:
             ordered, features = _reordered(graph, partition.perm)

@@ -65,13 +65,13 @@ def read_model_classes(path):
         reader.close()
 
 
-def write_state(path, arrays, *, config_toml, epoch, attributes, cached=True):
+def write_state(path, arrays, *, config_toml, epoch, attributes):
     """Write the state from which a run can resume, like `write_model`.
 
     Arrays by name.
     """
     _write(path, CHECKPOINT, arrays, _of_run(attributes, config_toml, epoch),
-           point="checkpoint.write", cached=cached)
+           point="checkpoint.write")
 
 
 def read_state(path):

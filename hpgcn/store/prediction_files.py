@@ -18,8 +18,8 @@ def prediction_writer(path):
     """Return the function that writes predictions in the format of this suffix.
 
     It takes the path, the arrays that `hpgcn.predict` returns, the attributes of an
-    HDF5 file, and `overwrite`, `follow` and `cached` as `replacing`. UsageError for
-    another suffix, MissingError where a library is missing that it needs.
+    HDF5 file, and `overwrite` and `follow` as `replacing`. UsageError for another
+    suffix, MissingError if a library is missing that it needs.
     """
     name = str(path).lower()
     suffix = next((each for each in WRITERS if name.endswith(each)), None)

@@ -10,7 +10,14 @@ import numpy as np
 
 from hpgcn.errors import DataError, HpgcnError, StorageError, UsageError, printable, setting
 from hpgcn.runtime import files
-from hpgcn.runtime.disk.page_cache import STEP, drop_pages, read_exactly, read_nothing_ahead
+from hpgcn.runtime.disk.page_cache import (
+    STEP,
+    bypassed,
+    drop_pages,
+    is_bypassed,
+    read_exactly,
+    read_nothing_ahead,
+)
 from hpgcn.runtime.machine import memory_budget
 from hpgcn.store import manifest
 from hpgcn.store.objects import (
@@ -36,21 +43,20 @@ class Reader:
 
     Its root attribute `format` must be one of `formats`. With `verify` the checksum of
     every block that is read is compared, and of the attributes. `memory` bytes may be
-    read at once, by default 80% of what is available / ranks on this machine. What is
-    read leaves the page cache unless the file is `cached`.
+    read at once, by default 80% of what is available / ranks on this machine.
     """
 
-    def __init__(self, path, formats, *, verify=True, memory=None, cached=True):
+    def __init__(self, path, formats, *, verify=True, memory=None):
         self.path = os.fspath(path)
         self.verify = verify
-        self.cached = cached
+        self.bypass = is_bypassed()
         self.memory = memory_budget() if memory is None else memory
         self.opened = check_superblock(self.path)
 
         with self._refusing("the file"):
             self.file = h5py.File(self.path, "r", driver="sec2", locking=False)
         try:
-            if not cached:
+            if self.bypass:
                 read_nothing_ahead(self._handle)
             self.refuse_rewritten()  # detect a change between the two times that the file is opened
             with self._refusing("/"):
@@ -65,7 +71,7 @@ class Reader:
             raise
 
     def close(self):
-        if self.file and not self.cached:
+        if self.file and self.bypass:
             drop_pages(self._handle)
         self.file.close()
 
@@ -87,8 +93,8 @@ class Reader:
         DataError if it was written to after it was opened.
         """
         digest = hashlib.sha256()
-        with self._refusing("the file", data=True):
-            files.add_to(digest, self.path, self._handle, self.opened, cached=self.cached)
+        with self._refusing("the file", data=True), bypassed(self.bypass):
+            files.add_to(digest, self.path, self._handle, self.opened)
         return digest.hexdigest()
 
     def attributes(self, group="/"):
@@ -178,7 +184,7 @@ class Reader:
             piece = raw[begin:begin + size]
             if direct:
                 read_exactly(self._handle, piece, entry.offset + first * row + begin,
-                             cached=self.cached)
+                             self.bypass)
             return zlib.crc32(piece) != checksums[block]
 
         with self._refusing(name, data=True):
@@ -265,12 +271,12 @@ class Reader:
                 return
 
             # piece by piece if pages are dropped, so that few are cached
-            step = len(array) if self.cached else max(1, STEP // entry.row_bytes)
+            step = max(1, STEP // entry.row_bytes) if self.bypass else len(array)
             for first in range(0, len(array), step):
                 piece = array[first:first + step]
                 rows = np.s_[start + first:start + first + len(piece)]
                 self.file[name].read_direct(piece, rows)
-                if not self.cached:
+                if self.bypass:
                     drop_pages(self._handle)
 
     def _block_checksums(self, name):

@@ -16,6 +16,7 @@ from hpgcn.graphs.edge_features import check_finite_rows
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.partition import Partition
+from hpgcn.runtime.disk.page_cache import bypassed
 from hpgcn.runtime.files import changed, refuse_replaced
 from hpgcn.store import row_arrays, schema
 from hpgcn.store.blocks.structure import check_structure, read_structure
@@ -58,10 +59,11 @@ class StoredGraph(GraphSource):
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True,
                  memory: int | None = None, cached: bool = True, merge: int = 1) -> None:
-        self._options = {"verify": verify, "memory": memory, "cached": cached}
         self._merge = merge  # number of parts of the file that are one part here
         self._sha256 = None
-        self.reader = reader = Reader(path, (GRAPH, PARTITIONED), **self._options)
+        with bypassed(not cached):
+            self.reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
+        self._options = {"verify": verify, "memory": memory, "cached": not reader.bypass}
         self.path = reader.path
         self.format = reader.format  # "hpgcn-graph" or "hpgcn-partitioned-graph"
 

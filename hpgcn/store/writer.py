@@ -28,26 +28,25 @@ COMPRESSION = ("none", "gzip")
 
 
 @contextmanager
-def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True,
-           cached=True):
+def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True):
     """Yield a Writer of a new file, which appears at `path` on success.
 
     A context manager.
 
     `file_format` is the root attribute `format`, `compress` one of COMPRESSION;
-    `overwrite`, `follow` and `cached` as in `replacing`. `scratch` is a folder for the
+    `overwrite` and `follow` as in `replacing`. `scratch` is a folder for the
     unfinished file, on the same file system; default that of `path`.
     """
     if compress not in COMPRESSION:
         raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
-    place = replacing(path, overwrite, follow, cached=cached)
+    place = replacing(path, overwrite, follow)
     if scratch:
-        place = _moved(path, overwrite, scratch, cached)
+        place = _moved(path, overwrite, scratch)
 
     # an empty file, whose errors are those of writing
     with place as temporary:
         with writing(path):
-            sink = _Sink(temporary, "r+", cached=cached)
+            sink = _Sink(temporary, "r+")
 
         # the block writes; then checksums are added and compared
         try:
@@ -67,11 +66,11 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
 
 
 @contextmanager
-def _moved(path, overwrite, scratch, cached):
+def _moved(path, overwrite, scratch):
     """Replace a file like `replacing`, but with its temporary file in the folder `scratch`."""
     finished = Path(scratch) / "finished"
     target = refuse_existing(path, overwrite)
-    with replacing(finished, cached=cached) as temporary:
+    with replacing(finished) as temporary:
         yield temporary
     refuse_existing(path, overwrite)  # another process may have been faster
     with writing(path):

@@ -17,6 +17,7 @@ from hpgcn.kernels.bits16 import numbers
 from hpgcn.model import Model, Parameters, check_strategy
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import choose
+from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import find_strategy, read_options, without_grid
@@ -104,7 +105,8 @@ def _predict(comm, source, run, config):
     """Predict like `predict`, on the device and within the memory of a Config."""
     comm = as_comm(comm)
     comm.use(choose(config.device, comm))
-    with opened(source, comm, in_one_part=comm.size == 1, cached=not config.memory) as graph:
+    with (page_cache.bypassed(config.memory),
+          opened(source, comm, in_one_part=comm.size == 1) as graph):
         return _predict_graph(comm, graph, run, config.device)
 
 

@@ -12,6 +12,7 @@ from hpgcn.errors import UsageError, assigned, setting
 from hpgcn.model import find_model
 from hpgcn.runtime import signals
 from hpgcn.runtime.device import choose
+from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import progress_log
 from hpgcn.strategies import find_strategy, read_options
@@ -134,8 +135,8 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
 
     # the ranks, and what they train on
     comm = as_comm(comm, config.comm_timeout)
-    cached = not config.memory
-    with opened(source, comm, cached=cached) as graph, translate_gpu_oom(comm, config.dtype):
+    with (page_cache.bypassed(config.memory), opened(source, comm) as graph,
+          translate_gpu_oom(comm, config.dtype)):
         same_everywhere(graph, config, comm)
         comm.use(choose(config.updates_on, comm))
 
@@ -150,7 +151,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
                 refuse_existing_run(config.out, overwrite or bool(resume))
 
         # where an earlier run stopped
-        checkpoints = Checkpoints(config.out, graph, cached=cached) if config.out else None
+        checkpoints = Checkpoints(config.out, graph) if config.out else None
         saved = summary = None
         if resume:
             saved, summary = load_resume_state(checkpoints, config, comm)

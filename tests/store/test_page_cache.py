@@ -77,7 +77,8 @@ def test_a_file_leaves_as_it_is_written_and_read(folder, graph, monkeypatch, com
     features = Watched(graph.features, folder)
     watched = dataclasses.replace(graph, features=features)
     path = folder / "g.h5"
-    store.write_graph(path, watched, compress=compress, cached=False)
+    with page_cache.bypassed():
+        store.write_graph(path, watched, compress=compress)
     assert max(features.seen) < 3 * PART
     assert cached_bytes(path) < FEW
 
@@ -133,7 +134,8 @@ def test_predictions(folder, monkeypatch, name):
     n = 1 << 16
     arrays = {"id": np.arange(n), "logits": np.ones((n, 8), np.float32),
               "label": np.zeros(n, np.int64), "embedding": np.ones((n, 16), np.float32)}
-    prediction_writer(name)(folder / name, arrays, {}, cached=False)
+    with page_cache.bypassed():
+        prediction_writer(name)(folder / name, arrays, {})
     assert os.path.getsize(folder / name) > 2 * FEW
     assert cached_bytes(folder / name) < FEW
 
@@ -142,7 +144,7 @@ def test_pieces_of_a_file(folder, monkeypatch):
     """Arrays are written and read whole, in pieces of a step."""
     monkeypatch.setattr(page_cache, "STEP", 1000)
     rows = np.arange(999, dtype=np.int64)
-    with nameless_file(folder, cached=False) as file:
+    with page_cache.bypassed(), nameless_file(folder) as file:
         file.write_array(rows, 16)
         found = np.empty_like(rows)
         file.read_array(found, 16)
@@ -157,6 +159,6 @@ def test_systems_without_these_calls(folder, monkeypatch):
     for name in ("posix_fadvise", "fdatasync"):
         monkeypatch.delattr(os, name)
     monkeypatch.setattr(page_cache, "STEP", 1 << 16)
-    with DiskFile(folder / "file", "w+", cached=False) as file:
+    with page_cache.bypassed(), DiskFile(folder / "file", "w+") as file:
         file.write_array(np.ones(PART, np.uint8), 0)
     assert cached_bytes(folder / "file") > PART // 2

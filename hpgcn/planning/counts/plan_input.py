@@ -31,6 +31,7 @@ from hpgcn.partition.effort import column_sizes
 from hpgcn.partition.rows.row_methods import QUICK, quick_parts
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import Steps
+from hpgcn.runtime.disk import page_cache
 from hpgcn.store.csr_arrays import reorder_entries
 from hpgcn.strategies import read_options
 
@@ -178,8 +179,8 @@ class PlanInput(ModelInput):
         # read the graph once
         config = config or Config()
         opened = isinstance(source, GraphSource)
-        with nullcontext(source) if opened else store.load(
-                source, cached=not config.memory) as found:
+        with (page_cache.bypassed(config.memory),
+              nullcontext(source) if opened else store.load(source) as found):
             masks, feature_pointers, edge_parts = self._read(found, config.split_index)
         if not found.header.num_nodes:
             raise DataError(f"{found.where}: no vertices")

@@ -1,20 +1,41 @@
 """Read and write files in whole pieces, and let their contents leave the page cache.
 
 Linux keeps in memory what was read from a file or written to it, until memory is short. A
-control group counts these pages as well. So a command with a memory limit opens its files with
-`cached=False`: all functions that open files pass this argument down to this module. Pages
-that were read then leave the cache at once. Pages that were written leave it every STEP
-bytes, after they are on the disk. Systems without these calls (macOS) drop nothing.
+control group counts these pages as well. So a command with a memory limit runs inside
+`bypassed()`. Pages of files that are opened there leave the cache: once they were read, and
+every STEP bytes that were written, after they are on the disk. Systems without these calls
+(macOS) drop nothing.
 """
 import errno
 import io
 import os
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 STEP = 1 << 24  # bytes that are written before they leave the page cache
 PIECE = 1 << 20  # bytes that are read at once into an array that is not in memory
 PAGE = os.sysconf("SC_PAGE_SIZE")
+# a file takes the value when it is opened, so threads that only read or write need none
+_bypassed = ContextVar("page_cache_bypassed", default=False)
+
+
+@contextmanager
+def bypassed(condition=True):
+    """Let files that are opened in this block leave the page cache, if `condition` holds.
+
+    A block inside another one cannot end what the outer one began.
+    """
+    token = _bypassed.set(bool(condition) or _bypassed.get())
+    try:
+        yield
+    finally:
+        _bypassed.reset(token)
+
+
+def is_bypassed():
+    """Return whether files that are opened now leave the page cache."""
+    return _bypassed.get()
 
 
 def read_nothing_ahead(handle):
@@ -50,13 +71,13 @@ def write_out(handle):
         drop_pages(handle)
 
 
-def read_exactly(handle, buffer, place, *, cached=True):
+def read_exactly(handle, buffer, place, bypass=False):
     """Fill a memoryview from an open file at byte `place`, without moving its position.
 
-    Raise OSError if the file ends before.
+    With `bypass` the pages leave the page cache. OSError if the file ends before.
     """
     while len(buffer):
-        piece = buffer if cached else buffer[:STEP]
+        piece = buffer[:STEP] if bypass else buffer
         try:
             count = os.preadv(handle, [piece], place)
         except OSError as error:
@@ -67,35 +88,32 @@ def read_exactly(handle, buffer, place, *, cached=True):
             piece[:count] = content  # an array in a scratch file, not all of it in memory
         if not count:
             raise OSError(f"ends at byte {place}, expected {len(buffer)} bytes more")
-        if not cached:
+        if bypass:
             drop_pages(handle, place, count)
         buffer = buffer[count:]
         place += count
 
 
 class DiskFile(io.FileIO):
-    """An unbuffered file whose contents leave the page cache, unless it is `cached`.
+    """An unbuffered file, like io.FileIO, that observes `bypassed`."""
 
-    Other parameters are those of io.FileIO.
-    """
-
-    cached = True
+    bypass = False
     _waiting = 0  # bytes that were written since the last ones left the cache
 
-    def __init__(self, file, mode="r", *, cached=True):
+    def __init__(self, file, mode="r"):
         super().__init__(file, mode)
-        self.cached = cached
-        if not cached:
+        self.bypass = is_bypassed()
+        if self.bypass:
             read_nothing_ahead(self.fileno())
 
     def readinto(self, buffer):
         count = super().readinto(buffer)
-        if count and not self.cached:
+        if count and self.bypass:
             drop_pages(self.fileno(), self.tell() - count, count)
         return count
 
     def write(self, data):
-        count = super().write(data if self.cached else memoryview(data).cast("B")[:STEP])
+        count = super().write(memoryview(data).cast("B")[:STEP] if self.bypass else data)
         self._count(count)
         return count
 
@@ -103,30 +121,30 @@ class DiskFile(io.FileIO):
         """Fill a C-contiguous array from byte `place` on; errors as `read_exactly`."""
         if array.size:
             raw = memoryview(array).cast("B")
-            read_exactly(self.fileno(), raw, place, cached=self.cached)
+            read_exactly(self.fileno(), raw, place, self.bypass)
 
     def write_array(self, array, place):
         """Write all bytes of a C-contiguous array from byte `place` on."""
         rest = memoryview(array).cast("B") if array.size else b""
         while len(rest):
-            count = os.pwrite(self.fileno(), rest if self.cached else rest[:STEP], place)
+            count = os.pwrite(self.fileno(), rest[:STEP] if self.bypass else rest, place)
             self._count(count)
             rest = rest[count:]
             place += count
 
     def close(self):
-        if not self.closed and not self.cached:
+        if not self.closed and self.bypass:
             drop_pages(self.fileno())
         super().close()
 
     def _count(self, written):
         self._waiting += written
-        if self._waiting >= STEP and not self.cached:
+        if self._waiting >= STEP and self.bypass:
             write_out(self.fileno())
             self._waiting = 0
 
 
-def nameless_file(folder, *, cached=True):
+def nameless_file(folder):
     """Return an empty DiskFile without a name in a folder; OSError if it cannot be made."""
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        return DiskFile(os.dup(file.fileno()), "r+", cached=cached)
+        return DiskFile(os.dup(file.fileno()), "r+")

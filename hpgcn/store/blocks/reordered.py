@@ -25,14 +25,13 @@ class ReorderedGraph:
     """The arrays of a StoredGraph without parts in another order, for the writer.
 
     `number` (n,) is the new number of each ORIGINAL vertex; `window` is at most WINDOW.
-    `path` is the file that is written: large arrays take as much space beside it, and
-    leave the page cache unless they are `cached`. Attributes are those of a Graph. Large
-    ones are arrays that can only be sliced.
+    `path` is the file that is written: large arrays take as much space beside it.
+    Attributes are those of a Graph. Large ones are arrays that can only be sliced.
     """
 
-    def __init__(self, source, number, path, window=None, cached=True):
+    def __init__(self, source, number, path, window=None):
         self.source = source
-        self.files = {"path": path, "cached": cached}  # where large arrays are grouped
+        self.path = path
         self.header = source.header
         self.class_names = source.class_names
         self.feature_names = source.feature_names
@@ -43,7 +42,7 @@ class ReorderedGraph:
     def _entries(self, read):
         dtype = self.source.reader.entries["adjacency/indices_1"].dtype
         pointers = self.source.pointers(0, self.place.size)
-        return OrderedEntries(read, self.place, pointers, dtype, self.window, **self.files)
+        return OrderedEntries(read, self.place, pointers, dtype, self.window, path=self.path)
 
     @property
     def indptr(self):
@@ -89,7 +88,7 @@ class ReorderedGraph:
 
             return OrderedEntries(read, self.place, source.feature_pointers(),
                                   np.dtype(index_dtype(f)), self.window, square=False,
-                                  **self.files)
+                                  path=self.path)
 
         return _SparseFeatures(entries(True), entries(False))
 
@@ -134,7 +133,7 @@ class ReorderedGraph:
     def _rows(self, name, read):
         entry = self.source.reader.entries[name]
         return _ordered_rows(read, self.place, entry.shape, entry.dtype, self.window,
-                             **self.files)
+                             self.path)
 
 
 class _SparseFeatures:
@@ -177,11 +176,11 @@ class _Windows:
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
 
-def _ordered_rows(read, place, shape, dtype, window, **options):
+def _ordered_rows(read, place, shape, dtype, window, path):
     """Return rows of a dense array in another order, an array that can only be sliced.
 
     `read(start, stop)` returns rows of the file, and `place` (n,) is the new number of each
-    row. `options` are `path` and `cached` of WindowRows.
+    row. `path` is that of WindowRows.
     """
     n = shape[0]
     row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:])))
@@ -192,7 +191,7 @@ def _ordered_rows(read, place, shape, dtype, window, **options):
     def read_items(start, stop):
         return np.arange(stop - start + 1), read(start, stop)
 
-    rows = WindowRows(read_items, blocks, place, starts, None, **options)
+    rows = WindowRows(read_items, blocks, place, starts, None, path)
 
     def gather(number):
         window = np.empty((starts[number + 1] - starts[number], *shape[1:]), dtype)
@@ -220,8 +219,8 @@ class OrderedEntries:
         Bytes that are in memory at once.
     square : bool
         Columns are numbered like rows.
-    path, cached
-        As of WindowRows; the path is needed if there may be more than two windows.
+    path : path-like, optional
+        As of WindowRows; needed if there may be more than two windows.
 
     Attributes
     ----------
@@ -229,14 +228,13 @@ class OrderedEntries:
         Row pointers in the new order.
     """
 
-    def __init__(self, read, place, pointers, dtype, window, *, square=True, path=None,
-                 cached=True):
+    def __init__(self, read, place, pointers, dtype, window, *, square=True, path=None):
         self.read = read
         self.place = place
         self.dtype = dtype
         self.window = window
         self.square = square
-        self.options = {"path": path, "cached": cached}
+        self.path = path
         self.blocks = list(row_blocks(pointers, ENTRIES))
         sizes = np.empty(place.size, np.int64)
         sizes[place] = np.diff(pointers)
@@ -272,7 +270,7 @@ class OrderedEntries:
         blocks = row_blocks(self.pointers, self.window // item_bytes)
         starts = [0, *(stop for _, stop in blocks)]
         rows = WindowRows(read, self.blocks, self.place, np.array(starts), self.pointers,
-                          **self.options)
+                          self.path)
 
         def gather_window(number):
             first, stop = starts[number:number + 2]

@@ -35,18 +35,15 @@ class WindowRows:
         First item of each new row; None if each row has one item.
     path : path-like
         Files of groups are in its folder, and errors name it.
-    cached : bool
-        Files of groups may stay in the page cache.
     """
 
-    def __init__(self, read, blocks, place, windows, pointers, path, *, cached=True):
+    def __init__(self, read, blocks, place, windows, pointers, path):
         self.read = read
         self.blocks = blocks
         self.place = place
         self.windows = windows
         self.pointers = pointers
         self.path = path
-        self.cached = cached
         self._stored = []  # file, dtype and shape of an item of each array
 
     def rows(self, number):
@@ -106,7 +103,7 @@ class WindowRows:
         with writing(self.path):
             folder = os.path.dirname(os.path.abspath(self.path))
             for array in arrays:
-                file = files.enter_context(nameless_file(folder, cached=self.cached))
+                file = files.enter_context(nameless_file(folder))
                 self._stored.append((file, array.dtype, array.shape[1:]))
 
     def _write_items(self, item, arrays):

@@ -210,8 +210,7 @@ class RunDirectory:
         attributes.
         """
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
-                          epoch=epoch, attributes=attributes, names=names,
-                          cached=not self.config.memory, **OURS)
+                          epoch=epoch, attributes=attributes, names=names, **OURS)
 
     def finish(self, summary, weights, epoch, **labels):
         """Write model.h5 with the weights of the best epoch, as `keep_model`, and summary.json."""

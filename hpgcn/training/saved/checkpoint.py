@@ -31,14 +31,12 @@ NAME, LEFT = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}\.(tmp|old)")
 class Checkpoints:
     """The checkpoints in a run directory, managed by rank 0.
 
-    The run trains on `source`. New checkpoints leave the page cache unless they are
-    `cached`.
+    The run trains on `source`.
     """
 
-    def __init__(self, run, source, *, cached=True):
+    def __init__(self, run, source):
         self.path = Path(run) / "checkpoints"
         self.source = source
-        self.cached = cached
         self._digests = None
         self._kept = []  # names
 
@@ -106,10 +104,9 @@ class Checkpoints:
                       for name, value in told.items()}
         path = folder / "state.h5"
         store.write_state(path, state.arrays, epoch=state.epoch, attributes=attributes,
-                          config_toml=Config(**state.config).to_toml(), cached=self.cached)
+                          config_toml=Config(**state.config).to_toml())
         faults.point("checkpoint.written")
-        files = {path.name: {"bytes": path.stat().st_size,
-                             "sha256": store.file_sha256(path, cached=self.cached)}}
+        files = {path.name: {"bytes": path.stat().st_size, "sha256": store.file_sha256(path)}}
         manifest = {"format": "hpgcn-checkpoint", "epoch": state.epoch, "files": files}
         store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         faults.point("checkpoint.manifest")

@@ -19,23 +19,20 @@ from hpgcn.training.setup.run_partition import partitioned
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
 
 
-def as_source(source, *, cached=True):
-    """Return a GraphSource.
+def as_source(source):
+    """Return a GraphSource: the argument itself, or the opened file of that path.
 
-    The argument itself, or the file of that path, opened like `hpgcn.load`, with
-    `cached`.
-
-    Raise UsageError for an object of another type.
+    UsageError for an object of another type.
     """
     from hpgcn import store
 
     if isinstance(source, str | os.PathLike):
-        return store.load(source, cached=cached)
+        return store.load(source)
     return check_source(source, "hpgcn.Graph, hpgcn.load(path) or a path")
 
 
 @contextmanager
-def opened(source, comm, *, in_one_part=False, cached=True):
+def opened(source, comm, *, in_one_part=False):
     """Yield a graph as from `as_source`; close it if it was opened here.
 
     With `in_one_part` the parts of a partitioned graph are merged into one, for one
@@ -43,7 +40,7 @@ def opened(source, comm, *, in_one_part=False, cached=True):
     """
     with ExitStack() as files:
         with comm.collective_errors():
-            found = _closing(files, source, as_source(source, cached=cached))
+            found = _closing(files, source, as_source(source))
             if in_one_part and found.offsets is not None:
                 found = _closing(files, found, found.merged(1))
         yield found

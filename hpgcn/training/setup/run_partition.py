@@ -17,6 +17,7 @@ from hpgcn.partition.method_table import METHODS
 from hpgcn.partition.partition_memory import check_memory, needed_memory, window_bytes
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.preparation import Preparation, choose_preparation
+from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.files import changed
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.progress_log import set_activity
@@ -157,9 +158,9 @@ def kept_partition(source, k, method, out="", also=None, chosen=None, memory=Non
         set_activity(f"partitioning {source.path}")
         graph, partition = _make(source, k, made, memory)
         stored = graph is None
-        store.write_partitioned(path, graph, partition, source=source, overwrite=True,
-                                window=window_bytes(source.header, memory, stored=stored),
-                                cached=memory is None)
+        with page_cache.bypassed(memory is not None):
+            store.write_partitioned(path, graph, partition, source=source, overwrite=True,
+                                    window=window_bytes(source.header, memory, stored=stored))
 
     # refuse a result whose graph was replaced in between
     checksum = _matching(path, source, k, (made.method,), (made.effort,))
