@@ -2,9 +2,9 @@
 
 Linux keeps in memory what was read from a file or written to it, until memory is short. A
 control group counts these pages as well. So a command with a memory limit runs inside
-`bypassed()`. Pages of files that are opened there leave the cache: once they were read, and
-every STEP bytes that were written, after they are on the disk. Systems without these calls
-(macOS) drop nothing.
+`bypassed()`. Files that are opened there leave the cache. Pages that were read leave it at
+once. Pages that were written leave it every STEP bytes, after they are on the disk. Systems
+without these calls (macOS) drop nothing.
 """
 import errno
 import io
