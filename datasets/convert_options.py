@@ -25,8 +25,8 @@ READERS = {  # format: its module, imported when it is needed
     "metis": "hpgcn.datasets.readers.metis",
     "graphml": "hpgcn.datasets.readers.xml_networks",
     "gexf": "hpgcn.datasets.readers.xml_networks",
-    "gml": "hpgcn.datasets.readers.networks",
-    "pajek": "hpgcn.datasets.readers.networks",
+    "gml": "hpgcn.datasets.readers.gml_pajek",
+    "pajek": "hpgcn.datasets.readers.gml_pajek",
     "adjlist": "hpgcn.datasets.edges.neighbor_lists",
     "json": "hpgcn.datasets.readers.json_graphs",
 }

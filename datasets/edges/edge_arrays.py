@@ -2,7 +2,7 @@
 import numpy as np
 
 from hpgcn.datasets.edges.columns import EdgeColumns
-from hpgcn.datasets.edges.stream import Stream
+from hpgcn.datasets.edges.edge_stream import Stream
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need
 from hpgcn.datasets.text.column_names import DIRECTED

@@ -11,6 +11,7 @@ import re
 from contextlib import closing, contextmanager
 
 from hpgcn.datasets.edges import columns
+from hpgcn.datasets.edges.edge_stream import SIDE, Stream
 from hpgcn.datasets.edges.first_line import (
     PADDED,
     adjacency_hint,
@@ -24,7 +25,6 @@ from hpgcn.datasets.edges.first_line import (
 )
 from hpgcn.datasets.edges.neighbor_lists import matrix_way
 from hpgcn.datasets.edges.preamble import find_sizes, read_comments
-from hpgcn.datasets.edges.stream import SIDE, Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames, is_name, named_parts
 from hpgcn.datasets.text.lines import BLANKS, MARKS, WHOLE, Grammar, TextLines
 from hpgcn.datasets.text.parse import INT64_MAX, PASSED, U, V, W

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from hpgcn.datasets.edges.columns import EdgeColumns
-from hpgcn.datasets.edges.stream import Stream
+from hpgcn.datasets.edges.edge_stream import Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.raw_graph import ROW_FIRST, Raw
 from hpgcn.datasets.source import truncate

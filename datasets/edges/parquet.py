@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 import numpy as np
 
 from hpgcn.datasets.edges import columns
-from hpgcn.datasets.edges.stream import SIDE, Stream
+from hpgcn.datasets.edges.edge_stream import SIDE, Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.text.parquet_table import open_parquet, refusing

@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 
 from hpgcn.datasets.edges import columns
-from hpgcn.datasets.edges.stream import Stream
+from hpgcn.datasets.edges.edge_stream import Stream
 from hpgcn.datasets.generators import keyed_sampling
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.host.pools import start_pool

@@ -12,7 +12,7 @@ import numpy as np
 
 from hpgcn.datasets.edges.columns import EdgeColumns
 from hpgcn.datasets.edges.edge_arrays import read_edge_arrays
-from hpgcn.datasets.edges.stream import Stream
+from hpgcn.datasets.edges.edge_stream import Stream
 from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.raw_graph import ROW_FIRST
 from hpgcn.datasets.readers.json_forms import find_form

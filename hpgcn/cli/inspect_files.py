@@ -21,7 +21,7 @@ from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.files import changed, signature
 from hpgcn.runtime.text_table import NAMED, label_list, listed, percent, table
-from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
+from hpgcn.store.model_files import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import CLASS_NAMES, FEATURE_NAMES, GRAPH, PARTITIONED, mask_name, read_names
 from hpgcn.store.stored import StoredGraph

@@ -18,9 +18,9 @@ from hpgcn.runtime.atomic import (
     writing,
 )
 from hpgcn.runtime.files import file_sha256
-from hpgcn.store.graphs import in_parts_already, load, save, write_graph, write_partitioned
+from hpgcn.store.graph_files import in_parts_already, load, save, write_graph, write_partitioned
 from hpgcn.store.json_fields import Field, check_fields, parse_json, read_json, read_lines
-from hpgcn.store.models import (
+from hpgcn.store.model_files import (
     read_model,
     read_model_classes,
     read_predictions,

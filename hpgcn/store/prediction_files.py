@@ -7,7 +7,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError, require
 from hpgcn.runtime.atomic import HDF5_SUFFIXES, atomic_write
-from hpgcn.store.models import write_predictions
+from hpgcn.store.model_files import write_predictions
 
 COLUMNS = ("id", "label", "probability")
 ROWS_AT_ONCE = 1 << 16

@@ -30,7 +30,7 @@ SYNCHRONISES = "hpgcn.runtime.atomic.synchronise"
 SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert": (WRITES, ("convert", "karate", "new.h5")),
     "read in pieces": ("hpgcn.datasets.sorting.sort_kernels.append", PIECES),
-    "write in pieces": ("hpgcn.store.graphs.write_csr", PIECES),
+    "write in pieces": ("hpgcn.store.graph_files.write_csr", PIECES),
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
     "generate text": (SYNCHRONISES, ("generate", "sbm", "new.txt", "--scale", "6")),
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
