@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
-from hpgcn.graphs.validation import ALL, MAX_SPLITS, SPLIT, check_labels
+from hpgcn.graphs.validation import ALL, MAX_SPLITS, SPLIT, check_labels, first
 
 PER_CLASS = 20
 NUM_VAL = 500
@@ -208,10 +208,9 @@ def _whole_classes(labels, seed, least, split, where):
                         f"{labels.shape}")
     labels = _classes(labels, where)
     classes, counts = np.unique(labels[labels >= 0], return_counts=True)
-    small = np.flatnonzero(counts < least)
-    if small.size:
-        raise DataError(f"{where}: class {classes[small[0]]} has {counts[small[0]]} labeled "
-                        f"vertices, but split {split} needs {least} of each class")
+    if (k := first(counts < least)) is not None:
+        raise DataError(f"{where}: class {classes[k]} has {counts[k]} labeled vertices, but split "
+                        f"{split} needs {least} of each class")
     return labels, *_ranks(labels, seed)
 
 

@@ -16,7 +16,7 @@ from hpgcn.datasets.edges import edge_lists
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.source import Source, decoded, need, open_all, truncate
 from hpgcn.datasets.text.data_table import counted
-from hpgcn.datasets.text.lines import BLANKS, NUMBER, TextLines
+from hpgcn.datasets.text.lines import BLANKS, NUMBER, open_lines
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
@@ -153,12 +153,8 @@ def rows_of(file):
 
     Fields are separated by tabs or, without tabs, by blanks.
     """
-    with file.open() as stream:
-        table = TextLines(stream, file)
-        for block in table.blocks():
-            for line in block.split(b"\n")[:-1]:
-                table.line += 1
-                text = line.strip(BLANKS)
-                if text:
-                    fields = text.split(b"\t") if b"\t" in text else text.split()
-                    yield table.line, [field.strip() for field in fields]
+    with open_lines(file) as table:
+        for line in table.rest():
+            if text := line.strip(BLANKS):
+                fields = text.split(b"\t") if b"\t" in text else text.split()
+                yield table.line, [field.strip() for field in fields]

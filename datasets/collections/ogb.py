@@ -16,7 +16,7 @@ from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.npz import read_edge_index
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import LINE_LIMIT, Source, folder_name, need, truncate
-from hpgcn.datasets.text.lines import Grammar, TextLines
+from hpgcn.datasets.text.lines import Grammar, read_columns
 from hpgcn.datasets.text.parse import U, V
 from hpgcn.datasets.text.text_cells import simple_numbers
 from hpgcn.errors import DataError
@@ -84,8 +84,7 @@ def _from_tables(raw, source, memory):
     need(64 * n, memory, f"{raw / NODES}: {n} vertices")
     edges = _file(source, raw / TABLES[0])
     grammar = Grammar((U, V), b",", high=n - 1, names=("source", "target", ""), comments=False)
-    with edges.open() as stream:
-        columns, rows, _ = TextLines(stream, edges).columns(grammar, memory)
+    columns, rows, _ = read_columns(edges, grammar, memory)
     features, labels = (_numbers(_file(source, raw / name), n, memory)
                         if (raw / name).exists() else None for name in TABLES[2:])
     unread = sorted(file.name for file in raw.glob("*.csv.gz") if file.name not in READ)
@@ -170,8 +169,7 @@ def _one_number(numbers, where):
 def _integers(file, stop, memory):
     """Return the integers in a file that has one integer in 0..stop - 1 on each line."""
     grammar = Grammar((U,), b",", high=stop - 1, names=("number", "", ""), comments=False)
-    with file.open() as stream:
-        return TextLines(stream, file).columns(grammar, memory)[0]
+    return read_columns(file, grammar, memory)[0]
 
 
 def _numbers(file, n, memory):

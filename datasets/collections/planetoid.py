@@ -20,9 +20,10 @@ import scipy.sparse as sp
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.readers.numpy_files import COMPRESSED, sparse_matrix
 from hpgcn.datasets.source import need, open_all, refused, truncate
-from hpgcn.datasets.text.lines import Grammar, TextLines
+from hpgcn.datasets.text.lines import Grammar, read_columns
 from hpgcn.datasets.text.parse import U
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import first
 
 PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
 FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
@@ -141,30 +142,25 @@ def _classes(file, rows, memory):
     matrix = matrix.toarray() if sp.issparse(matrix) else matrix
 
     counts = np.count_nonzero(matrix, axis=1)
-    wrong = np.flatnonzero(counts > 1)
-    if wrong.size:
-        raise DataError(f"{file}: row {wrong[0]} has {counts[wrong[0]]} classes, expected at most "
-                        "one")
-
+    if (row := first(counts > 1)) is not None:
+        raise DataError(f"{file}: row {row} has {counts[row]} classes, expected at most one")
     if not shape[1]:
         return np.full(rows, -1, np.int64)
     return np.where(counts > 0, np.argmax(matrix != 0, axis=1), -1)
 
 
-def _test_index(file, first, count, memory):
+def _test_index(file, low, count, memory):
     """Return the test vertices in a file of one vertex a line.
 
-    The file must have `count` lines, and no vertex below `first`.
+    The file must have `count` lines, and no vertex below `low`.
     """
-    grammar = Grammar((U,), low=first, names=("vertex", "", ""), comments=False)
-    with file.open() as stream:
-        test = TextLines(stream, file).columns(grammar, memory)[0]
+    grammar = Grammar((U,), low=low, names=("vertex", "", ""), comments=False)
+    test = read_columns(file, grammar, memory)[0]
     if test.size != count:
         raise DataError(f"{file}: {test.size} lines, but ty has {count} rows")
     order = np.argsort(test, kind="stable")
-    again = np.flatnonzero(np.diff(test[order]) == 0)
-    if again.size:
-        k = order[again[0] + 1]
+    if (again := first(np.diff(test[order]) == 0)) is not None:
+        k = order[again + 1]
         raise DataError(f"{file}: vertex {test[k]} is listed twice, the second time as number "
                         f"{k + 1}")
     return test
@@ -187,11 +183,9 @@ def _edges(graph, n, file, memory):
         raise DataError(f"{file}: a vertex number does not fit into 64 bits") from error
 
     rows = np.repeat(numbers[:len(graph)], counts)
-    outside = np.flatnonzero((numbers < 0) | (numbers >= n))
-    if outside.size:
-        k = outside[0]
-        neighbour = f"{rows[k - len(graph)]} has the neighbor " if k >= len(graph) else ""
-        raise DataError(f"{file}: vertex {neighbour}{numbers[k]}, expected 0..{n - 1}")
+    if (k := first((numbers < 0) | (numbers >= n))) is not None:
+        neighbor = f"{rows[k - len(graph)]} has the neighbor " if k >= len(graph) else ""
+        raise DataError(f"{file}: vertex {neighbor}{numbers[k]}, expected 0..{n - 1}")
 
     return rows, numbers[len(graph):]
 

@@ -12,6 +12,7 @@ from hpgcn.datasets.raw_graph import TARGET_FIRST
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import folder_name, open_all
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import first
 
 FILES = ("reddit_data.npz", "reddit_graph.npz")
 TYPES = {"train": 1, "val": 2, "test": 3}
@@ -42,10 +43,9 @@ def read(source, memory):
     types = archive.read("node_types").ravel()
     if types.shape != (raw.num_nodes,):
         raise DataError(f"{data} node_types: shape {types.shape}, expected ({raw.num_nodes},)")
-    wrong = np.flatnonzero(~np.isin(types, (0, *TYPES.values())))
-    if wrong.size:
-        raise DataError(f"{data} node_types: entry {wrong[0]} is {types[wrong[0]]}, expected 1 "
-                        "(train), 2 (validate), 3 (test), or 0")
+    if (k := first(~np.isin(types, (0, *TYPES.values())))) is not None:
+        raise DataError(f"{data} node_types: entry {k} is {types[k]}, expected 1 (train), 2 "
+                        "(validate), 3 (test), or 0")
     raw.masks = {key: types == number for key, number in TYPES.items()}
     raw.notes += archive.notes + archive.unread_notes()
     return raw

@@ -7,6 +7,7 @@ from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need
 from hpgcn.datasets.text.column_names import DIRECTED
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.validation import first
 
 
 def refuse_list_flags(options, where):
@@ -45,11 +46,10 @@ def read_edge_arrays(ends, weights, n, options, memory, where, *, names=DIRECTED
     high = max((int(end.max()) for end in ends if end.size), default=-1)
     from_one = options.base is None and low == 1 and high == stop
     for place, end in zip(places, ends):
-        wrong = np.flatnonzero((end < base) | (end >= stop)) if end.size else ()
-        if len(wrong):
+        if (k := first((end < base) | (end >= stop)) if end.size else None) is not None:
             hint = "; ids begin at 1: use --base 1" if from_one else ""
-            raise DataError(f"{where} {place}: entry {wrong[0]} is {end[wrong[0]]}, expected "
-                            f"{base}..{stop - 1}{hint}")
+            raise DataError(f"{where} {place}: entry {k} is {end[k]}, expected {base}.."
+                            f"{stop - 1}{hint}")
 
     # a list of one block
     columns = EdgeColumns.of_ends(names, weights is not None)

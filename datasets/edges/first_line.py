@@ -56,20 +56,20 @@ def _read_first_line(line, delimiter, fields, wordy, following, options, where, 
     if header is None and beside is not None and not is_header(fields):
         header = False
     if header is None and wordy:
-        rows = _rows(following, delimiter, len(fields))
+        rows = _rows(following, delimiter)
         header = _is_header(fields, rows, options, where, [line, *following])
     if header is False and wordy:
-        header = _is_above_integers(fields, _rows(following, delimiter, len(fields)))
+        header = _is_above_integers(fields, _rows(following, delimiter))
 
     # divide the line again where blanks or row numbers misled
     if not header and b"\t" in line and any(map(is_name, _fields(line, delimiter))):
         delimiter = b"\t"  # names may have blanks in them
         fields = _fields(line, delimiter)
-    rows = _rows(following, delimiter, len(fields))
+    rows = _rows(following, delimiter)
     if header and rows and all(_is_numbered(text) for text in following if text.strip(BLANKS)) \
             and all(len(row) == len(fields) + 1 for row in rows):
         fields = ["", *fields]  # R numbers the rows
-        rows = _rows(following, delimiter, len(fields))
+        rows = _rows(following, delimiter)
 
     # a header
     if header:
@@ -188,7 +188,7 @@ def _fields(line, delimiter):
     return [word.decode("utf-8", "replace").strip("\"'") for word in split_line(line, delimiter)]
 
 
-def _rows(lines, delimiter, count):
+def _rows(lines, delimiter):
     """Return the fields of each line.
 
     Skip lines marked as comments, unless all lines are.

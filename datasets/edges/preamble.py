@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.text.column_names import is_header
-from hpgcn.datasets.text.lines import BLANKS, MARKS, TextLines
+from hpgcn.datasets.text.lines import BLANKS, MARKS, open_lines
 from hpgcn.errors import DataError
 
 VERTICES = re.compile(rb"[#%] hpgcn .*\bvertices (\d{1,18})\b")  # as `hpgcn generate` writes it
@@ -197,8 +197,7 @@ def _shape(counts, rows, is_rows):
 
 def _count_rows(source, start):
     """Return the number of edges below line `start` of a file."""
-    with source.open() as stream:
-        table = TextLines(stream, source)
+    with open_lines(source) as table:
         for _ in range(start):
             table.readline()
         return sum(len(ROW.findall(block)) for block in table.blocks())

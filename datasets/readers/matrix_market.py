@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.source import need
-from hpgcn.datasets.text.lines import Grammar, TextLines, words
+from hpgcn.datasets.text.lines import Grammar, open_lines, words
 from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_range
@@ -56,8 +56,8 @@ def read_matrix(source, memory):
 
 def _is_dense(source):
     """Return whether the banner says that all numbers of the matrix are there."""
-    with source.open() as stream:
-        banner = words((TextLines(stream, source).readline() or b"").lower())
+    with open_lines(source) as table:
+        banner = words((table.readline() or b"").lower())
     return banner[2:3] == [b"array"]
 
 
@@ -74,9 +74,8 @@ class MarketEntries(NamedTuple):
 
 def _entries(source, memory, square=True):
     notes = []
-    with source.open() as stream:
+    with open_lines(source) as table:
         # the banner, or its absence, says how entries are read
-        table = TextLines(stream, source)
         line = table.readline() or b""
         bare = _is_sizes(words(line))
         integral, sign = (None, 0) if bare else _banner(line, source)
@@ -87,7 +86,7 @@ def _entries(source, memory, square=True):
             raise DataError(f"{where}: {n} rows and {m} columns, expected a square matrix")
 
         # refuse impossible sizes before memory is allocated
-        if nnz > source.text_room - stream.tell():
+        if nnz > source.text_room - table.stream.tell():
             raise DataError(f"{where}: {nnz} entries declared, more than a file of {source.size} "
                             "bytes can hold")
         if bare:
@@ -125,8 +124,7 @@ def _entries(source, memory, square=True):
 
 def _dense(source, memory):
     """Return a matrix of the format array, (n, m) float64: values column by column."""
-    with source.open() as stream:
-        table = TextLines(stream, source)
+    with open_lines(source) as table:
         integral, sign = _banner(table.readline(), source, "array")
         n, m = _sizes(table, b"%", "columns")
         where = f"{source}: line {table.line}"
@@ -211,8 +209,7 @@ def _sizes(table, line, last):
 
 def _line_of_entry(source, number, header):
     """Return the line number of entry `number`, counted from 1 after the line `header`."""
-    with source.open() as stream:
-        table = TextLines(stream, source)
+    with open_lines(source) as table:
         while number:
             line = table.readline()
             if table.line > header and words(line):

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need
-from hpgcn.datasets.text.lines import BLANKS, TextLines
+from hpgcn.datasets.text.lines import BLANKS, open_lines
 from hpgcn.errors import DataError
 
 DIGITS = 18  # digits of a number at most: it fits 64 bits
@@ -20,8 +20,7 @@ def read(source, memory):
     Skip the sizes and weights of vertices.
     """
     hint = " (if it holds edges `u v`: --format snap)"
-    with source.open() as stream:
-        table = TextLines(stream, source)
+    with open_lines(source) as table:
         n, m, skipped, weighted = _header(table, hint)
         where = f"{source}: line {table.line}"
         need(64 * n + ENTRY_BYTES * 2 * m, memory, f"{where}: {n} vertices and {m} edges")
@@ -31,7 +30,7 @@ def read(source, memory):
                             f"{source.size} bytes can hold{hint}")
         rows, columns, values = _lists(table, n, m, skipped, weighted, hint)
 
-    _check(rows, columns, values, n, m, source)
+    _check(rows, columns, values, n, source)
     notes = ["read as METIS, one line per vertex; use --format snap for lines of edges `u v`"]
     if skipped:
         notes.append("vertex sizes and weights are not read")
@@ -80,39 +79,36 @@ def _lists(table, n, m, skipped, weighted, hint):
     step = 1 + weighted
 
     # a line is a vertex: its own weights, then its neighbours
-    for block in table.blocks():
-        for line in block.split(b"\n")[:-1]:
-            table.line += 1
-            text = line.strip(BLANKS)
-            if text[:1] == b"%" or (row == n and not text):
-                continue
-            where = f"{table.where}: line {table.line}"
-            if row == n:
-                raise DataError(f"{where}: more lines than the {n} vertices of the header{hint}")
+    for line in table.rest():
+        text = line.strip(BLANKS)
+        if text[:1] == b"%" or (row == n and not text):
+            continue
+        where = f"{table.where}: line {table.line}"
+        if row == n:
+            raise DataError(f"{where}: more lines than the {n} vertices of the header{hint}")
 
-            # whole numbers, in the count that the header gives
-            words = text.split()
-            for word in words:
-                if not word.isdigit() or len(word) > DIGITS:
-                    shown = word[:40].decode("utf-8", "replace")
-                    raise DataError(f"{where}: {shown!r}, expected a whole number{hint}")
-            if len(words) < skipped or (len(words) - skipped) % step:
-                raise DataError(f"{where}: {len(words)} numbers, expected {skipped} of the vertex, "
-                                f"then {'pairs' if weighted else 'its neighbors'}")
-            numbers = np.array(words[skipped:], dtype=f"S{DIGITS}").astype(np.int64)
+        # whole numbers, in the count that the header gives
+        words = text.split()
+        for word in words:
+            if not word.isdigit() or len(word) > DIGITS:
+                shown = word[:40].decode("utf-8", "replace")
+                raise DataError(f"{where}: {shown!r}, expected a whole number{hint}")
+        if len(words) < skipped or (len(words) - skipped) % step:
+            raise DataError(f"{where}: {len(words)} numbers, expected {skipped} of the vertex, "
+                            f"then {'pairs' if weighted else 'its neighbors'}")
+        numbers = np.array(words[skipped:], dtype=f"S{DIGITS}").astype(np.int64)
 
-            # neighbours in range, and not too many in all
-            neighbours = numbers[::step]
-            wrong = (neighbours < 1) | (neighbours > n) | (neighbours == row + 1)
-            if wrong.any():
-                found = neighbours[np.argmax(wrong)]
-                raise DataError(f"{where}: neighbor {found} of vertex {row + 1}, expected another "
-                                f"vertex in 1..{n}{hint}")
-            entries += neighbours.size
-            if entries > 2 * m:
-                raise DataError(f"{where}: more than twice the {m} edges of the header{hint}")
-            parts.append((neighbours - 1, numbers[1::2] if weighted else None))
-            row += 1
+        # neighbors in range, and not too many in all
+        neighbors = numbers[::step]
+        wrong = (neighbors < 1) | (neighbors > n) | (neighbors == row + 1)
+        if wrong.any():
+            raise DataError(f"{where}: neighbor {neighbors[np.argmax(wrong)]} of vertex "
+                            f"{row + 1}, expected another vertex in 1..{n}{hint}")
+        entries += neighbors.size
+        if entries > 2 * m:
+            raise DataError(f"{where}: more than twice the {m} edges of the header{hint}")
+        parts.append((neighbors - 1, numbers[1::2] if weighted else None))
+        row += 1
 
     # the totals must be those of the header
     if row < n:
@@ -130,7 +126,7 @@ def _lists(table, n, m, skipped, weighted, hint):
     return np.repeat(np.arange(n), counts), columns, values
 
 
-def _check(rows, columns, values, n, m, where):
+def _check(rows, columns, values, n, where):
     """Raise DataError if edges contradict each other.
 
     A neighbor is listed twice, or an edge at one end only, or with different weights.

@@ -14,7 +14,7 @@ from hpgcn.datasets.text.column_names import DIRECTED, end_names, find_ends
 from hpgcn.datasets.unsupported_formats import SAVE
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array, numbers_of_texts
-from hpgcn.graphs.validation import SPLIT, check_finite, check_range
+from hpgcn.graphs.validation import SPLIT, check_finite, check_range, first
 
 FEATURES = ("attr_matrix", "x", "X", "node_feat", "node_features", "features", "feature", "feats",
             "feat")
@@ -128,8 +128,8 @@ def _whole(numbers, where):
     """Return ids as integers; raise DataError for fractions."""
     if numbers.dtype.kind == "f":
         check_finite(numbers, where)
-        if (wrong := np.flatnonzero(numbers != np.floor(numbers))).size:
-            raise DataError(f"{where}: entry {wrong[0]} is {numbers[wrong[0]]}, expected ids")
+        if (k := first(numbers != np.floor(numbers))) is not None:
+            raise DataError(f"{where}: entry {k} is {numbers[k]}, expected ids")
         return numbers.astype(np.int64)
     return numbers
 

@@ -49,7 +49,7 @@ def join(raw, entries, options, where):
     if options.labels is not None:
         path, column = table_files.file_and_column(options.labels)
         options = replace(options, label_column=column or options.label_column)
-        source = _open(path, raw, where, (column or "").split(","), options)
+        source = _open(path, raw, where, (column or "").split(","))
         sources.append(source)
         files.append(read_labels(source, vertices, options))
     if options.split is not None:
@@ -60,7 +60,7 @@ def join(raw, entries, options, where):
             found, parts = read_split_folder(split, vertices, options)
             sources += parts
         else:
-            sources.append(_open(split, raw, where, [column_of_split or "*"], options))
+            sources.append(_open(split, raw, where, [column_of_split or "*"]))
             found = read_split(sources[-1], column_of_split or None, vertices, options, counts)
         files.append(found)
     if options.features is not None:  # last: columns of the labels and the split are no features
@@ -69,7 +69,7 @@ def join(raw, entries, options, where):
             path = options.features
         elif column:
             options = replace(options, feature_columns=tuple(column.split(",")))
-        source = _open(path, raw, where, options.feature_columns or ("*",), options)
+        source = _open(path, raw, where, options.feature_columns or ("*",))
         sources.append(source)
         files.append(table_files.read_features(source, vertices, options))
 
@@ -97,7 +97,7 @@ def join(raw, entries, options, where):
             source.refuse_changed()
 
 
-def _open(path, raw, where, names, options):
+def _open(path, raw, where, names):
     """Return a Source, or the attributes called `names` in the file `where` of the graph."""
     if path == table_files.GRAPH:
         return table_files.VertexAttributes(raw, where, names)

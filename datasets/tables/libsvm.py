@@ -8,8 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.source import need, truncate
-from hpgcn.datasets.text.lines import TextLines, finite
+from hpgcn.datasets.text.lines import finite, open_lines
 from hpgcn.errors import DataError
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.validation import MAX_WIDTH
 
 START = re.compile(rb"(?>(?:#[^\n]*+\n|\s)*+)[-+.0-9eE]++(?:[ \t]++\d++:[-+.0-9eE]++)++")
@@ -26,34 +27,29 @@ def read_libsvm(source, memory):
     Feature numbers begin at 1, or at 0 if a 0 occurs. A DataError names the line.
     """
     labels, indices, values, counts = [], [], [], []
-    with source.open() as stream:
-        table = TextLines(stream, source)
-        for block in table.blocks():
-            for line in block.split(b"\n")[:-1]:
-                table.line += 1
-
-                # a line is a label, then NUMBER:VALUE pairs
-                words = line.partition(b"#")[0].split()
-                if not words:
-                    continue
-                where = f"{source}: line {table.line}"
-                finite(words[0], where)
-                labels.append(words[0].decode())
-                for word in words[1:]:
-                    number, _, value = word.partition(b":")
-                    if not number.isdigit() or len(number) > 9 or int(number) > MAX_WIDTH:
-                        text = truncate(word.decode("utf-8", "replace"), 40)
-                        raise DataError(f"{where}: {text!r}, expected NUMBER:VALUE")
-                    indices.append(int(number))
-                    values.append(finite(value, where))
-                counts.append(len(words) - 1)
+    with open_lines(source) as table:
+        for line in table.rest():
+            # a line is a label, then NUMBER:VALUE pairs
+            words = line.partition(b"#")[0].split()
+            if not words:
+                continue
+            where = f"{source}: line {table.line}"
+            finite(words[0], where)
+            labels.append(words[0].decode())
+            for word in words[1:]:
+                number, _, value = word.partition(b":")
+                if not number.isdigit() or len(number) > 9 or int(number) > MAX_WIDTH:
+                    text = truncate(word.decode("utf-8", "replace"), 40)
+                    raise DataError(f"{where}: {text!r}, expected NUMBER:VALUE")
+                indices.append(int(number))
+                values.append(finite(value, where))
+            counts.append(len(words) - 1)
             need(120 * (len(indices) + len(labels)), memory, source)
 
     # CSR; numbers begin at 1 unless there is a 0
     indices = np.array(indices, np.int64)
     first = int(indices.min(initial=1) > 0)
-    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    X = sp.csr_array((np.array(values), indices - first, indptr),
+    X = sp.csr_array((np.array(values), indices - first, run_offsets(counts)),
                      shape=(len(labels), int(indices.max(initial=first - 1)) + 1 - first))
 
     # refuse a feature that a row has twice

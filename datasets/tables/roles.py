@@ -19,9 +19,9 @@ from hpgcn.datasets.text.column_names import (
     WEAK_ID,
     is_known,
 )
-from hpgcn.datasets.text.data_table import NUMBER, WHOLE
+from hpgcn.datasets.text.data_table import WHOLE
 from hpgcn.errors import DataError
-from hpgcn.graphs.classes import UNLABELED
+from hpgcn.graphs.classes import NUMBER, UNLABELED
 from hpgcn.graphs.edge_weights import listed, plain
 
 NONE = "none"  # --id-column: rows are in the order of the vertices

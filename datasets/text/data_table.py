@@ -6,11 +6,10 @@ import numpy as np
 
 from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError
-from hpgcn.graphs.classes import BOOLEANS, UNLABELED
+from hpgcn.graphs.classes import BOOLEANS, NUMBER, UNLABELED
 from hpgcn.graphs.edge_weights import listed
 
 SEPARATOR = b"\0"  # between the cells of a block
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
 WHOLE = re.compile(r"[-+]?(\d{1,18})(\.0*)?", re.ASCII)
 HEAD = 500  # cells that decide what a column is
 EXACT = 2**53  # from here on float64 skips whole numbers

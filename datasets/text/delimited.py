@@ -11,7 +11,7 @@ from hpgcn.datasets.source import need, not_utf8, truncate
 from hpgcn.datasets.text import text_cells
 from hpgcn.datasets.text.column_names import is_known
 from hpgcn.datasets.text.data_table import Table, TextColumn, counted
-from hpgcn.datasets.text.lines import BLANKS, TextLines
+from hpgcn.datasets.text.lines import BLANKS, open_lines
 from hpgcn.datasets.text.text_cells import CellColumn, TextCells
 from hpgcn.errors import DataError
 
@@ -32,9 +32,9 @@ def read_delimited(source, memory, names=(), *, of_names=False):
     and is not divided at blanks. Raises DataError for rows with different numbers of
     cells, text that is not UTF-8, and more than `memory` bytes.
     """
-    with source.open() as stream:
+    with open_lines(source) as text_lines:
         # the first lines say what separates cells
-        reader = _CellRows(TextLines(stream, source), memory, names)
+        reader = _CellRows(text_lines, memory, names)
         sample = list(islice(reader.lines(), SAMPLE))
         stated = STATED.fullmatch(sample[0][1].strip()) if sample else None
         sample = sample[stated is not None:]
@@ -106,8 +106,7 @@ def _simple_cells(source, first_line, separator, width, memory, lines):
     """
     cells = TextCells(separator, width)
     size = 0
-    with source.open() as stream:
-        table = TextLines(stream, source)
+    with open_lines(source) as table:
         while table.line < first_line:
             table.readline()
         for block in table.blocks():

@@ -12,6 +12,7 @@ from hpgcn.datasets.source import first_repeated, need, truncate
 from hpgcn.datasets.text.data_table import NumberColumn, Table, TextColumn
 from hpgcn.datasets.text.lines import WHOLE, whole_text
 from hpgcn.errors import DataError
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.validation import MAX_WIDTH
 
 GRAPH_FACTOR, TABLE_FACTOR = 30, 40  # bytes of memory that a byte of text may become
@@ -82,7 +83,7 @@ def json_table(found, where, is_known):
     if all(isinstance(record, JsonObject) for record in found):
         return records_table([dict(record) for record in found], where)
     if all(isinstance(value, SCALARS) for value in found):
-        return Table(where, [_column("value", found, where)], len(found))
+        return Table(where, [_column("value", found)], len(found))
     return None
 
 
@@ -134,11 +135,11 @@ def _of_columns(columns, where):
         odd = next(name for name in rest if sizes[name] != sizes[first])
         raise DataError(f"{where}: {truncate(first, 40)} has {sizes[first]} values, "
                         f"{truncate(odd, 40)} has {sizes[odd]}, expected equal lengths")
-    made = [_column(name, cells, where) for name, cells in columns.items()]
+    made = [_column(name, cells) for name, cells in columns.items()]
     return Table(where, made, next(iter(sizes.values()), 0))
 
 
-def _column(name, cells, where):
+def _column(name, cells):
     """Return the cells as a NumberColumn or a TextColumn.
 
     They are numbers if they are lists of numbers of one length.
@@ -186,7 +187,7 @@ def feature_lists(found, where, memory, dense=False):
     need(16 * len(lists), memory, f"{where}: {len(lists)} rows")
 
     # ones in CSR
-    indptr = np.concatenate([[0], np.cumsum([each.size for each in lists])]).astype(np.int64)
+    indptr = run_offsets([each.size for each in lists])
     indices = np.concatenate([*lists, np.empty(0, np.int64)])
     ones = np.ones(indices.size, np.float32)
     width = int(indices.max(initial=-1)) + 1

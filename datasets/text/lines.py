@@ -4,7 +4,7 @@ Millions of edges per second.
 """
 import re
 from collections import deque
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, not_utf8, t
 from hpgcn.datasets.text import parse
 from hpgcn.datasets.text.parse import INT64_MAX, U, V, W
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import first
 from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.progress_bar import bar
 
@@ -116,10 +117,23 @@ def split_line(line, delimiter):
     return [field.strip(BLANKS) for field in fields]
 
 
-class TextLines:
-    """Text lines of the binary `stream` of the file `where`.
+@contextmanager
+def open_lines(source):
+    """Open the text of a Source as TextLines."""
+    with source.open() as stream:
+        yield TextLines(stream, source)
 
-    They are read one by one and then in blocks.
+
+def read_columns(source, grammar, memory):
+    """Parse a whole text into (u, v, w), see `TextLines.parts`, in `memory` bytes."""
+    with open_lines(source) as table:
+        return table.columns(grammar, memory)
+
+
+class TextLines:
+    """The lines of a binary stream, read one by one and then in blocks.
+
+    Errors name the file `where`.
     """
 
     def __init__(self, stream, where):
@@ -182,6 +196,13 @@ class TextLines:
 
         if rest:
             yield rest if rest.endswith(b"\n") else rest + b"\n"
+
+    def rest(self):
+        """Yield the remaining lines one by one, without newlines."""
+        for block in self.blocks():
+            for line in block.split(b"\n")[:-1]:
+                self.line += 1
+                yield line
 
     def _too_long(self, line):
         return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")
@@ -256,11 +277,9 @@ class TextLines:
         strings = letters.astype(np.uint8).view(f"S{width}")[:, 0]
         values = strings.astype(np.float64)
 
-        wrong = np.flatnonzero(~np.isfinite(values))
-        if wrong.size:
-            raise DataError(f"{self.where}: line {line[wrong[0]]}: weight "
-                            f"{strings[wrong[0]].decode()} is too large for a number")
-
+        if (k := first(~np.isfinite(values))) is not None:
+            raise DataError(f"{self.where}: line {line[k]}: weight {strings[k].decode()} is too "
+                            "large for a number")
         return values
 
 

@@ -6,9 +6,9 @@ import string
 import numpy as np
 
 from hpgcn.errors import DataError, printable, setting
+from hpgcn.graphs.classes import NUMBER
 
 WEIGHT = "(edge|link)?(weights?|wt?|values?|vals?|capacity|strength|multiplicity|count|similarity)"
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
 PUNCTUATION = str.maketrans("", "", string.punctuation + string.whitespace)
 EXACT = 1 << 24  # float32 holds all whole numbers up to this one
 MOST_NAMED = 16  # attributes in a message

@@ -172,7 +172,7 @@ def breadth(graph):
     Return (n,) new -> old.
     """
     indptr, indices = _both_ways(graph)
-    return _searched(graph, indptr, indices, np.zeros(indptr.size - 1, np.int64))
+    return _searched(indptr, indices, np.zeros(indptr.size - 1, np.int64))
 
 
 def communities(graph):
@@ -185,7 +185,7 @@ def communities(graph):
     indptr, indices = _both_ways(graph)
     most = HUB * max(1, indices.size // max(1, graph.num_rows))
     label = orders.communities(indptr, indices, most, COMMUNITY, ROUNDS)
-    return _searched(graph, indptr, indices, label)
+    return _searched(indptr, indices, label)
 
 
 ORDERS = {"degree": degree, "rcm": rcm, "breadth": breadth, "communities": communities}
@@ -275,7 +275,7 @@ def _both_ways(graph):
     return both.indptr.astype(np.int64), both.indices
 
 
-def _searched(graph, indptr, indices, group):
+def _searched(indptr, indices, group):
     """Return an order: hubs, then each group by breadth-first search.
 
     The search begins at vertices of low degree.
