@@ -128,7 +128,7 @@ class ConvertOptions:
     split: str | None = option(
         SPLITS, "train, validation and test vertices. file: as in the source. planetoid. "
         "random:60/20/20[:SEED]: percent. per-class:20/30[:SEED]: number to train and to validate "
-        "in each class, the rest to test. all: every labelled vertex in all three, for runs that "
+        "in each class, the rest to test. all: every labeled vertex in all three, for runs that "
         "measure time; accuracies are then of vertices trained on. FILE[:COLUMN]: lists of ids "
         "(text, JSON, .npz), masks, or a table with the words train, val, test or the numbers 0, "
         "1, 2", metavar="SPLIT")

@@ -34,7 +34,7 @@ ARRAYS = ("npz", "pt", "mat")  # formats of named arrays
 LISTS = (*STREAMED, *ARRAYS, "json")  # formats that may have edges alone
 TWO_KINDS = (*STREAMED, "adjlist")  # formats whose ids may be of two kinds
 ASKING = (*LISTS, *TWO_KINDS, *WEIGHTED)  # readers that take the user's options
-SETS = {  # formats of several files, recognised by their names: their modules
+SETS = {  # formats of several files, recognized by their names: their modules
     "planetoid": planetoid,
     "ogb": ogb,
     "graphsaint": graphsaint,

@@ -29,7 +29,7 @@ class Raw:
     masks: dict[str, np.ndarray] | None = None  # the input's, as `hpgcn.Graph.from_scipy`
     split: str = "file"  # how these were made
     original_ids: np.ndarray | None = None  # (n,) the input's ids: int64, rising, or text
-    base: int = 0  # the input's id of vertex 0, where ids are not relabelled
+    base: int = 0  # the input's id of vertex 0, where ids are not relabeled
     first: int = 0  # the smallest vertex with an edge, where that says something of the ids
     in_edge: np.ndarray | None = None  # (n,) bool, if vertices are only those in edges
     input_order: bool = False  # vertex i is row i of the input's own arrays, whatever its id

@@ -1,4 +1,4 @@
-"""Splits of labelled vertices into train, validation and test, drawn class by class.
+"""Splits of labeled vertices into train, validation and test, drawn class by class.
 
 The random number of a vertex depends only on the seed and the vertex's number. A split
 depends on the seed and the labels.
@@ -103,7 +103,7 @@ def make_split(raw, wanted, num_splits, where):
         return raw.masks, raw.split
     labels, _ = check_labels(raw.labels, raw.num_nodes, where)
     if wanted == (ALL,):
-        return all_labelled(labels, where), ALL
+        return all_labeled(labels, where), ALL
     if wanted == ("planetoid",):
         return planetoid_split(labels, where), "planetoid"
     masks = drawn_splits(labels, wanted, num_splits, where)
@@ -126,7 +126,7 @@ def drawn_splits(labels, wanted, count, where):
     return {key: np.stack([masks[key] for masks in drawn], axis=1) for key in drawn[0]}
 
 
-def all_labelled(labels, where):
+def all_labeled(labels, where):
     """Return masks with every labeled vertex in all three.
 
     They are for runs that only measure time.
@@ -158,7 +158,7 @@ def random_split(labels, percent, seed, where):
 def per_class_split(labels, counts, seed, where):
     """Draw `counts` training and validation vertices of each class.
 
-    All other labelled vertices are test vertices.
+    All other labeled vertices are test vertices.
 
     Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3, use 20
     and 30, in the largest component. Raises DataError for multi-label data, and if a

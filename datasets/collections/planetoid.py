@@ -28,7 +28,7 @@ from hpgcn.graphs.validation import first
 PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
 FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
 NUM_VAL = 500
-EDGE_BYTES = 64  # bytes of memory of a neighbour on its way
+EDGE_BYTES = 64  # bytes of memory of a neighbor on its way
 OBJECT_BYTES = 96  # bytes of memory of the objects that one byte of a pickle may create
 
 
@@ -53,7 +53,7 @@ def read(source, memory):
 
     The first len(y) vertices are for training, the next 500 for validation, those in
     test.index for testing. Vertices that test.index leaves out keep their edges,
-    without label and features. Edges are symmetrised.
+    without label and features. Edges are symmetrized.
     """
     match = FILE.fullmatch(source.path.name)
     if not match:

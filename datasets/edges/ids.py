@@ -1,4 +1,4 @@
-"""Ids of an edge list: the number of vertices, and whether the ids are relabelled."""
+"""Ids of an edge list: the number of vertices, and whether the ids are relabeled."""
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ class Numbering(NamedTuple):
 def ids_are_kept(largest, distinct, counted=None, *, compact=False):
     """Return whether ids serve as vertex numbers.
 
-    Otherwise they are relabelled in increasing order.
+    Otherwise they are relabeled in increasing order.
 
     Ids are kept if the largest is below 2 x (distinct ids) + 1024, or below `counted`,
     the number of vertices in the input. With `compact`, or if `counted` equals the

@@ -20,7 +20,7 @@ import numpy as np
 from hpgcn.datasets.generators import bter_kernels as kernels
 from hpgcn.datasets.generators import keyed_sampling
 from hpgcn.datasets.generators.bter_fit import fit_blocks, fit_stubs
-from hpgcn.datasets.generators.rmat_draws import shuffled
+from hpgcn.datasets.generators.edge_draws import shuffled
 
 FIRST_DRAWS = 1 << 18  # pairs within blocks at a time, as degrees are counted
 

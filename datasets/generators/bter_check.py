@@ -18,7 +18,7 @@ def describe_match(degrees, indptr, indices, room):
     `indptr` and `indices` are arrays or DiskArrays. KS is the Kolmogorov-Smirnov
     distance: the largest difference of the shares of vertices up to a degree. The
     difference of clustering is absolute, and a mean over the vertices with a requested
-    clustering and two neighbours or more. All triangles are counted if that fits into
+    clustering and two neighbors or more. All triangles are counted if that fits into
     `room` bytes and takes some seconds. Otherwise wedges of each degree are drawn.
 
     Source: C. Seshadhri, A. Pinar, T. G. Kolda, Triadic Measures on Graphs: The Power
@@ -85,7 +85,7 @@ def sampled(indptr, indices, degree, wedges=WEDGES):
     Return (k,) mean degrees and (k,) shares of closed wedges.
 
     `wedges` wedges are drawn from each class by a key: a vertex, and two of its
-    neighbours. The standard error of a share c is sqrt(c (1 - c) / wedges).
+    neighbors. The standard error of a share c is sqrt(c (1 - c) / wedges).
     """
     # classes of degrees from 2 on, each WIDTH times as wide as it begins
     order = np.argsort(degree, kind="stable")
@@ -97,17 +97,17 @@ def sampled(indptr, indices, degree, wedges=WEDGES):
         low = int(ordered[first])
         stop = int(np.searchsorted(ordered, max(low + 1, WIDTH * low)))
 
-        # draw centres, and two different neighbours of each
+        # draw centers, and two different neighbors of each
         draws = np.random.Generator(np.random.Philox(key=[low, 21]))
-        centres = np.sort(order[draws.integers(first, stop, wedges)])
-        one = draws.integers(0, degree[centres])
-        other = draws.integers(0, degree[centres] - 1)
+        centers = np.sort(order[draws.integers(first, stop, wedges)])
+        one = draws.integers(0, degree[centers])
+        other = draws.integers(0, degree[centers] - 1)
         other += other >= one
 
-        # a wedge is closed if its ends are neighbours; search the shorter row
+        # a wedge is closed if its ends are neighbors; search the shorter row
         closed = 0
-        for centre, a, b in zip(centres, one, other):
-            start = int(indptr[centre])
+        for center, a, b in zip(centers, one, other):
+            start = int(indptr[center])
             u, v = sorted((int(indices[start + k:start + k + 1][0]) for k in (a, b)),
                           key=degree.__getitem__)
             row = indices[int(indptr[u]):int(indptr[u + 1])]

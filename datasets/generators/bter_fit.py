@@ -114,7 +114,7 @@ def fit_blocks(degrees, starts):
         stubs, link = _linked(classes.size, d - mates, mates, stubs)
         reached = link * classes.size
         made = segments.by_class(within**3 * corners)
-        # both, one, or none of two neighbours lie in the block; the last: linked by a
+        # both, one, or none of two neighbors lie in the block; the last: linked by a
         # block or not
         made += mates * np.einsum("gh,gh->g", link, reached)
         made += np.einsum("gh,gh,h->g", link, reached, mates) / 2
@@ -162,7 +162,7 @@ def _linked(size, excess, mates, stubs=None):
 
     Stubs are (c,). A matching links two vertices with probability (c, c).
 
-    A vertex of a class has `excess` (c,) neighbours outside its block and `mates` (c,)
+    A vertex of a class has `excess` (c,) neighbors outside its block and `mates` (c,)
     within it. The matching may link it with a mate once more. With S stubs in all,
     vertices with a and b of them, a <= b, are linked with probability 1 - (1 - b / (S -
     1))^a.

@@ -1,6 +1,6 @@
 """Degree distributions with a clustering for each degree: the input of BTER graphs.
 
-The clustering of degree d is the share of pairs of neighbours that are neighbours
+The clustering of degree d is the share of pairs of neighbors that are neighbors
 themselves. It is the mean over the vertices of degree d: c_d = triangles / (d (d - 1) /
 2).
 """

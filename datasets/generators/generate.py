@@ -10,8 +10,8 @@ import dataclasses
 import numpy as np
 
 from hpgcn.datasets.convert_options import ConvertOptions
+from hpgcn.datasets.generators import edge_draws as drawing
 from hpgcn.datasets.generators import keyed_sampling
-from hpgcn.datasets.generators import rmat_draws as drawing
 from hpgcn.datasets.generators.bter import Bter
 from hpgcn.datasets.generators.bter_check import describe_match
 from hpgcn.datasets.sorting import external

@@ -1,6 +1,6 @@
 """Reader of METIS, Chaco and DIMACS graphs.
 
-Each line lists the neighbours of a vertex, numbered from 1.
+Each line lists the neighbors of a vertex, numbered from 1.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -78,7 +78,7 @@ def _lists(table, n, m, skipped, weighted, hint):
     row = entries = 0
     step = 1 + weighted
 
-    # a line is a vertex: its own weights, then its neighbours
+    # a line is a vertex: its own weights, then its neighbors
     for line in table.rest():
         text = line.strip(BLANKS)
         if text[:1] == b"%" or (row == n and not text):
@@ -131,7 +131,7 @@ def _check(rows, columns, values, n, where):
 
     A neighbor is listed twice, or an edge at one end only, or with different weights.
     """
-    # no neighbour twice
+    # no neighbor twice
     places = np.arange(1, rows.size + 1)
     matrix = sp.coo_array((places, (rows, columns)), shape=(n, n)).tocsr()
     if matrix.nnz < rows.size:

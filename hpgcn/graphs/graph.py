@@ -55,7 +55,7 @@ class Graph(GraphSource):
     vertex : (m,) int64
         ORIGINAL number of each row: its row in the graph before any partition.
     original_ids : (m,) int64, or text, or None
-        The input's own ids, where reading relabelled them, or names.
+        The input's own ids, where reading relabeled them, or names.
     offsets : (k + 1,) int64 or None
         First row of each part, where the rows are in the order of a partition.
     edge_parts : (nnz,) int32 or None

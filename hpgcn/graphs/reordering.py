@@ -141,7 +141,7 @@ def _rcm_compiled(graph, part, k, original_ties):
 def _rcm(symmetric):
     from scipy.sparse.csgraph import reverse_cuthill_mckee  # takes long to import
 
-    # SciPy sorts the neighbours of each vertex by degree with an insertion sort,
+    # SciPy sorts the neighbors of each vertex by degree with an insertion sort,
     # quadratic at a hub; numbered by degree beforehand they come sorted already.
     rows, columns = symmetric.tocoo().coords
     kept = rows != columns

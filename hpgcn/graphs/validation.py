@@ -11,7 +11,7 @@ from hpgcn.graphs.edge_weights import count_rounded
 from hpgcn.runtime.machine import memory_budget
 
 SPLIT = ("train", "val", "test")
-ALL = "all"  # a split whose three masks are equal: every labelled vertex
+ALL = "all"  # a split whose three masks are equal: every labeled vertex
 MAX_WIDTH = 1 << 24
 MAX_SPLITS = 1000
 VERTEX_BYTES = 48  # bytes of a graph per vertex, without features and labels

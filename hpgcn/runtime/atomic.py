@@ -83,12 +83,12 @@ def replacing(path, overwrite=False, follow=True):
 
         # make the contents durable before the name
         with writing(path):
-            synchronise(temporary)
+            synchronize(temporary)
         refuse_existing(path, overwrite, follow)  # another process may have been faster
         with writing(path):
             os.replace(temporary, target)
     with writing(path):
-        synchronise(target.parent)
+        synchronize(target.parent)
 
 
 @contextmanager
@@ -137,19 +137,19 @@ def replacing_folder(path):
             remove(temporary)
             if not target.parent.is_dir():
                 target.parent.mkdir()
-                synchronise(target.parent.parent)
+                synchronize(target.parent.parent)
             temporary.mkdir()
             yield temporary
 
             # make its contents durable, then put it in the place of the older one
-            synchronise(temporary)
+            synchronize(temporary)
             faults.point("checkpoint.fsync")
             if target.exists():
                 discard(target)
             faults.point("checkpoint.rename")
             os.rename(temporary, target)
             faults.point("checkpoint.renamed")
-            synchronise(target.parent)
+            synchronize(target.parent)
     except BaseException:
         remove(temporary)
         raise
@@ -190,7 +190,7 @@ def _mode(path, follow=True):
         return None
 
 
-def synchronise(path):
+def synchronize(path):
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

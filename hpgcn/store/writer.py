@@ -15,7 +15,7 @@ import numpy as np
 
 from hpgcn import __version__
 from hpgcn.errors import StorageError, UsageError
-from hpgcn.runtime.atomic import refuse_existing, replacing, synchronise, writing
+from hpgcn.runtime.atomic import refuse_existing, replacing, synchronize, writing
 from hpgcn.runtime.disk.page_cache import DiskFile
 from hpgcn.store import manifest
 from hpgcn.store.objects import raw_attributes
@@ -75,7 +75,7 @@ def _moved(path, overwrite, scratch):
     refuse_existing(path, overwrite)  # another process may have been faster
     with writing(path):
         os.replace(finished, target)
-        synchronise(target.parent)
+        synchronize(target.parent)
 
 
 class _Sink(DiskFile):

@@ -9,7 +9,7 @@ from inputs import put
 from hpgcn import load
 from hpgcn.__main__ import main
 from hpgcn.datasets.convert import read
-from hpgcn.datasets.generators import bter_check, bter_kernels, generate, rmat_draws
+from hpgcn.datasets.generators import bter_check, bter_kernels, edge_draws, generate
 from hpgcn.datasets.generators.bter import Bter
 from hpgcn.datasets.generators.degree_distribution import (
     Degrees,
@@ -129,8 +129,8 @@ def test_same_bits_on_disk_by_blocks_and_threads(tmp_path, monkeypatch, threads,
         kind, options = "rmat", {"scale": 9, "edge_factor": 4}
     options |= {"features": 3, "classes": 5, "seed": 7}
     first = generate.generate(kind, **options)
-    monkeypatch.setattr(rmat_draws, "CHUNK", chunk)
-    monkeypatch.setattr(rmat_draws, "default_threads", lambda: threads)
+    monkeypatch.setattr(edge_draws, "CHUNK", chunk)
+    monkeypatch.setattr(edge_draws, "default_threads", lambda: threads)
     monkeypatch.setattr("hpgcn.datasets.generators.bter.FIRST_DRAWS", chunk)
     monkeypatch.setattr(generate, "_size", lambda *_: 1 << 60)
     generate.write(kind, tmp_path / "g.h5", **options)

@@ -7,7 +7,7 @@ from arrays import are_equal, assert_all, assert_differ, assert_none
 from inputs import put, rows
 
 from hpgcn.datasets.convert import read
-from hpgcn.datasets.generators import keyed_sampling, rmat_draws
+from hpgcn.datasets.generators import edge_draws, keyed_sampling
 from hpgcn.datasets.generators.generate import generate, write_edge_list
 from hpgcn.errors import OutputError, UsageError
 from hpgcn.graphs.validation import check_csr
@@ -46,7 +46,7 @@ def arrays(graph):
 def test_same_seed_same_bits(kind, monkeypatch):
     first = generate(kind, scale=10, features=3, seed=5)
     other = generate(kind, scale=10, features=3, seed=6)
-    monkeypatch.setattr(rmat_draws, "CHUNK", 1 << 10)
+    monkeypatch.setattr(edge_draws, "CHUNK", 1 << 10)
     chunked = generate(kind, scale=10, features=3, seed=5)
     for a, b in zip(arrays(first), arrays(chunked)):
         np.testing.assert_array_equal(a, b)

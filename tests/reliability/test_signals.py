@@ -26,7 +26,7 @@ from hpgcn.runtime.advice import resume_command
 SIGNALLED = Path(__file__).with_name("signalled.py")
 WRITES = "hpgcn.store.writer.Writer.finish"  # a temporary file exists at this point
 PIECES = "convert", "edges.txt", "new.h5", "--memory", "300K"
-SYNCHRONISES = "hpgcn.runtime.atomic.synchronise"
+SYNCHRONISES = "hpgcn.runtime.atomic.synchronize"
 SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert": (WRITES, ("convert", "karate", "new.h5")),
     "read in pieces": ("hpgcn.datasets.sorting.sort_kernels.append", PIECES),

@@ -32,7 +32,7 @@ class Module(NamedTuple):
 
     `kind` is the name of the class in torch_geometric.nn, or "norm", "linear", or "" if
     unknown. `keys` are those of the state_dict by the tensors' names in the layer.
-    Linear maps within a perceptron are called nn.0, nn.1.., a normalisation nn.norm0.
+    Linear maps within a perceptron are called nn.0, nn.1.., a normalization nn.norm0.
     """
 
     path: str

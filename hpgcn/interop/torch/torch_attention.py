@@ -172,5 +172,5 @@ def _drawn(m, x, p, seed):
     if not p:
         return {}
     numbers = (torch.arange(size, device=x.device) for size in (m, x.shape[0]))
-    vertex, neighbour = map(rows_of, numbers)
-    return {"vertex": vertex, "neighbour": neighbour, "seed": seed, "p": p}
+    vertex, neighbor = map(rows_of, numbers)
+    return {"vertex": vertex, "neighbour": neighbor, "seed": seed, "p": p}

@@ -1,7 +1,7 @@
 """Apply weights of PyG models here, and load weights into other PyG models.
 
 Facts missing in a state_dict take PyG's default: the aggregator (mean), the slope of
-attention (0.2). Batch normalisation, in evaluation an affine map of columns, is folded
+attention (0.2). Batch normalization, in evaluation an affine map of columns, is folded
 into the layer before it.
 """
 from __future__ import annotations

@@ -187,7 +187,7 @@ class RunDirectory:
     def _write(self, name, text):
         store.atomic_write(self.path / name, text, **OURS)
 
-    def synchronise(self):
+    def synchronize(self):
         """Force metrics.jsonl to disk, so that a checkpoint never has more epochs than it."""
         try:
             os.fsync(self.metrics.fileno())
