@@ -56,13 +56,13 @@ EDGE_BYTES = 128  # bytes of memory of an edge on its way through `read`
 def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=AUTO, **options):
     """Read a graph like `read` and write it to the file `out`.
 
-    Edge lists may be larger than memory.
-
     Rows are put into an `order` of `hpgcn.graphs.reordering.find_order` if memory
     allows. Apart from the order, the file does not depend on the memory. Edge lists
-    that do not fit are sorted on disk, beside the file. If `memory` is given, all files
-    leave the page cache. Returns notes for the user on how the input was read, a list
-    of str. Raises the errors of `read` and of `store.write_graph`; then no file is left.
+    that do not fit into memory are sorted on disk, beside the file. If `memory` is
+    given, all files leave the page cache.
+
+    Return notes for the user on how the input was read, a list of str. Errors are those
+    of `read` and of `store.write_graph`; no file is left after an error.
     """
     from hpgcn import store
     from hpgcn.datasets.sorting.disk_arrays import Scratch
@@ -80,12 +80,11 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
 
 
 def order_within(graph, name, memory):
-    """Return an order of the vertices, new -> old, or None to keep theirs.
+    """Return an order of the vertices, new -> old or None, and a note for the user.
 
-    And a note for the user.
-
-    `memory` is in bytes; None means 80% of the available memory. A graph on disk keeps
-    its order, and so does one whose reordering would take too much memory.
+    None means that vertices keep their order. So does a graph on disk, and one whose
+    reordering would take too much memory. `memory` is in bytes; None means 80% of the
+    available memory.
     """
     from hpgcn.datasets.sorting.external import room
 
@@ -196,10 +195,7 @@ def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
 
 
 class _MemoryAdjacency(NamedTuple):
-    """The adjacency of a graph in memory.
-
-    It has the attributes of the DiskAdjacency of a graph on disk.
-    """
+    """The adjacency of a graph in memory, with the attributes of a DiskAdjacency."""
 
     counts: object
     isolated: int
@@ -214,10 +210,7 @@ class _MemoryAdjacency(NamedTuple):
 
 
 def _build_adjacency(raw, entries, where, options, scratch, memory):
-    """Build the adjacency in memory, or from `entries` on disk if these are given.
-
-    Extend `raw.notes`.
-    """
+    """Build the adjacency, in memory or from `entries` on disk; extend `raw.notes`."""
     if entries is not None:
         if entries.rounded:
             raw.notes.append(rounded_note(entries.rounded))
@@ -235,9 +228,9 @@ def _build_adjacency(raw, entries, where, options, scratch, memory):
 
 @contextmanager
 def warnings_as(notes, where):
-    """Append each DataWarning to `notes` instead of showing it.
+    """Context manager: append DataWarnings to `notes` instead of showing them.
 
-    A context manager. The file name `where` is left out.
+    The file name `where` is left out of the notes.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)

@@ -1,7 +1,4 @@
-"""Readers of edge features.
-
-Columns of an edge list, an array beside the edges, or a file with a row for each edge.
-"""
+"""Readers of edge features: columns of an edge list, an array, or a file of rows."""
 import dataclasses
 import os
 from pathlib import Path
@@ -66,10 +63,7 @@ def read_edge_features(source, fmt, raw, options):
 
 
 def _of_file(file, raw, options):
-    """Return the matrix in a file of edges, and a description of its columns.
-
-    The file has a row for each edge.
-    """
+    """Return the matrix in a file with a row for each edge, and names of its columns."""
     if table_files.is_array(file):
         X, notes = table_files.read_matrix_file(file, options.memory)
         raw.notes += notes

@@ -1,11 +1,10 @@
-"""The readers of input formats.
-
-Their interface, and the choice of the reader of a file.
+"""The interface of all readers of input formats, and the choice of the reader of a file.
 
 A reader is a function `read(source, memory[, options]) -> Raw`; a module with several
 readers calls each read_FORMAT. `source` is a Source, and `memory` the number of bytes
 that the reader may allocate. A reader refuses a file with a DataError of one line that
-names the file, and the line, row or array in it.
+names the file, and the line, row or array in it. The readers of ASKING take the user's
+ConvertOptions as a third argument.
 
 A data set of several files has two more functions. `belongs(path)` returns whether a
 file is part of one, by its name and the files beside it. `graph_name(path)` returns the
@@ -13,9 +12,8 @@ name of that set.
 
 A reader whose edges come block by block may read more edges than memory holds. It also
 has `stream(source, digest, threads, options)`, a context manager that gives a Stream.
-
-`threads` threads parse. The bytes of the file go through `digest`, a hash object or
-None. The readers of ASKING take the user's ConvertOptions as a third argument.
+It parses on `threads` threads. The bytes of the file go through `digest`, a hash object
+or None.
 """
 import re
 from importlib import import_module
@@ -50,10 +48,7 @@ PACKED_USUAL = 4  # times that text is longer than compressed
 
 
 def reader(fmt):
-    """Return the reader of a format.
-
-    The function read_FORMAT if its module has one, else `read`.
-    """
+    """Return the reader of a format: read_FORMAT if its module has one, else `read`."""
     module = import_module(READERS[fmt])
     return getattr(module, f"read_{fmt}", None) or module.read
 
@@ -105,10 +100,7 @@ def graph_name(source, fmt):
 
 
 def expected_edges(source):
-    """Estimate the number of edges in an edge list.
-
-    From its size and the length of its first lines.
-    """
+    """Estimate the number of edges of an edge list by its size and its first lines."""
     if source.magic[:4] == PARQUET:
         return source.size // PARQUET_EDGE
     lines = [line for line in source.head().split(b"\n")[:-1] if line and line[:1] not in b"#%"]

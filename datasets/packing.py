@@ -32,10 +32,7 @@ class Packing(NamedTuple):
     command: str
 
     def open(self, raw, where):
-        """Return a stream of the decompressed content of the binary file `raw`.
-
-        Its `fileobj` is `raw`.
-        """
+        """Return a stream of the decompressed content of `raw`, whose `fileobj` is `raw`."""
         try:
             module = import_module(self.module)
         except ImportError as error:
@@ -55,10 +52,7 @@ PACKINGS = (
 
 
 def packing_of(magic):
-    """Return the Packing of a file, from its first bytes `magic`.
-
-    None if it is not compressed.
-    """
+    """Return the Packing of a file that begins with `magic`; None if it is not compressed."""
     return next((packing for packing in PACKINGS if magic.startswith(packing.start)), None)
 
 
@@ -69,9 +63,6 @@ def unpacked_name(name):
 
 
 def is_broken(error):
-    """Return whether an error means broken compressed data.
-
-    A fault of the disk does not.
-    """
+    """Return whether an error means broken compressed data, rather than a faulty disk."""
     return isinstance(error, EOFError | zlib.error) or type(error).__name__ == "LZMAError" or (
         isinstance(error, OSError) and error.errno is None)

@@ -36,12 +36,9 @@ class RandomDraw(NamedTuple):
 
 
 def parse_draw(flag, text):
-    """Return the RandomDraw that the value of --features or --labels describes.
+    """Return the RandomDraw in the value of --features or --labels; None for a file.
 
-    None if the value names a file.
-
-    Raise UsageError if the text begins with random: but is not random:N or
-    random:N:SEED.
+    UsageError if the text begins with random: but is not random:N or random:N:SEED.
     """
     text = None if text is None else os.fsdecode(text)
     if text is None or not (text.startswith("random:")
@@ -56,10 +53,7 @@ def parse_draw(flag, text):
 
 
 def vertex_keys(num_nodes, base, original_ids):
-    """Return the random key of each vertex, (n,) uint64.
-
-    Its id in the input, or a hash of its name.
-    """
+    """Return the random key of each vertex, (n,) uint64: its id, or a hash of its name."""
     if original_ids is None:
         return np.arange(base, base + num_nodes, dtype=np.uint64)
     if original_ids.dtype.kind != "U":
@@ -74,10 +68,7 @@ def random_labels(draw, keys):
 
 
 class RandomFeatures:
-    """Random features (n, f) float32, drawn when rows are read.
-
-    By a slice or an array of row numbers.
-    """
+    """Random features (n, f) float32, drawn when rows are read by a slice or by numbers."""
 
     def __init__(self, draw, keys):
         self.key = _seed_key(draw.seed, FEATURES)
@@ -93,20 +84,14 @@ class RandomFeatures:
 
 
 class RandomContents(NamedTuple):
-    """The RandomDraws of a graph's features and labels.
-
-    None where the input's own are used.
-    """
+    """The RandomDraws of features and labels; None keeps those of the input."""
 
     features: RandomDraw | None
     labels: RandomDraw | None
 
     @staticmethod
     def parse(features, labels, row_normalize):
-        """Return the RandomContents for options of `hpgcn.datasets.convert.read`.
-
-        Raise UsageError for invalid ones.
-        """
+        """Return the RandomContents for options of `convert.read`; UsageError for invalid ones."""
         drawn = RandomContents(parse_draw("features", features), parse_draw("labels", labels))
         if drawn.features and row_normalize:
             raise UsageError(f"--features {drawn.features}: excludes --row-normalize, because the "
@@ -124,7 +109,7 @@ class RandomContents(NamedTuple):
     def draw(self, raw, memory, where):
         """Draw the labels of all vertices, and set features that are drawn when read.
 
-        Extend `raw.notes`.
+        Notes are appended to `raw.notes`.
         """
         if not any(self):
             return
@@ -159,10 +144,7 @@ def _seed_key(seed, stream):
 
 @jit()
 def _draw_features(seed_key, keys, X):
-    """Fill X, (n, f), with random numbers.
-
-    24 bits of the hash of (seed, key, column) each.
-    """
+    """Fill X, (n, f), with numbers from 24 bits of a hash of (seed, key, column)."""
     for i in range(keys.size):
         state = mix(seed_key + keys[i] * GOLDEN)
         for j in range(X.shape[1]):
@@ -172,10 +154,7 @@ def _draw_features(seed_key, keys, X):
 
 @jit()
 def _draw_labels(seed_key, keys, classes):
-    """Return a class for each key.
-
-    32 bits of the hash of (seed, key), scaled to 0..classes - 1.
-    """
+    """Return a class for each key, from 32 bits of a hash of (seed, key)."""
     labels = np.empty(keys.size, np.int64)
     for i in range(keys.size):
         bits = mix(mix(seed_key + keys[i] * GOLDEN)) >> np.uint64(32)
@@ -185,9 +164,9 @@ def _draw_labels(seed_key, keys, classes):
 
 @jit()
 def _hash_names(letters):
-    """Return a hash of each name, a row of code points (n, letters) uint32.
+    """Return a hash of each name.
 
-    Zeros end a name.
+    A name is a row of code points, (n, letters) uint32, and ends before the first 0.
     """
     keys = np.zeros(letters.shape[0], np.uint64)
     for i in range(letters.shape[0]):

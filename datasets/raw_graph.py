@@ -12,9 +12,7 @@ TARGET_FIRST = ("target", "source")  # as PyG aggregates
 
 @dataclass
 class Raw:
-    """The graph that a reader returns.
-
-    Entries of the adjacency in any order, features, labels and notes.
+    """The graph that a reader returns, with entries of the adjacency in any order.
 
     Row u aggregates column v. If `undirected` (the input declares it) or `symmetrize`
     (the format lists each edge at both ends), max(A, A^T) is used.

@@ -1,7 +1,4 @@
-"""An input file.
-
-Its name, its bytes (maybe compressed), its SHA-256, and limits of memory.
-"""
+"""An input file: its name, its bytes (maybe compressed), SHA-256 and memory limits."""
 import errno
 import hashlib
 import io
@@ -33,10 +30,7 @@ def need(size, memory, where):
 
 
 def not_utf8(where, error):
-    """Return the DataError for text that is not UTF-8.
-
-    For example Latin-1 from an old Excel.
-    """
+    """Return the DataError for text that is not UTF-8, such as Latin-1 of an old Excel."""
     return DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): if it is "
                      "Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > utf8.csv (other "
                      "encodings: iconv -l)")
@@ -72,10 +66,7 @@ def first_repeated(names):
 
 @contextmanager
 def refused(where, what="broken data"):
-    """Turn the errors of a library on broken data into a DataError.
-
-    A context manager. The error has one line.
-    """
+    """Context manager: turn a library's errors on broken data into a DataError of one line."""
     try:
         yield
     except DataError:
@@ -88,9 +79,9 @@ def refused(where, what="broken data"):
 
 
 class Source:
-    """A regular input file.
+    """A regular input file; DataError for another kind of file.
 
-    `files` are those that `sha256` covers. Raises DataError for other kinds of files.
+    `files` are those that `sha256` covers.
     """
 
     def __init__(self, path):
@@ -123,10 +114,7 @@ class Source:
 
     @property
     def suffix(self):
-        """The suffix of the file name in lower case, without that of compression.
-
-        `.csv` for `g.CSV.gz`.
-        """
+        """The suffix in lower case, without that of compression: `.csv` for `g.CSV.gz`."""
         return Path(unpacked_name(self.path.name).lower()).suffix
 
     @property
@@ -146,9 +134,7 @@ class Source:
 
     @contextmanager
     def open(self, digest=None):
-        """Open the file to read its decompressed bytes.
-
-        Errors become DataErrors of one line.
+        """Open the file to read its decompressed bytes; errors become DataErrors.
 
         If lines end in carriage returns, these are replaced by line feeds. The bytes of
         the file are added to `digest`, a hash object; all of them, if the block ends
@@ -176,10 +162,7 @@ class Source:
             raise
 
     def sha256(self):
-        """Return the SHA-256 over the bytes of `files`, in hexadecimal.
-
-        Raise DataError if a file has changed.
-        """
+        """Return the SHA-256 over the bytes of `files`; DataError if a file has changed."""
         digest = hashlib.sha256()
         for source in self.files:
             source.refuse_changed()
@@ -195,10 +178,7 @@ class Source:
 
 
 def open_all(paths):
-    """Return a Source of each path.
-
-    Raise InputNotFoundError that names all missing files.
-    """
+    """Return a Source of each path; one InputNotFoundError names all missing files."""
     paths = list(paths)
     refuse_missing(paths)
     return [Source(path) for path in paths]
@@ -207,7 +187,7 @@ def open_all(paths):
 def refuse_missing(paths):
     """Raise one error that names all missing files, if there are several.
 
-    `Source` reports a single one.
+    A single missing file is left to `Source`.
     """
     missing = [truncate(path) for path in paths if not os.path.exists(path)]
     if len(missing) > 1:
@@ -226,9 +206,9 @@ class _Hashed(DiskFile):
 
 
 def _ends_lines_by_returns(head):
-    """Return whether lines end with carriage returns, like old Macs.
+    """Return whether the lines of a text that begins with `head` end in carriage returns.
 
-    The text begins with `head`.
+    Old Macs wrote such files.
     """
     head = head[:HEAD]
     return b"\r" in head[:-1] and b"\n" not in head and not CONTROL.search(head)

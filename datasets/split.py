@@ -66,9 +66,9 @@ def _seed(text, digits):
 
 
 def describe_split(kind, sizes=(), seed=0, count=1):
-    """Return the description of splits that a graph file stores.
+    """Return the description of splits that a graph file stores: "random:60/20/20:0".
 
-    "random:60/20/20:0" or "...:0..9", for example.
+    The seeds of several splits are "0..9".
     """
     seeds = f"{seed}..{seed + count - 1}" if count > 1 else seed
     return f"{kind}:{'/'.join(f'{size:.10g}' for size in sizes)}:{seeds}" if sizes else kind
@@ -77,7 +77,7 @@ def describe_split(kind, sizes=(), seed=0, count=1):
 def check_count(count, wanted):
     """Raise UsageError if `count` splits cannot be drawn.
 
-    Out of range, not random, or seeds beyond 2^63.
+    The count is out of range, the split is not random, or seeds exceed 2^63.
     """
     if not isinstance(count, int) or not 1 <= count <= MAX_SPLITS:
         raise UsageError(f"{setting('num_splits', count)}: expected 1 to {MAX_SPLITS}")
@@ -90,10 +90,7 @@ def check_count(count, wanted):
 
 
 def make_split(raw, wanted, num_splits, where):
-    """Return the masks of the requested split, and a description.
-
-    Without a request it is the input's own.
-    """
+    """Return the masks of the split `wanted`, by default the input's, and a description."""
     if wanted is None or wanted == ("file",):
         if wanted and raw.masks is None:
             raise DataError(f"{where}: no split in the input: give --split planetoid, --split "
@@ -111,9 +108,7 @@ def make_split(raw, wanted, num_splits, where):
 
 
 def drawn_splits(labels, wanted, count, where):
-    """Draw `count` splits, the i-th with the seed plus i.
-
-    Return masks (n,), or (n, count) of several splits.
+    """Draw `count` splits, the i-th with the seed plus i; return masks (n,) or (n, count).
 
     `wanted` is the result of `parse_split` for random or per-class; errors are those of
     these splits.
@@ -127,22 +122,17 @@ def drawn_splits(labels, wanted, count, where):
 
 
 def all_labeled(labels, where):
-    """Return masks with every labeled vertex in all three.
-
-    They are for runs that only measure time.
-    """
+    """Return masks with every labeled vertex in all three, for runs that measure time."""
     labels = _classes(labels, where)
     return dict.fromkeys(SPLIT, labels >= 0)
 
 
 def random_split(labels, percent, seed, where):
-    """Divide the labeled vertices of each class by percentages.
-
-    The percentages are those of train, validation and test.
+    """Divide the labeled vertices of each class into train, validation and test by percent.
 
     `labels` are (n,) integers, -1 for unknown, or (n, t) multi-label, divided as one
-    class. Returns (n,) bool masks under "train", "val" and "test". If percentages sum
-    to less than 100, the rest is in no mask.
+    class. Return (n,) bool masks under "train", "val" and "test". If percentages sum to
+    less than 100, the rest is in no mask.
     """
     labels = _classes(labels, where)
     rank, size = _ranks(labels, seed)
@@ -156,13 +146,11 @@ def random_split(labels, percent, seed, where):
 
 
 def per_class_split(labels, counts, seed, where):
-    """Draw `counts` training and validation vertices of each class.
-
-    All other labeled vertices are test vertices.
+    """Draw `counts` training and validation vertices of each class; the rest is for testing.
 
     Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3, use 20
-    and 30, in the largest component. Raises DataError for multi-label data, and if a
-    class has no vertex left for testing.
+    and 30, in the largest component. DataError for multi-label data, and if a class has
+    no vertex left for testing.
     """
     labels, rank, _ = _whole_classes(labels, seed, sum(counts) + 1, "per-class", where)
     train, val = counts
@@ -174,8 +162,8 @@ def per_class_split(labels, counts, seed, where):
 def planetoid_split(labels, where, seed=0):
     """Draw 20 training vertices of each class, then 500 validation and 1,000 test vertices.
 
-    Validation and test vertices have the classes in proportion. Raises DataError for
-    multi-label data, and if too few vertices have a label.
+    Classes have the same proportions among validation and test vertices as in all.
+    DataError for multi-label data, and if too few vertices have a label.
     """
     labels, rank, size = _whole_classes(labels, seed, PER_CLASS, "planetoid", where)
     others = int(np.count_nonzero((labels >= 0) & (rank >= PER_CLASS)))
@@ -215,10 +203,7 @@ def _whole_classes(labels, seed, least, split, where):
 
 
 def _ranks(labels, seed):
-    """Return each vertex's rank within its class, and the class size.
-
-    Random draws give the ranks.
-    """
+    """Return each vertex's random rank within its class, and the size of the class."""
     draws = np.random.Philox(key=seed).random_raw(labels.size)
     order = np.lexsort((draws, labels))
     grouped = labels[order]

@@ -1,7 +1,4 @@
-"""Recognition of file formats by first bytes and names.
-
-Those with a reader, and advice to convert others.
-"""
+"""Recognition of file formats by first bytes and names, with advice to convert them."""
 import codecs
 import re
 import zipfile
@@ -15,8 +12,8 @@ class Format(NamedTuple):
     """A file format: its reader, or advice on how to convert it.
 
     `start` is a regular expression for the first bytes, after blank lines and comments
-    of a text; empty if these are not certain. It does not backtrack (++, *+), so that
-    any bytes are matched fast.
+    of a text. It is empty if these are not certain. It does not backtrack (++, *+), so
+    that any bytes are matched fast.
     """
 
     name: str
@@ -176,11 +173,9 @@ COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
 
 
 def refuse(source, by_name=True, fmt=None):
-    """Raise DataError if the format of a Source has no reader.
+    """Raise DataError if the format of a Source has no reader, or is not `fmt`, if given.
 
-    Without `by_name` judge only the content.
-
-    If `fmt` is given, raise it for all other formats as well.
+    Without `by_name` only the content decides.
     """
     known = identify(source, by_name)
     if known is None and fmt == "adjlist" and _has_lgl_shape(source.head()):
@@ -193,10 +188,7 @@ def refuse(source, by_name=True, fmt=None):
 
 
 def refuse_array(source):
-    """Raise the DataError for features or labels that are no NumPy array.
-
-    It names the kind of the file.
-    """
+    """Raise DataError for features or labels that are no NumPy array; it names their format."""
     known = identify(source, by_name=False)
     if known is None and source.magic[:2] == b"PK":
         return
@@ -208,10 +200,7 @@ def refuse_array(source):
 
 
 def identify(source, by_name=True):
-    """Return the Format of a file.
-
-    None if the readers of edge lists, .npz and .mtx should try it.
-    """
+    """Return the Format of a file; None for edge lists, .npz and .mtx."""
     head = source.head()
     body = head[COMMENTS.match(head).end():]
     suffix = source.suffix
@@ -237,10 +226,7 @@ def identify(source, by_name=True):
 
 
 def _named(source, head, body, suffix, named):
-    """Return the Format of a text file.
-
-    By its name, the files beside it, or the shape of its lines.
-    """
+    """Return the Format of a text by its name, the files beside it, or its lines."""
     path = source.path
     match = TU_FILE.fullmatch(path.name)
     if match and path.with_name(f"{match[1]}_graph_indicator.txt").is_file():
@@ -258,10 +244,7 @@ def _named(source, head, body, suffix, named):
 
 
 def _has_lgl_shape(head):
-    """Return whether lines `# vertex` stand above lines of neighbors.
-
-    With weights or without.
-    """
+    """Return whether lines `# vertex` stand above lines of neighbors, maybe with weights."""
     rows = [line.split() for line in head.split(b"\n") if line.strip()]
     marked = [row for row in rows if row[0] == b"#"]
     plain = [row for row in rows if row[0] != b"#"]
@@ -309,10 +292,8 @@ def _is_utf8(head):
 def _has_metis_shape(head, cut):
     """Return whether a text has METIS's form.
 
-    Line 1 counts vertices and edges, each other line lists neighbors.
-
-    If `head` is `cut`, lines must have different lengths, which those of edge lists do
-    not.
+    Line 1 counts vertices and edges, and each other line lists neighbors. If `head` is
+    `cut`, lines must have different lengths, which those of edge lists do not.
     """
     lines = [line for line in head.split(b"\n") if line[:1] != b"%"]
     if lines and (cut or not lines[-1]):

@@ -1,8 +1,4 @@
-"""Changes after reading.
-
-Features of the adjacency, rows divided by their sums, and the largest component of the
-vertices.
-"""
+"""Features from the adjacency, rows divided by their sums, and the largest component."""
 import numpy as np
 import scipy.sparse as sp
 
@@ -14,19 +10,14 @@ VERTEX_BYTES = 48  # bytes of memory of a vertex, for either
 
 
 def identity(row_sums, column_sums):
-    """Return the sparse identity matrix (n, n) as features.
-
-    Each vertex has a weight vector of its own.
-    """
+    """Return the sparse identity matrix (n, n): each vertex has a feature of its own."""
     n = row_sums.size
     indices = np.arange(n, dtype=index_dtype(n))
     return sp.csr_array((np.ones(n, np.float32), indices, np.arange(n + 1)), shape=(n, n))
 
 
 def degree(row_sums, column_sums):
-    """Return features (n, 2): sign(d) log(1 + |d|) of both sums.
-
-    d is the row sum and the column sum of each vertex.
+    """Return features (n, 2): sign(d) log(1 + |d|) of both sums d of each vertex.
 
     The row sum is over the edges that a vertex reads, the column sum over the edges by
     which other vertices read it.
@@ -39,11 +30,9 @@ MADE = {"identity": identity, "degree": degree}
 
 
 def make_features(name, row_sums, column_sums, memory, where):
-    """Return the features that MADE calls `name`.
+    """Return the features that MADE calls `name`; DataError if there are too many.
 
-    From the row and column sums (n,) float64 of the adjacency.
-
-    Raise DataError if n is too large.
+    They are computed from the row and column sums of the adjacency, (n,) float64.
     """
     n = row_sums.size
     need(VERTEX_BYTES * n, memory, f"{where}: features {name} of {n} vertices")
@@ -54,10 +43,7 @@ def make_features(name, row_sums, column_sums, memory, where):
 
 
 def normalize_rows(X, where="features"):
-    """Return X, (n, f) dense or sparse, with each row divided by its sum.
-
-    Rows that sum to 0 stay unchanged.
-    """
+    """Return X, (n, f) dense or sparse, with rows divided by their sums; 0 rows stay."""
     if X is None:
         raise DataError(f"{where}: no features to normalize: give --features")
     if len(X.shape) != 2 or X.dtype.kind not in "fiub":
@@ -74,9 +60,7 @@ def normalize_rows(X, where="features"):
 
 
 def largest_component(csr, raw):
-    """Drop vertices outside the largest weakly connected component.
-
-    If several are equally large, keep the first.
+    """Drop vertices outside the largest weakly connected component, the first of equal ones.
 
     Evaluations of published models use it.
 
@@ -90,7 +74,7 @@ def largest_component(csr, raw):
     Returns
     -------
     (indptr, indices, data)
-        Vertices keep their order; `raw.original_ids` tells what they were, where any is left out.
+        Vertices keep their order. If any is left out, `raw.original_ids` has their former numbers.
     """
     indptr, indices, data = csr
     n = indptr.size - 1

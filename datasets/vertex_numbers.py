@@ -8,9 +8,7 @@ from hpgcn.graphs.validation import check_ids
 
 
 class Nodes:
-    """The vertices 0..n-1 of a file and their ids.
-
-    Whole numbers are sorted, names keep the file's order.
+    """The vertices 0..n-1 of a file and their ids: sorted whole numbers, or names in order.
 
     Attributes
     ----------

@@ -21,13 +21,12 @@ KARATE_VAL = (3, 5, 13, 21, 14, 23, 27, 30)
 
 
 def digits():
-    """Return the digits graph of images in 10 classes.
+    """Return the digits graph: images in 10 classes, joined to their nearest images.
 
-    1,797 images of 8 x 8 pixels, each joined to its 10 nearest images.
-
-    Features are X / 16. Distances are integers and ties go to the lower number, so the
-    graph has the same 24,678 entries everywhere. Needs scikit-learn: MissingError
-    without.
+    It has 1,797 images of 8 x 8 pixels, each joined to its 10 nearest images. Features
+    are X / 16. Distances are integers and ties go to the lower number, so the graph has
+    the same 24,678 entries everywhere. Needs scikit-learn; without it a MissingError is
+    raised.
     """
     images = require("sklearn.datasets", "demo", "the digits graph").load_digits()
     X = images.data.astype(np.int64)

@@ -1,9 +1,7 @@
 """Reader of folders of DGL's CSVDataset: meta.yaml names the tables of nodes and edges.
 
-Only data sets of one graph are read.
-
-meta.yaml is read as lines `key: value`, and lists of them under edge_data and
-node_data.
+Only data sets of one graph are read. meta.yaml is read as lines `key: value`, and lists
+of such lines under edge_data and node_data.
 """
 import csv
 import io
@@ -35,10 +33,7 @@ CELL_BYTES = 120  # bytes of memory of a cell, without its text
 
 
 def belongs(path):
-    """Return whether `path` is a meta.yaml of a graph, or one of its tables.
-
-    meta.yaml has the key edge_data and names the tables.
-    """
+    """Return whether `path` is the meta.yaml of a graph, or a table named in it."""
     meta = path.with_name(META)
     if path.suffix not in (".csv", ".yaml") or not meta.is_file():
         return False
@@ -71,10 +66,7 @@ def read(source, memory, options):
 
 
 def _tables(file):
-    """Return the names of both tables' files, and the separator.
-
-    They are the edge table and the node table.
-    """
+    """Return the names of the edge table, of the node table, and the separator."""
     meta = _parse(file)
     tables = {}
     for key in ("edge_data", "node_data"):
@@ -150,10 +142,7 @@ def _reader(file, separator):
 
 
 def _columns(file, separator, memory):
-    """Return the column names of a CSV file, and its cells by name.
-
-    A dict from each name to a list.
-    """
+    """Return the column names of a CSV file, and a dict from name to list of cells."""
     with _reader(file, separator) as rows:
         names = [name.strip() for name in next(rows, [])]
         columns = [[] for _ in names]
@@ -189,10 +178,7 @@ def _require(columns, file, *names):
 
 
 def _vertices(file, names, columns):
-    """Return a Raw with vertices but no edges, and the Nodes of their ids.
-
-    The vertices are those of the node table.
-    """
+    """Return a Raw with the vertices of the node table, and the Nodes of their ids."""
     _require(columns, file, "node_id")
     _one_graph(columns, file)
     ids = columns["node_id"]

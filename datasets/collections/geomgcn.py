@@ -1,10 +1,8 @@
-"""Reader of Geom-GCN's data sets.
+"""Reader of Geom-GCN's data sets: a table of edges, one of nodes, and ten splits.
 
-Out1_graph_edges.txt, out1_node_feature_label.txt and ten splits.
-
-Pei et al., Geom-GCN: Geometric Graph Convolutional Networks, ICLR 2020. Both tables
-have a header and tabs. Splits are NAME_split_0.6_0.2_K.npz, beside the tables or in
-../../splits.
+Pei et al., Geom-GCN: Geometric Graph Convolutional Networks, ICLR 2020. The tables are
+out1_graph_edges.txt and out1_node_feature_label.txt, both with a header and tabs.
+Splits are NAME_split_0.6_0.2_K.npz, beside the tables or in ../../splits.
 """
 import re
 
@@ -29,19 +27,13 @@ NUMBER_BYTES = 100  # bytes of memory of a number in a list of features
 
 
 def belongs(path):
-    """Return whether `path` is a table or a split file of a set.
-
-    Split files lie in the node table's folder.
-    """
+    """Return whether `path` is a table of a set, or a split file beside its tables."""
     return path.name in (EDGES, NODES) or (
         SPLIT_FILE.fullmatch(path.name) is not None and (path.parent / NODES).is_file())
 
 
 def graph_name(path):
-    """Return NAME of the split files, or the name of the tables' folder.
-
-    Split files lie beside the tables.
-    """
+    """Return the NAME of split files beside the tables, or that of the folder."""
     names = {name for name, _, _ in _splits(path.parent)}
     return names.pop() if len(names) == 1 else folder_name(path)
 
@@ -74,10 +66,7 @@ def read(source, memory):
 
 
 def _vertices(file, memory):
-    """Return ids, feature lists, labels and line numbers of the node table.
-
-    Feature lists are bytes.
-    """
+    """Return ids, feature lists (bytes), labels and line numbers of the node table."""
     ids, lists, labels, lines = [], [], [], []
     for line, fields in _table(file, 3, "node_id, feature and label"):
         where = f"{file}: line {line}"
@@ -94,10 +83,9 @@ def _vertices(file, memory):
 def _features(lists, lines, name, file, memory):
     """Return the features (n, f), and a note on how they were read.
 
-    As columns of numbers, or as lists of feature numbers.
-
-    Rows of one length are read as columns if their numbers are all 0 or 1, or include
-    fractions or a number twice in a row. A number twice in a list is one feature.
+    A row has the values of all columns, or lists the numbers of its features. Rows of
+    equal length have values if these are all 0 or 1, or include fractions or a number
+    twice in a row. A number that is twice in a list is one feature.
     """
     counts = np.array([text.count(b",") + 1 if text.strip() else 0 for text in lists])
     need(NUMBER_BYTES * int(counts.sum()), memory, file)
@@ -171,7 +159,7 @@ def _table(file, width, expected):
 def _splits(folder):
     """Return (data set name, split number, path) of each split file.
 
-    They lie beside the tables or else in ../../splits.
+    Split files lie beside the tables or else in ../../splits.
     """
     beside = [(match[1], int(match[2]), path) for path in folder.glob("*_split_0.6_0.2_*.npz")
               if (match := SPLIT_FILE.fullmatch(path.name))]

@@ -1,6 +1,4 @@
-"""Reader of GraphSAINT's folders.
-
-Adj_full.npz, role.json, class_map.json and feats.npy.
+"""Reader of GraphSAINT's folders: adj_full.npz, role.json, class_map.json and feats.npy.
 
 Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020. Its
 own loader sets all weights to 1, and standardizes features by the training vertices.
@@ -37,9 +35,9 @@ graph_name = folder_name
 
 
 def read(source, memory):
-    """Read the files of a data set that are there.
+    """Read those files of a data set that exist.
 
-    U aggregates v if row u of the adjacency has an entry in column v.
+    Vertex u aggregates v if row u of the adjacency has an entry in column v.
     """
     folder = source.path.parent
     missing = [name for name in BESIDE if not (folder / name).exists()]
@@ -61,7 +59,7 @@ def read(source, memory):
 
 
 def read_unweighted(file, memory):
-    """Return the Raw of a matrix of save_npz with all weights 1.
+    """Return the Raw of a matrix of save_npz with all weights set to 1.
 
     A note says if that changes weights.
     """
@@ -79,7 +77,7 @@ def read_unweighted(file, memory):
 def _classes(file, raw, memory):
     """Return the labels in a file {"vertex": class}.
 
-    Class numbers (n,), or rows of 0 and 1 (n, t) if its values are lists.
+    Labels are class numbers (n,), or rows of 0 and 1 (n, t) if the values are lists.
     """
     n = raw.num_nodes
     classes = parse_json(file, memory, dict, '{"vertex": class}')
@@ -115,10 +113,7 @@ def _classes(file, raw, memory):
 
 
 def _roles(file, n, memory):
-    """Return the masks (n,) of the vertex lists in a file.
-
-    The file has {"tr": [..], "va": [..], "te": [..]}.
-    """
+    """Return masks (n,) from a file {"tr": [..], "va": [..], "te": [..]}."""
     found = parse_json(file, memory, dict, '{"tr": [..], "va": [..], "te": [..]}')
     masks = {}
     for key, role in ROLES.items():

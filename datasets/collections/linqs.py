@@ -1,6 +1,4 @@
-"""Reader of LINQS citation sets.
-
-NAME.content (id, words, class) and NAME.cites (cited, citing).
+"""Reader of LINQS citation sets: NAME.content (id, words, class) and NAME.cites.
 
 Sen et al., Collective Classification in Network Data, AI Magazine 29(3), 2008. A line
 of NAME.cites is `cited citing`: the citing paper is the source, the cited one the
@@ -43,8 +41,8 @@ def graph_name(path):
 def read(source, memory):
     """Read both files.
 
-    Skip a citation if one of its papers has no line in NAME.content. If the content is
-    of another kind, read the citations alone.
+    Citations are skipped if one of their papers has no line in NAME.content. If the
+    content is of another kind, only the citations are read.
     """
     if source.path.suffix == ".cites" and _is_foreign(source):
         raw = edge_lists.read(source, memory, ConvertOptions())
@@ -65,9 +63,10 @@ def read(source, memory):
 
 
 def _is_foreign(cites):
-    """Return whether NAME.content is of another kind.
+    """Return whether NAME.content is no file of LINQS.
 
-    It begins with neither numbers between two fields nor ids of citations.
+    Its first line then has no numbers between two fields, and no line begins with the
+    id of a paper in NAME.cites.
     """
     content = Source(cites.path.with_suffix(".content"))
     rows = [fields for _, fields in islice(rows_of(content), SAMPLE)]
@@ -77,10 +76,7 @@ def _is_foreign(cites):
 
 
 def _content(file, memory):
-    """Return ids, features, labels and line numbers of NAME.content.
-
-    Features are CSR (n, f), in the file's order.
-    """
+    """Return ids, features (CSR), labels and line numbers of NAME.content."""
     ids, labels, lines, columns, values, counts = [], [], [], [], [], [0]
     width = 0
 
@@ -117,10 +113,7 @@ def _content(file, memory):
 
 
 def _cites(file, nodes, memory):
-    """Return targets and sources of the citations, and notes.
-
-    Both are (e,) int64; the notes are on skipped lines.
-    """
+    """Return targets and sources of the citations, (e,) int64, and notes on skipped lines."""
     edges, left_out, unknown = [], 0, set()
     for line, fields in rows_of(file):
         where = f"{file}: line {line}"

@@ -33,10 +33,7 @@ BLOCK = 1 << 24  # bytes of a table at a time
 
 
 def belongs(path):
-    """Return whether `path` is a file of an OGB data set.
-
-    Its name and the files beside it decide.
-    """
+    """Return whether `path` is a file of an OGB data set, by its name and those beside it."""
     raw = path.parent
     if path.name in TABLES:
         return (raw / NODES).is_file() and (raw / TABLES[0]).is_file()
@@ -124,10 +121,7 @@ def _from_archives(raw, source, memory):
 
 
 def _labels(labels):
-    """Return the only column of `labels` as class ids, with -1 for NaN.
-
-    Return several columns unchanged.
-    """
+    """Return a single column of labels as class ids, -1 for NaN; else the columns."""
     if labels is None or labels.ndim != 2 or labels.shape[1] != 1:
         return labels
     labels = labels[:, 0]
@@ -139,10 +133,7 @@ def _labels(labels):
 
 
 def _split(raw, source, n, memory):
-    """Return the masks in the only split folder beside the folder `raw`.
-
-    None without one.
-    """
+    """Return the masks of the only folder in `split` beside `raw`; None without one."""
     folders = sorted(file.parent for file in raw.parent.glob("split/*/train.csv.gz"))
     if raw.name != "raw" or not folders:
         return None
@@ -203,10 +194,7 @@ def _lines(stream, most):
 
 
 def _block(lines, width, first, file):
-    """Return the numbers in `lines`.
-
-    The first of them is line `first` of the file, counted from 0.
-    """
+    """Return the numbers in `lines`, of which the first is line `first`, from 0."""
     for k, line in enumerate(lines, first + 1):
         if line.count(b",") != width - 1 or not line.strip():
             raise DataError(f"{file}: line {k}: {line.count(b',') + 1} field(s), expected {width}")

@@ -1,10 +1,9 @@
 """Reader of Planetoid sets, which unpickles only known types.
 
-Files are ind.NAME.x, y, tx, ty, allx, ally, graph, test.index.
-
-A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices
-and a dict of lists need are allowed. Each stands for a small class below that keeps its
-arguments.
+A set has the files ind.NAME.x, y, tx, ty, allx, ally, graph and test.index. Most of
+them are pickles, and a pickle names functions to call. Only the names that NumPy
+arrays, SciPy CSR matrices and a dict of lists need are allowed. Each name stands for a
+small class below that keeps its arguments.
 """
 import io
 import math
@@ -33,10 +32,7 @@ OBJECT_BYTES = 96  # bytes of memory of the objects that one byte of a pickle ma
 
 
 def belongs(path):
-    """Return whether `path` has the name of a Planetoid set's file.
-
-    There are eight.
-    """
+    """Return whether `path` has the name of one of a Planetoid set's eight files."""
     return FILE.fullmatch(path.name) is not None
 
 
@@ -102,9 +98,10 @@ def read(source, memory):
 
 
 def _stack(allx, tx, test, n):
-    """Return the features of all vertices.
+    """Return the features of all vertices as CSR, (n, f).
 
-    The rows of allx, the rows of tx at the vertices `test`, and empty rows elsewhere.
+    Rows of allx come first, those of tx go to the vertices `test`. Other rows are
+    empty.
     """
     parts = sp.coo_array(sp.vstack([allx, tx]))
     row_of = np.concatenate([np.arange(allx.shape[0]), test])
@@ -113,10 +110,7 @@ def _stack(allx, tx, test, n):
 
 
 def _matrix(file, memory):
-    """Return the matrix in a pickle as an array or a csr_array.
-
-    None if the pickle has another object.
-    """
+    """Return the matrix in a pickle as an array or a csr_array; None for another object."""
     pickled = _load(file, memory)
     return pickled.array(file) if isinstance(pickled, (_Array, _Csr)) else None
 
@@ -129,10 +123,7 @@ def _features(file, memory):
 
 
 def _classes(file, rows, memory):
-    """Return the class of each row of the one-hot matrix in a file.
-
-    -1 for an empty row.
-    """
+    """Return the class of each row of a one-hot matrix in a file, -1 for an empty row."""
     # refuse other shapes and types
     matrix = _matrix(file, memory)
     shape = (0,) if matrix is None else matrix.shape
@@ -152,7 +143,7 @@ def _classes(file, rows, memory):
 def _test_index(file, low, count, memory):
     """Return the test vertices in a file of one vertex a line.
 
-    The file must have `count` lines, and no vertex below `low`.
+    The file must have `count` lines, each with a vertex of at least `low`.
     """
     grammar = Grammar((U,), low=low, names=("vertex", "", ""), comments=False)
     test = read_columns(file, grammar, memory)[0]
@@ -191,10 +182,7 @@ def _edges(graph, n, file, memory):
 
 
 class _Dtype:
-    """Stand-in for numpy.dtype in a pickle.
-
-    Keeps the type code and the byte order, and ignores all flags.
-    """
+    """Stand-in for numpy.dtype in a pickle: keeps the type code and the byte order."""
 
     def __init__(self, code, *_):
         self.code = code
@@ -233,10 +221,7 @@ class _Array:
 
 
 class _Csr:
-    """Stand-in for scipy's csr_matrix in a pickle.
-
-    Stores the attributes until `array` checks them.
-    """
+    """Stand-in for scipy's csr_matrix in a pickle, whose attributes `array` checks."""
 
     def array(self, where):
         state = vars(self)
@@ -276,10 +261,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _load(file, memory):
-    """Unpickle a file.
-
-    Allow only the names in ALLOWED, and objects that fit into `memory` bytes.
-    """
+    """Unpickle a file of at most `memory` bytes; allow only the names in ALLOWED."""
     with file.open() as stream:
         data = stream.read()
     with refused(file, "broken pickle"):

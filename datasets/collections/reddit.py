@@ -1,6 +1,4 @@
-"""Reader of the Reddit set of DGL and PyG.
-
-Reddit_data.npz and, beside it, reddit_graph.npz.
+"""Reader of the Reddit set of DGL and PyG: reddit_data.npz and reddit_graph.npz.
 
 Hamilton et al., Inductive Representation Learning on Large Graphs, NIPS 2017. Both
 loaders read an entry of the matrix as an edge of weight 1, from its row to its column.
@@ -20,17 +18,14 @@ graph_name = folder_name
 
 
 def belongs(path):
-    """Return whether `path` is reddit_data.npz, or its graph beside it.
-
-    The graph is reddit_graph.npz.
-    """
+    """Return whether `path` is reddit_data.npz, or reddit_graph.npz beside it."""
     return path.name in FILES and (path.parent / FILES[0]).is_file()
 
 
 def read(source, memory):
-    """Read the graph and its arrays.
+    """Read the graph, and the arrays `feature`, `label` and `node_types`.
 
-    `feature`, `label` and `node_types` (1: train, 2: validation, 3: test).
+    The last has 1 for training, 2 for validation and 3 for test vertices.
     """
     source.files = open_all(source.path.parent / name for name in FILES)
     data, graph = source.files

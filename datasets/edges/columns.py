@@ -30,10 +30,7 @@ class UnclearError(Exception):
 
 @dataclass(frozen=True)
 class EdgeColumns:
-    """The role of each column of an edge list.
-
-    An end of the edge, its weight, or not read.
-    """
+    """The role of each column of an edge list: an end, the weight, or not read."""
 
     roles: tuple[int, ...]  # U (the edge's first end), V (its second), W (its weight) or PASSED
     ends: tuple[str, str] = ROW_FIRST  # what the first and the second end are called
@@ -54,10 +51,7 @@ class EdgeColumns:
 
 
 def from_position(count):
-    """Return the EdgeColumns of a list without column names.
-
-    By its number of columns: `u v` or `u v weight`.
-    """
+    """Return the EdgeColumns of lines `u v` or `u v weight` without column names."""
     if count < 3:
         return EdgeColumns((U, V))
     note = "no header: the third column is read as weights; use --columns u,v,- to skip it"
@@ -65,9 +59,10 @@ def from_position(count):
 
 
 def third_column_error(where, kind, *, text=False, whole=True):
-    """Return the DataError for an unnamed third column.
+    """Return the DataError for an unnamed third column that may have no weights.
 
-    It holds text (with `text`) or numbers unlike weights, maybe `whole` ones.
+    It has text (with `text`), or numbers that do not look like weights. These may be
+    `whole`.
     """
     ways = ["--columns u,v,- to skip it"]
     if whole:
@@ -109,9 +104,8 @@ def from_header(names, where, *, comment=False, textual=(), fitting=None, numeri
 def from_flag(text, names, where):
     """Return the EdgeColumns for `text`, the value of --columns.
 
-    `names` are those of the header, or empty.
-
-    Raise the errors of `check_flag`, and DataError if the numbers of columns differ.
+    `names` are those of the header, or empty. Errors are those of `check_flag`, and a
+    DataError if the numbers of columns differ.
     """
     words = check_flag(text)
     if len(words) != len(names):
@@ -154,7 +148,7 @@ def spelled(words):
 def _refuse_two_kinds(names):
     """Raise UnclearError if a Neo4j header has ends in two id spaces.
 
-    Their ids may be equal.
+    Vertices of two kinds may then have equal ids.
     """
     typed = [found for name in names if (found := NEO4J.fullmatch(name))]
     spaces = {found[2].lower(): found[3] for found in typed
@@ -245,10 +239,7 @@ def _two_kinds(names, kinds):
 
 
 def _find_two_kinds(names, kinds):
-    """Take two unknown columns that look like ids as the ends.
-
-    This applies if no column has the name of an end.
-    """
+    """Take two unknown columns that look like ids as ends if no names are ends."""
     places = _two_kinds(names, kinds)
     if not end_pairs(kinds) and len(places) == 2:
         kinds[places[0]], kinds[places[1]] = (("u", "v"), 0), (("u", "v"), 1)
@@ -282,10 +273,7 @@ def _ends_of(names, kinds, fitting):
 
 
 def _notes(names, roles, directed, features=()):
-    """Return a note on how a header was read.
-
-    Empty if all its names are the standard ones.
-    """
+    """Return a note on how a header was read, in a tuple; () for standard names."""
     word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
     unread = [truncate(name) or "one without a name"
               for k, (name, role) in enumerate(zip(names, roles))

@@ -1,6 +1,4 @@
-"""Reader of edge lists as text (SNAP, KONECT, CSV).
-
-Two ids a line, and optionally a weight.
+"""Reader of edge lists as text (SNAP, KONECT, CSV): two ids a line, maybe a weight.
 
 Separators are blanks, commas or semicolons, or tabs under a header with tabs. Above the
 first edge, # and % begin comments. Ids are integers, or names if most of the first
@@ -122,9 +120,10 @@ def _skip_sizes(line, following, source, start, comments, options):
 
 
 def _columns(first, comments, options, where, lines):
-    """Return the EdgeColumns by flag, header, comment or positions.
+    """Return the EdgeColumns of an edge list.
 
-    The first of these: --columns, a header, a header in a comment, the positions.
+    They come from the first of these: --columns, a header, a header in a comment, the
+    positions of the columns.
     """
     # what the user says, or the file itself, goes first
     count = len(first.fields)
@@ -188,7 +187,7 @@ def _refuse_named_matrix(first, where, *, whole):
 def _refuse_matrix(first, where, *, whole):
     """Raise DataError if the first rows look like a square matrix of numbers.
 
-    `whole`: they are all rows of the file.
+    With `whole` they are all rows of the file.
     """
     rows, count = first.rows, len(first.fields)
     square = len(rows) == count if whole else 1 < len(rows) <= count
@@ -227,10 +226,7 @@ def _comment_notes(comments, first):
 
 
 def _padding_notes(first, roles):
-    """Return a note if first edges have ids with leading zeros.
-
-    They are read as numbers.
-    """
+    """Return a note if ids with leading zeros are read as numbers, in a list."""
     padded = [field for fields in first.rows for field, role in zip(fields, roles)
               if role in (U, V) and PADDED.fullmatch(field)]
     if not padded:

@@ -45,10 +45,7 @@ class Stream:
         return W in self.columns.roles
 
     def edges(self):
-        """Yield (rows, columns, weights) of each block of edges.
-
-        Ids begin at 0.
-        """
+        """Yield (rows, columns, weights) of each block of edges, with ids from 0."""
         third = _ThirdColumn() if self.columns.guessed else None
         empty = True
 
@@ -96,10 +93,7 @@ class Stream:
                 "from_one": not self.base_known}
 
     def restored(self, numbering):
-        """Return `numbering` with the ids of the file.
-
-        They replace those that `edges` counts from 0.
-        """
+        """Return `numbering` with the ids of the file instead of those from 0."""
         ids = numbering.original_ids
         if self.sides:
             second = ids >= SIDE
@@ -119,9 +113,9 @@ class Stream:
         return np.char.add(f"{self.sides[side]}:", ids)
 
     def raw(self, numbering, rows, columns, values):
-        """Return the Raw of edges.
+        """Return the Raw of edges, with notes on their ids.
 
-        `numbering` has the ids of the file (see `restored`). Add notes on these ids.
+        `numbering` has the ids of the file, see `restored`.
         """
         ids = numbering.original_ids
         first = numbering.first if ids is None and not self.base_known else 0
@@ -134,10 +128,7 @@ class Stream:
                    gap_notes=gaps)
 
     def _notes_on_ids(self, numbering):
-        """Return notes on ids and lines that may be meant otherwise.
-
-        Also on the number of vertices.
-        """
+        """Return notes on ids, lines and counts of vertices that may be meant otherwise."""
         n, ids, distinct, *_ = numbering
         notes = []
 
@@ -199,10 +190,7 @@ def _both_directions(u, v, w):
 
 
 class _ThirdColumn:
-    """Check of an unnamed third column for numbers that are not weights.
-
-    It goes block by block.
-    """
+    """Check, block by block, whether an unnamed third column has weights."""
 
     def __init__(self):
         self.low = np.inf

@@ -1,7 +1,4 @@
-"""The first line of an edge list as text.
-
-Its separator, and whether it is a header or an edge.
-"""
+"""The first line of an edge list: its separator, and whether it is a header or an edge."""
 import re
 from typing import NamedTuple
 
@@ -97,8 +94,8 @@ def _read_first_line(line, delimiter, fields, wordy, following, options, where, 
 def has_names(first, roles):
     """Return whether ids of the first edges are names.
 
-    Most edges have an id that is not a number, or a tenth a number too long for
-    integers.
+    They are if most edges have an id that is not a number. They also are if a tenth of
+    the edges has a number that is too long for an integer.
     """
     rows = [[field for field, role in zip(fields, roles) if role in (U, V)]
             for fields in first.rows if len(fields) == len(roles)]
@@ -108,10 +105,7 @@ def has_names(first, roles):
 
 
 def refuse_text(first, where):
-    """Raise DataError if an unnamed third column holds text.
-
-    An example is the tail of a triple.
-    """
+    """Raise DataError if an unnamed third column has text, such as tails of triples."""
     third = [fields[2] for fields in first.rows if len(fields) == 3]
     texts = [field for field in third if is_name(field) or PADDED.fullmatch(field)]
     if 2 * len(texts) > len(third) and 2 * len(third) > len(first.rows):
@@ -127,9 +121,9 @@ def refuse_neighbors(lines, where):
 
 
 def refuse_ragged(rows, lines, where):
-    """Raise DataError if rows have various numbers of fields.
+    """Raise DataError if rows have more than two lengths, as adjacency lists have.
 
-    `rows` are the fields of `lines`; adjacency lists look so.
+    `rows` are the fields of `lines`.
     """
     if len({len(fields) for fields in rows}) > 2:
         raise DataError(f"{where}: lines of {len(rows[0])} and of other numbers of fields"
@@ -147,10 +141,7 @@ def adjacency_hint(lines):
 
 
 def count_like_edges(comments, first):
-    """Count the comments above named vertices that may be edges.
-
-    An example is `#tag name`.
-    """
+    """Count the comments above named vertices that may be edges, such as `#tag name`."""
     marked = re.compile(rb"[#%][^#% \t,;!]")
     return sum(len(_fields(text, first.delimiter)) == len(first.fields)
                for text in comments.lines if marked.match(text))
@@ -189,22 +180,17 @@ def _fields(line, delimiter):
 
 
 def _rows(lines, delimiter):
-    """Return the fields of each line.
-
-    Skip lines marked as comments, unless all lines are.
-    """
+    """Return the fields of each line; skip comments, unless all lines are comments."""
     lines = [stripped(line, delimiter) for line in lines if line.strip(BLANKS)]
     lines = [text for text in lines if text[:1] not in MARKS] or lines
     return [_fields(text, delimiter) for text in lines]
 
 
 def header_beside(source, options):
-    """Return the names in a separate header file, and its path.
+    """Return the names in a header file such as `edges-header.csv`, and its path.
 
-    An example is `edges-header.csv`.
-
-    Neo4j writes headers to separate files. Return None without one, or if the ConvertOptions
-    has `columns` or `header`.
+    Neo4j writes such files beside the lists. Return None without one, or if the
+    ConvertOptions has `columns` or `header`.
     """
     if options.columns is not None or options.header is not None:
         return None
@@ -219,19 +205,13 @@ def header_beside(source, options):
 
 
 def _is_above_integers(fields, rows):
-    """Return whether all rows below the first line hold only integers.
-
-    The line is then a header.
-    """
+    """Return whether all rows below the first line have only integers."""
     whole = [row for row in rows if len(row) == len(fields) and all(map(WHOLE.fullmatch, row))]
     return bool(rows) and len(whole) == len(rows)
 
 
 def _has_numbers(rows, count):
-    """Return whether one of `count` columns holds only numbers.
-
-    A word above it is then its name.
-    """
+    """Return whether one of `count` columns has only numbers, so a word above is its name."""
     rows = [row for row in rows if len(row) == count]
     return bool(rows) and any(all(row[k] and not is_name(row[k]) for row in rows)
                               for k in range(count))
@@ -243,10 +223,7 @@ def _is_numbered(line):
 
 
 def _shape(name):
-    """Return a name in lower case with # in place of its number.
-
-    node# for node1, node_# for node_a.
-    """
+    """Return a name in lower case with # for its number: node# for node1."""
     return re.sub(r"[0-9]+|(?<=_)[a-z]$", "#", name.lower())
 
 

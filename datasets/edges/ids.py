@@ -17,13 +17,12 @@ class Numbering(NamedTuple):
 
 
 def ids_are_kept(largest, distinct, counted=None, *, compact=False):
-    """Return whether ids serve as vertex numbers.
-
-    Otherwise they are relabeled in increasing order.
+    """Return whether ids serve as vertex numbers; else they are numbered anew.
 
     Ids are kept if the largest is below 2 x (distinct ids) + 1024, or below `counted`,
     the number of vertices in the input. With `compact`, or if `counted` equals the
-    number of distinct ids, they are kept only without gaps.
+    number of distinct ids, they are kept only without gaps. New numbers follow the
+    increasing ids.
     """
     if compact or counted == distinct:
         return largest + 1 == distinct
@@ -78,10 +77,9 @@ class Ids:
     def result(self, counted=None, *, compact=False, from_one=False):
         """Return the Numbering of the ids.
 
-        `counted` is the number of vertices that the input declares.
-
-        Vertices are 0..counted - 1 if all ids are among these, or else, with
-        `from_one`, 1..counted. With `compact` only ids that occur are vertices.
+        `counted` is the number of vertices that the input declares. Vertices are
+        0..counted - 1 if all ids are among these. Otherwise, with `from_one`, they may
+        be 1..counted. With `compact` only ids that occur are vertices.
         """
         self._merge()
         distinct = int(np.count_nonzero(self.present)) + self.others.size
@@ -115,11 +113,10 @@ def _marked(places, count):
 
 
 def compact_ids(rows, columns, **options):
-    """Renumber the vertices of edges, two (e,) int64 that are not negative.
+    """Renumber the ends of edges; return the Numbering, rows and columns.
 
-    Return the Numbering, rows and columns.
-
-    The `options` are those of `Ids.result`.
+    The ids of edges are two (e,) int64 that are not negative. `options` are those of
+    `Ids.result`.
     """
     ids = Ids(4 * rows.size + 1024)  # more than there can be, of 2 e distinct ones
     ids.add(rows)

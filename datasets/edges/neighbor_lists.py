@@ -1,7 +1,7 @@
-"""Reader of adjacency lists.
+"""Reader of adjacency lists: a line has a vertex and its neighbors.
 
-A line has a vertex and its neighbors, `u v1 .. vk` or `u k v1 .. vk`; lines of other
-forms are refused.
+The line is `u v1 .. vk` or, with the number of neighbors, `u k v1 .. vk`. Lines of
+other forms are refused.
 """
 import re
 
@@ -38,10 +38,9 @@ class FormError(Exception):
 def read(source, memory, options):
     """Read each neighbor in a line as an edge in both directions.
 
-    `split_lists` describes the lines.
-
-    An edge that is listed at both ends, or twice, counts once. With the option `bipartite` the
-    first words of lines are ids of one kind, and the others of another.
+    See `split_lists` for the lines. An edge that is listed at both ends, or twice,
+    counts once. With the option `bipartite` the first words of lines are ids of one
+    kind, and all other words are ids of another.
     """
     text = whole_text(source, memory, TEXT_FACTOR).decode()
     try:
@@ -79,11 +78,10 @@ def _of_two_kinds(rows, notes, source, memory):
 def split_lists(lines):
     """Return the words of each line, and notes.
 
-    Marked lines above the first unmarked one are comments.
-
-    A marked line begins with # or %. Below the first unmarked line it is a comment if
-    all ids are whole numbers, else a vertex. A second number in each line that counts
-    its neighbors is left out. Raise FormError if lines have another form.
+    A marked line begins with # or %. Marked lines above the first unmarked one are
+    comments. Below it they are comments if all ids are whole numbers, else vertices. A
+    second number in each line that counts its neighbors is left out. FormError if lines
+    have another form.
     """
     lines = [text for line in lines if (text := line.strip())]
     first = next((k for k, text in enumerate(lines) if text[0] not in MARKS), len(lines))
@@ -228,12 +226,9 @@ def _is_count(rows):
 
 
 def _without_counts(rows):
-    """Return the rows without the number of neighbors after each vertex.
+    """Return rows without the number of neighbors after each vertex, or None.
 
-    None if they have no such numbers.
-
-    Fewer than FEW lines may fit by accident: then each vertex must have a line of its
-    own. So may lines that list each edge at both ends.
+    None means that lines have no such number.
     """
     if any(len(row) < 2 or row[1] != str(len(row) - 2) for row in rows):
         return None

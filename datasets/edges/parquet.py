@@ -1,7 +1,4 @@
-"""Reader of edge lists in Parquet files.
-
-Hpgcn.datasets.edges.columns finds the roles of their columns.
-"""
+"""Reader of edge lists in Parquet files, whose columns have roles by their names."""
 from contextlib import closing, contextmanager
 
 import numpy as np
@@ -31,12 +28,9 @@ def read(source, memory, options):
 
 @contextmanager
 def stream(source, digest, threads, options, *, memory=None):
-    """Open a Parquet edge list.
+    """Open a Parquet edge list: a context manager that gives its Stream.
 
-    The context manager gives its Stream. Raise MissingError without pyarrow.
-
-    A row group, and the names of vertices, may take `memory` bytes each. pyarrow has
-    threads of its own, so that `threads` is not used.
+    MissingError without pyarrow.
     """
     require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:
@@ -147,11 +141,10 @@ def _refuse_empty(column, name, row, source):
 
 
 def _values(column, name, row, limits, source):
-    """Return a column as int64 ids, or as float64 weights.
+    """Return a column as int64 ids within `limits`, or as float64 weights.
 
-    Ids lie within `limits`; without limits the column has weights.
-
-    `row` is the number of its first row, for errors.
+    A column without limits (None) has weights. `row` is the number of its first row,
+    for errors.
     """
     _refuse_empty(column, name, row, source)
     if limits is None and str(column.type).startswith(TEXT):

@@ -165,8 +165,8 @@ def _fields(line):
 def _shape(counts, rows, is_rows):
     """Return the number of vertices (or None) and the meaning of `counts`.
 
-    Return None if they do not fit. `is_rows(count)` returns whether a count may be the
-    number of edges, of which `rows` are the first.
+    Return None if the counts do not fit. `is_rows(count)` returns whether a count may
+    be the number of edges. `rows` are the first edges.
     """
     def fits(count, ids):
         low, high = min(ids, default=1), max(ids, default=0)

@@ -1,6 +1,4 @@
-"""Edges whose ids are names.
-
-Vertices are numbered in the order in which the names first appear.
+"""Edges whose ids are names; vertices are numbered in the order of their first edges.
 
 Python splits the lines and looks up each name, some hundred thousand lines a second.
 Edges are processed block by block. So only the names must fit into memory, not the
@@ -22,10 +20,8 @@ MISSING = ("nan", "NaN", "NAN", "none", "None", "null", "Null", "NULL", "NA", "N
 class VertexNames:
     """The distinct names of vertices read so far, each with its number.
 
-    They may take `memory` bytes.
-
-    With `apart`, the names of an edge's first end and those of its second end are
-    numbered separately.
+    They may take `memory` bytes. With `apart`, the names of an edge's first end and
+    those of its second end are numbered separately.
     """
 
     def __init__(self, where, memory, *, apart=False):
@@ -36,9 +32,7 @@ class VertexNames:
         self.longest = 1
 
     def number(self, name, place, side=U):
-        """Return the number of `name` (str) at the end `side`, U or V.
-
-        A new name gets the next number.
+        """Return the number of `name` (str) at the end `side`, U or V; new names get the next.
 
         `place` is for errors.
         """
@@ -56,10 +50,7 @@ class VertexNames:
         return found
 
     def blanks(self):
-        """Return names that programs write for an empty cell, such as NaN.
-
-        They are among the names read so far.
-        """
+        """Return those names read so far that programs write for an empty cell, such as NaN."""
         return [name for name in MISSING if any(name in side for side in self.sides)]
 
     def check(self):
@@ -90,10 +81,9 @@ def is_long(field):
 def named_parts(table, roles, delimiter, names, header=None):
     """Yield (u, v, w) of each block of lines.
 
-    U and v are numbers of names, and w is None without weights.
-
-    Lines that begin with # or % are edges, because names may begin so. A line equal to
-    `header` raises DataError.
+    Arrays u and v have the numbers of names; w is None without weights. Lines that
+    begin with # or % are edges, because names may begin so. A line equal to `header`
+    raises DataError.
     """
     for block in table.blocks():
         columns = [], [], []

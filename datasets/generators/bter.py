@@ -1,6 +1,4 @@
-"""BTER graphs (block two-level Erdos-Renyi).
-
-They have a given degree distribution and clustering by degree.
+"""BTER graphs (block two-level Erdos-Renyi), with given degrees and clustering.
 
 Sources: C. Seshadhri, T. G. Kolda, A. Pinar, Community structure and scale-free
 collections of Erdos-Renyi graphs, Physical Review E 85, 2012; T. G. Kolda, A. Pinar, T.
@@ -9,11 +7,11 @@ SIAM J. Sci. Comput. 36, 2014.
 
 Phase 1 puts d + 1 vertices of degree d into an affinity block, and links each pair of
 it with the same probability. Phase 2 links vertices of all blocks by their excess
-degrees, what phase 1 left of their degrees. There the papers draw both ends of each
-edge independently. That leaves many vertices of degree 1 isolated and gives others two
-edges. Here each vertex has a number of stubs: its excess degree and a few for edges
-that repeat others. All stubs are matched by a keyed permutation, so vertices of low
-degrees have exactly their degree.
+degrees, which are the degrees minus the links of phase 1. There the papers draw both
+ends of each edge independently. That leaves many vertices of degree 1 isolated and
+gives others two edges. Here each vertex has a number of stubs: its excess degree and a
+few for edges that repeat others. All stubs are matched by a keyed permutation, so
+vertices of low degrees have exactly their degree.
 """
 import numpy as np
 
@@ -26,9 +24,7 @@ FIRST_DRAWS = 1 << 18  # pairs within blocks at a time, as degrees are counted
 
 
 class Bter:
-    """The random draws that make a BTER graph, numbered.
-
-    Vertices are in the order of their degrees.
+    """Numbered random draws of a BTER graph, whose vertices are ordered by degree.
 
     Attributes
     ----------
@@ -73,16 +69,13 @@ class Bter:
         return int(self.pairs[-1])
 
     def key(self, stream):
-        """Return the key of the random numbers of one purpose.
-
-        It is uint64 because compiled code returns an int.
-        """
+        """Return the key of the random numbers of one purpose, uint64."""
         return np.uint64(kernels.stream_key(np.uint64(self.seed), stream))
 
     def draw(self, first, last):
-        """Return the ends of draws that make an edge or a loop.
+        """Return the ends u, v, (k,) int64, of draws first..last - 1.
 
-        u, v are (k,) int64, of draws first..last - 1.
+        Draws that make no edge are left out; some of the rest are loops.
         """
         if first >= self.num_pairs:
             return self._matched(first, last)
@@ -100,10 +93,7 @@ class Bter:
                                first - self.num_pairs, last - self.num_pairs)
 
     def order(self):
-        """Return a random permutation, (n,) int32 or int64.
-
-        The new number of each vertex.
-        """
+        """Return the new number of each vertex, drawn at random, (n,) int32 or int64."""
         return shuffled(self.num_nodes, self.seed)
 
     def labels(self, classes):

@@ -36,10 +36,7 @@ def describe_match(degrees, indptr, indices, room):
 
 
 def ks_distance(first, second):
-    """Return the largest difference of two cumulative distributions.
-
-    They are given by two lists of counts.
-    """
+    """Return the largest difference of two cumulative distributions, from their counts."""
     size = max(first.size, second.size)
     shares = np.zeros((2, size))
     shares[0, :first.size] = first / first.sum()
@@ -48,9 +45,7 @@ def ks_distance(first, second):
 
 
 def clustering_difference(degrees, values, clustering):
-    """Return the mean over vertices of |clustering - requested|.
-
-    None if no clustering was requested.
+    """Return the mean over vertices of |clustering - requested|; None without a request.
 
     `values` (k,) are increasing degrees, and `clustering` (k,) is the clustering of
     each. Between them it is interpolated linearly.
@@ -65,10 +60,7 @@ def clustering_difference(degrees, values, clustering):
 
 
 def _clustering(indptr, indices, degree, room):
-    """Return degrees from 2 on, the clustering of each, and a text.
-
-    The text says how it was found; degrees increase.
-    """
+    """Return increasing degrees from 2 on, the clustering of each, and how it was found."""
     if isinstance(indices, np.ndarray) and ENTRY_BYTES * (indices.size + indptr.size) <= room:
         triangles = Triangles(indptr, indices)
         if triangles.steps <= EXACT_STEPS:
@@ -80,12 +72,11 @@ def _clustering(indptr, indices, degree, room):
 
 
 def sampled(indptr, indices, degree, wedges=WEDGES):
-    """Estimate the clustering of classes of degrees.
+    """Estimate clustering: return (k,) mean degrees and (k,) shares of closed wedges.
 
-    Return (k,) mean degrees and (k,) shares of closed wedges.
-
-    `wedges` wedges are drawn from each class by a key: a vertex, and two of its
-    neighbors. The standard error of a share c is sqrt(c (1 - c) / wedges).
+    Vertices are grouped into classes of about equal degree. `wedges` wedges are drawn
+    from each class by a key: a vertex, and two of its neighbors. The standard error of
+    a share c is sqrt(c (1 - c) / wedges).
     """
     # classes of degrees from 2 on, each WIDTH times as wide as it begins
     order = np.argsort(degree, kind="stable")

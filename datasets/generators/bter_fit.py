@@ -1,6 +1,4 @@
-"""Parameters of a BTER graph.
-
-The density of its blocks, and the numbers of stubs of its vertices.
+"""Parameters of a BTER graph: densities of its blocks, and stubs of its vertices.
 
 Vertices are grouped by degree into a few hundred classes, and expected edges and
 triangles are summed over pairs of classes. Results are rounded, because the last bits
@@ -56,7 +54,8 @@ class _Classes:
 class _Segments:
     """Groups of vertices with the same block and class.
 
-    They serve to average values of blocks over classes and the reverse.
+    They serve to average values of blocks over classes, and values of classes over
+    blocks.
     """
 
     def __init__(self, degrees, classes, starts):
@@ -87,14 +86,12 @@ class _Segments:
 
 
 def fit_blocks(degrees, starts):
-    """Return the probability of an edge within each block, (b,).
-
-    float64, rounded to 2^-24.
+    """Return the probability of an edge within each block, (b,) float64.
 
     `starts` (b + 1,) are the blocks of `bter_kernels.block_starts`. Kolda et al. (2014)
     take the cube root of the requested clustering. But edges outside blocks close
-    triangles as well, most of all at vertices of high degree. The probabilities are
-    lower by the expected number of these triangles.
+    triangles as well, most of all at vertices of high degree. The probabilities here
+    are lower by the expected number of these triangles. They are rounded to 2^-24.
     """
     classes = _Classes.of(degrees.counts)
     segments = _Segments(degrees, classes, starts)
@@ -125,9 +122,7 @@ def fit_blocks(degrees, starts):
 
 
 def fit_stubs(excess, in_block):
-    """Return the stubs of a vertex per excess degree, (k,) float64.
-
-    They are divided by that degree.
+    """Return the stubs of a vertex divided by its excess degree, for each excess, (k,).
 
     `excess` (n,) int64 is the degree still missing after the blocks, `in_block` (n,)
     the degree within the blocks. A random matching repeats edges of blocks, and edges
@@ -148,19 +143,14 @@ def fit_stubs(excess, in_block):
 
 
 def _by_class(degrees, classes):
-    """Return the mean requested clustering of the vertices of each class.
-
-    Unknown values count as 0.
-    """
+    """Return the mean requested clustering of each class; unknown values count as 0."""
     known = np.flatnonzero(classes.of_value >= 0)
     weight = degrees.counts[known] * np.nan_to_num(degrees.clustering[known])
     return np.bincount(classes.of_value[known], weight) / classes.size
 
 
 def _linked(size, excess, mates, stubs=None):
-    """Return the stubs per vertex of each class, and link probabilities.
-
-    Stubs are (c,). A matching links two vertices with probability (c, c).
+    """Return the stubs per vertex of each class, (c,), and link probabilities, (c, c).
 
     A vertex of a class has `excess` (c,) neighbors outside its block and `mates` (c,)
     within it. The matching may link it with a mate once more. With S stubs in all,

@@ -1,6 +1,4 @@
-"""Compiled loops of BTER graphs.
-
-Affinity blocks, pairs within blocks, and a matching of stubs.
+"""Compiled loops of BTER graphs: blocks, pairs within blocks, a matching of stubs.
 
 Draws are hashes of seed and number, as in `keyed_sampling`. A stub is one end of a
 future edge.
@@ -19,10 +17,7 @@ BITS = 32  # bits of a probability
 
 @jit()
 def stream_key(seed, stream):
-    """Return the key, uint64, of one stream of random numbers.
-
-    Each purpose has its own stream.
-    """
+    """Return the key, uint64, of the stream of random numbers of one purpose."""
     return mix(mix(np.uint64(seed) * GOLDEN + ONE) + stream * GOLDEN)
 
 
@@ -30,8 +25,8 @@ def stream_key(seed, stream):
 def block_starts(counts):
     """Divide vertices, ordered by degree, into affinity blocks of d + 1 vertices.
 
-    d >= 2 is the least degree in a block; the last block has all vertices that are
-    left. Returns the first vertex of each block, and then n: (b + 1,) int64.
+    Here d >= 2 is the least degree in a block. The last block has all vertices that are
+    left. Return the first vertex of each block, and then n: (b + 1,) int64.
     """
     n = counts.sum()
     start = counts[:2].sum()
@@ -50,9 +45,7 @@ def block_starts(counts):
 
 @jit()
 def pairs_within(key, starts, pairs, least, first, last):
-    """Draw pairs first..last - 1 of vertices of one block.
-
-    Return the ends of the pairs that become edges.
+    """Draw pairs first..last - 1 within blocks; return the ends of those that are edges.
 
     `pairs` (b + 1,) int64 has the number of pairs in all blocks before each. A pair of
     block b is an edge if its 32 random bits are below least[b], (b,) uint64.
@@ -95,10 +88,8 @@ def pairs_within(key, starts, pairs, least, first, last):
 def round_stubs(key, excess, ratio, first_stub):
     """Write the number of stubs before each vertex to first_stub[1:].
 
-    A vertex has excess x ratio[excess] stubs.
-
-    `ratio` is (k,) float64. A fractional number of stubs is rounded up or down at
-    random.
+    A vertex has excess x ratio[excess] stubs, with `ratio` (k,) float64. A fractional
+    number is rounded up or down at random.
     """
     total = np.int64(0)
     for vertex in range(excess.size):
@@ -112,9 +103,7 @@ def round_stubs(key, excess, ratio, first_stub):
 
 @jit()
 def guide(first_stub, shift):
-    """Return the vertex of every 2^shift-th stub, and the last vertex.
-
-    An index to find a stub's vertex fast.
+    """Return the vertex of every 2^shift-th stub, and the last vertex, to find stubs fast.
 
     `first_stub` is (n + 1,) int64, from 0 to the number of stubs.
     """
@@ -130,9 +119,7 @@ def guide(first_stub, shift):
 
 @jit(inner=True)
 def _shuffled(number, count, half, columns, key):
-    """Return the image of `number` under a keyed permutation.
-
-    It permutes 0..count - 1; `key` selects it.
+    """Return the image of `number` under the permutation of 0..count - 1 that `key` selects.
 
     A Feistel network permutes 2^half x columns cells, the smallest number that covers
     all numbers. It is applied until the result is below `count`.
@@ -172,10 +159,7 @@ def _owner(stub, first_stub, table, shift):
 
 @jit()
 def matched(key, first_stub, table, shift, first, last):
-    """Return edges first..last - 1 of a random matching of all stubs as (u, v).
-
-    Some are loops.
-    """
+    """Return edges first..last - 1 of a random matching of all stubs; some are loops."""
     u, v = np.empty((2, last - first), np.int64)
     count = np.uint64(first_stub[-1])
     half = np.uint64(0)
@@ -195,7 +179,7 @@ def matched(key, first_stub, table, shift, first, last):
 def block_labels(key, starts, classes, labels):
     """Write the class of each vertex to `labels` (n,) int64.
 
-    One per block, or random outside blocks.
+    Vertices of a block have one class; the classes of all other vertices are random.
     """
     for vertex in range(starts[0]):
         drawn = mix(key + np.uint64(vertex) * GOLDEN) >> HALF

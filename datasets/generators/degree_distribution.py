@@ -61,10 +61,7 @@ class Degrees:
         return more.with_edges(edges)
 
     def with_vertices(self, factor):
-        """Return Degrees with `factor` times the number of vertices.
-
-        Each degree has the same share.
-        """
+        """Return Degrees with `factor` times the vertices, the same share for each degree."""
         _check_factor("scale-vertices", factor)
         if self.num_nodes * factor > MOST:
             raise UsageError(f"generate: scale-vertices {factor:g} makes more than {MOST} vertices")
@@ -82,13 +79,11 @@ class Degrees:
     def with_edges(self, factor):
         """Return Degrees with `factor` times the degree of every vertex.
 
-        So there are `factor` times the edges.
-
         Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same vertices
         in this way. Vertices of degree d are spread evenly over the `factor` degrees
         around factor x d, so that no gaps are left. Their clustering stays the same. No
-        degree exceeds n / 2, or the largest degree before; if one would, all others
-        grow by more.
+        degree exceeds n / 2, or the largest degree before. If one would, the degrees of
+        all other vertices grow by more.
         """
         _check_factor("scale-edges", factor)
         if factor == 1:
@@ -129,12 +124,10 @@ class Degrees:
 def read_degrees(path, memory):
     """Read a file of lines `degree count [clustering]`, in any order.
 
-    # and % begin comments.
-
-    A degree without clustering has no target. Raises DataError, with the line and its
-    field, for a missing number, one out of range, or a degree on two lines. A degree
-    that is too large for the number of vertices raises it as well. Raises BudgetError
-    if tables up to the largest degree exceed `memory` bytes.
+    Lines that begin with # or % are comments. A degree without clustering has no
+    target. A DataError names the line and the field that is missing or out of range. A
+    degree on two lines is refused as well, and one too large for the number of
+    vertices. BudgetError if tables up to the largest degree exceed `memory` bytes.
     """
     # read the lines, and refuse a degree that is there twice
     file = Source(path)
@@ -204,9 +197,9 @@ def degrees_of(graph, memory):
 
 
 def by_degree(degree, triangles):
-    """Return the vertices and the clustering of each degree.
+    """Return the number of vertices and the clustering of each degree.
 
-    They follow from each vertex's degree and triangles.
+    `degree` and `triangles` are those of each vertex.
     """
     counts = np.bincount(degree)
     d = np.arange(counts.size, dtype=np.float64)
@@ -232,9 +225,8 @@ def _capped(degree, count, wanted, most):
 def _spread(middle, number, width):
     """Divide `number` vertices over integers around `middle`.
 
-    Return these integers and the vertices of each.
-
-    About `width` integers are used, and 1 is the least; their mean is `middle`.
+    Return these integers and the number of vertices of each. There are about `width`
+    integers of at least 1, whose mean is `middle`.
     """
     half = max(0, min((width - 1) / 2, middle - 1))
     place = (np.arange(number) + 0.5) / number * 2 - 1

@@ -1,7 +1,4 @@
-"""Numbered draws of a generator.
-
-The edges are the same for any division of the draws into blocks.
-"""
+"""Numbered draws of random edges, the same for any division into blocks."""
 from collections import deque
 
 import numpy as np
@@ -19,15 +16,13 @@ MOST_THREADS = 4  # drawing threads: the consumer of edges is no faster
 
 
 class EdgeDraws:
-    """Draws of a random graph with 2^scale vertices.
-
-    R-MAT, a planted partition or a lattice, by `keyed_sampling`.
+    """Numbered draws of an R-MAT graph, a planted partition or a lattice.
 
     Attributes
     ----------
     name : str
     num_nodes, num_draws : int
-        Vertices; draws, among which there are loops and repeated edges.
+        Vertices, 2^scale; draws, among which there are loops and repeated edges.
     num_edges : int
         Undirected edges at most.
     """
@@ -62,10 +57,7 @@ class EdgeDraws:
 
 
 def shuffled(n, seed):
-    """Return a random permutation of n vertices by sorting keyed draws.
-
-    (n,) int32 or int64.
-    """
+    """Return a random permutation, (n,) int32 or int64, by sorting keyed draws."""
     draws = np.random.Philox(key=[seed, 1]).random_raw(n)
     order = np.empty(n, index_dtype(n))
     order[np.argsort(draws, kind="stable")] = np.arange(n, dtype=order.dtype)
@@ -73,11 +65,10 @@ def shuffled(n, seed):
 
 
 def edge_blocks(draws, order):
-    """Yield the edges (u, v) of all draws in order, block by block.
+    """Yield the edges (u, v) of all draws in order, block by block, without loops.
 
-    Ends are renumbered, and loops left out.
-
-    Several threads draw ahead of the consumer. An edge may occur several times.
+    Ends have the numbers of `order`. Several threads draw ahead of the consumer. An
+    edge may occur several times.
     """
     def block(first):
         u, v = draws.draw(first, min(first + CHUNK, draws.num_draws))
@@ -97,9 +88,9 @@ def edge_blocks(draws, order):
 
 
 def adjacency(draws, order):
-    """Return (indptr, indices) with edges in both directions.
+    """Return (indptr, indices) with edges in both directions, by a counting sort.
 
-    A counting sort draws all edges twice.
+    The sort draws all edges twice, so that they need no memory.
     """
     n = draws.num_nodes
     indptr = np.zeros(n + 1, np.int64)
@@ -115,10 +106,7 @@ def adjacency(draws, order):
 
 
 def stream(draws, order):
-    """Return the drawn edges as a Stream, like edges of a file.
-
-    So they can be sorted on disk.
-    """
+    """Return the drawn edges as a Stream, which can be sorted on disk."""
     parts = ((u, v, None) for u, v in edge_blocks(draws, order))
     return Stream(draws.name, parts, columns.from_position(2), num_nodes=draws.num_nodes,
                   undirected=True)

@@ -1,6 +1,4 @@
-"""Synthetic graphs, with features that depend on classes.
-
-R-MAT, a planted partition, a lattice or BTER.
+"""Synthetic graphs with classes and features: R-MAT, planted partition, lattice or BTER.
 
 Draws depend only on the seed and the number of the edge. The same call gives the same
 graph: as arrays or text, in memory or sorted on disk, by any number of threads.
@@ -40,22 +38,24 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
              scratch=None, **options):
     """Return an undirected random Graph without loops and duplicates.
 
-    It has `scale` and `edge_factor`, or `degrees`.
+    The kinds are these; vertices are in random order except in a lattice:
 
-        rmat   edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order
-        sbm    as many draws, 4 of 5 within a class; vertices in random order
+        rmat   edge_factor 2^scale draws with a, b, c = .57, .19, .19
+        sbm    as many draws, 4 of 5 within a class
         grid   a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2); edge_factor is not used
-        bter   the Degrees of vertices and their clustering; vertices in random order
+        bter   the Degrees of vertices and their clustering
 
     `scale` and `edge_factor` are 16 by default. Classes are contiguous ranges of the
     vertices before they are shuffled: planted blocks, corners of the R-MAT square,
     bands of the lattice. In a BTER graph each affinity block has a class, drawn at
     random. They are split random:60/20/20 with the seed. Features are the mean of the
     class, about `separation` from 0, and unit noise in each of them. 0 features or 0
-    classes leave them out. Arrays may take `memory` bytes, by default 80% of those
-    available. In a Scratch (`scratch`) edges that do not fit are sorted on disk; arrays
-    may then be DiskArrays, which live as long. What is out of range, or does not fit
-    into memory, is a UsageError.
+    classes leave them out.
+
+    Arrays may take `memory` bytes, by default 80% of those available. In a Scratch
+    (`scratch`) edges that do not fit are sorted on disk. Arrays may then be DiskArrays,
+    which live as long as the Scratch. UsageError for settings that are out of range, or
+    that need too much memory.
     """
     # refuse what is out of range or does not fit
     for name, value, high in (("features", features, 1 << 20), ("classes", classes, 1 << 16)):
@@ -101,13 +101,11 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
 
 
 def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, **options):
-    """Write the graph of `generate` to the .h5 file `out`.
-
-    Return notes for the user, a list of str.
+    """Write the graph of `generate` to the .h5 file `out`; return notes, a list of str.
 
     Rows are put into an `order` of `hpgcn.graphs.reordering.find_order`, if memory
     allows. Edges need not fit into `memory` bytes. After OutputError or StorageError no
-    file is left behind.
+    file is left.
     """
     from hpgcn import store
     from hpgcn.datasets.convert import order_within
@@ -128,12 +126,10 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
 
 
 def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=None, **options):
-    """Write the edges of `generate` as text, a line `u v` with u < v each.
+    """Write the edges of `generate` as text; return their number.
 
-    Return the number of edges.
-
-    Line 1 states the number of vertices, including isolated ones. Reading the file with
-    symmetrize=True gives the same graph.
+    Each line is `u v` with u < v. Line 1 states the number of vertices, including
+    isolated ones. Reading the file with symmetrize=True gives the same graph.
     """
     from hpgcn.store import atomic_write
 
@@ -227,10 +223,7 @@ def _assemble(draws, order):
 
 
 class _Features:
-    """Features (n, f) float32: class means plus unit noise.
-
-    They are drawn when a slice of rows is read.
-    """
+    """Features (n, f) float32, class means plus unit noise, drawn when rows are read."""
 
     def __init__(self, labels, classes, width, separation, seed):
         self.labels = labels

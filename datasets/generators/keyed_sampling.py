@@ -1,6 +1,4 @@
-"""Compiled loops of the generators.
-
-Draws of edges by key, a counting sort into CSR, decimal text.
+"""Compiled loops of generators: edges drawn by key, a sort into CSR, decimal text.
 
 A draw is SplitMix64's output for a counter made of the seed, the edge's number and the
 draw's number.
@@ -28,7 +26,7 @@ def _key(seed, edge):
 def rmat(seed, first, last, scale, classes):
     """Return edges first..last - 1 of an R-MAT graph.
 
-    Each bit of their ends is drawn as a quadrant.
+    For each bit of the ends a quadrant is drawn.
 
     Chakrabarti, Zhan and Faloutsos, R-MAT: A Recursive Model for Graph Mining, SDM
     2004.
@@ -54,10 +52,7 @@ def rmat(seed, first, last, scale, classes):
 
 @jit()
 def sbm(seed, first, last, scale, classes):
-    """Return edges first..last - 1 of a planted partition.
-
-    4 of 5 join two vertices of one class.
-    """
+    """Return edges first..last - 1 of a planted partition, 4 of 5 within a class."""
     u, v = np.empty((2, last - first), np.int64)
     n = np.int64(1) << scale
     mask = np.uint64(n - 1)
@@ -77,9 +72,9 @@ def sbm(seed, first, last, scale, classes):
 
 @jit()
 def grid(seed, first, last, scale, classes):
-    """Return the lattice's edges to the right and down.
+    """Return the edges to the right and down of vertices first..last - 1 of a lattice.
 
-    From vertices first..last - 1; a missing edge is a loop.
+    A vertex at a border has a loop in place of the missing edge.
     """
     u, v = np.empty((2, 2 * (last - first)), np.int64)
     width = np.int64(1) << (scale // 2)
@@ -123,7 +118,7 @@ def count(u, v, degree):
 def place(u, v, position, indices):
     """Write each edge into the CSR rows of both ends; skip loops.
 
-    `position` is advanced.
+    position[v] is the next free place of row v; it is advanced.
     """
     for k in range(u.size):
         if u[k] != v[k]:
@@ -155,10 +150,7 @@ def sort_rows(indptr, indices):
 
 @jit(inner=True)
 def _decimal(number, text, at):
-    """Write a non-negative number in decimal at `text[at]`.
-
-    Return the position after it.
-    """
+    """Write a non-negative number in decimal at `text[at]`; return the position after it."""
     digits = 1
     rest = number
     while rest >= 10:
@@ -172,9 +164,9 @@ def _decimal(number, text, at):
 
 @jit()
 def write_rows(indptr, indices, first, last, text):
-    """Write `u v` for each entry of rows first..last - 1 above the diagonal.
+    """Write `u v` for each entry above the diagonal of rows; return the number of bytes.
 
-    Return the number of bytes.
+    The rows are first..last - 1.
     """
     at = 0
     for row in range(first, last):

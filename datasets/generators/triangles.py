@@ -43,7 +43,8 @@ class Triangles:
 def _upward(indptr, indices):
     """Return the CSR of the entries whose column is above the row.
 
-    Above means a higher degree, or an equal one and a higher number.
+    A vertex is above another if it has a higher degree, or the same degree and a higher
+    number.
     """
     n = indptr.size - 1
     upward = np.zeros(n + 1, np.int64)
@@ -75,7 +76,7 @@ def _steps(indptr, indices):
 def _count_chunks(next_chunk, indptr, indices, count, found):
     """Count triangles from their lowest vertex u.
 
-    Each is added to `found` (nnz,) at the two entries of row u.
+    Each triangle is added to `found` (nnz,) at its two entries of row u.
     """
     n = indptr.size - 1
     for chunk in chunks(next_chunk, count):

@@ -30,8 +30,8 @@ def square(shapes):
 def choose_matrix(shapes, asked, where):
     """Return the name of the adjacency, or None if no matrix is square.
 
-    It is `asked` (--matrix), else a known name, else the only square matrix. `shapes` are those
-    of all arrays.
+    It is `asked` (--matrix), else a known name, else the only square matrix. `shapes`
+    has the shapes of all arrays.
     """
     if asked is not None:
         name = find_name(shapes, [asked])

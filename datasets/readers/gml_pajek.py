@@ -19,10 +19,7 @@ SHAPE = re.compile(r"[A-Za-z]\w*")  # a word that begins the drawing of a Pajek 
 
 
 def read_gml(source, memory, options):
-    """Read GML; vertices are named by labels, else by ids.
-
-    Labels serve if they are distinct.
-    """
+    """Read GML; vertices are called by their labels if these are distinct, else by ids."""
     networkx = require("networkx", "io", "reading GML")
     text = whole_text(source, memory, TEXT_FACTOR).decode("utf-8")
     if not re.search(r"\bmultigraph\b", text):  # or NetworkX refuses an edge that is there twice
@@ -52,7 +49,7 @@ def read_gml(source, memory, options):
 def read_pajek(source, memory):
     """Read a Pajek file.
 
-    *Vertices, then *Arcs (u -> v: v aggregates u) and *Edges (both directions).
+    It has *Vertices, then *Arcs (u -> v: v aggregates u) and *Edges (both directions).
     """
     # sections follow each other: vertices first
     lines = whole_text(source, memory, TEXT_FACTOR).decode("utf-8").splitlines()
@@ -121,9 +118,9 @@ def read_pajek(source, memory):
 
 
 def _drawing(words):
-    """Return the attributes after a vertex's label.
+    """Return the attributes after a vertex's label, by name.
 
-    Coordinates, a shape, and pairs of a parameter and its value.
+    These are coordinates, a shape, and pairs of a parameter and its value.
     """
     count = next((k for k, word in enumerate(words) if SHAPE.fullmatch(word)), len(words))
     found = dict(zip("xyz", words[:min(count, 3)]))

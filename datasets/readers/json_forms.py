@@ -222,8 +222,8 @@ def _hashable(value, where):
 def _link(link, where, own="undirected"):
     """Return (start, end, attributes, whether it has a direction) of a link.
 
-    The link is an object, or a list of two ids and maybe a weight. `own` is the member that
-    says of one link that it has a direction, or that it has none.
+    The link is an object, or a list of two ids and maybe a weight. `own` is the member
+    by which a link states whether it has a direction.
     """
     if isinstance(link, list):
         if not 2 <= len(link) <= 3 or isinstance(link[-1], list):

@@ -1,12 +1,11 @@
-"""Reader of graphs in JSON.
+"""Reader of graphs in JSON: nodes and links, or lists of edges.
 
-Nodes and links of NetworkX, d3 and graphology, Cytoscape's elements, JGF, and lists of
-edges.
+NetworkX, d3 and graphology, Cytoscape and JGF write such files. Examples:
 
     {"directed": .., "nodes": [{"id": ..}], "links": [{"source": .., "target": .., ..}]}
     {"directed": .., "nodes": [{"id": ..}], "adjacency": [[{"id": ..}, ..], ..]}
 
-hpgcn.datasets.readers.json_forms has all forms.
+The module json_forms lists all forms.
 """
 import numpy as np
 
@@ -30,12 +29,11 @@ NAMES = ("id", "key", "name", "label")  # what a node is called by, the first th
 def read(source, memory, options):
     """Read the links between nodes.
 
-    They call nodes by id, else by name, else by position in `nodes`.
-
-    A directed link u -> v is A[v, u]. A link is read in both directions unless the file
-    says that it is directed. Parallel links are duplicates. Edges without nodes are read
-    like an edge list: objects with source and target like one with these columns, others
-    like one without a header.
+    A link names its nodes by id, else by name, else by position in `nodes`. A directed
+    link u -> v is A[v, u]. A link is read in both directions unless the file says that
+    it is directed. Parallel links are duplicates. Edges without nodes are read like an
+    edge list. Objects with source and target are like a list with these columns; all
+    other edges are like one without a header.
     """
     form = find_form(parse_json(source, memory, dict | list, "an object or a list"), source)
     if form.nodes is None:
@@ -91,10 +89,7 @@ def _edge_list(form, source, memory, options):
 
 
 def _numbering(nodes, links, where, notes):
-    """Return the member that names the nodes, and positions of ends.
-
-    The member may be None; positions in `nodes` are a dict.
-    """
+    """Return the member that names the nodes (or None), and the number of each end."""
     # ids and names may call the nodes, if each is there once
     n = len(nodes)
     ends = {end for start, stop, _ in links for end in (start, stop)}

@@ -1,7 +1,4 @@
-"""Reader of graphs in .mat files of MATLAB 5 to 7.
-
-SuiteSparse, Facebook100, attributed networks.
-"""
+"""Reader of graphs in .mat files of MATLAB 5 to 7, as of SuiteSparse and Facebook100."""
 import numpy as np
 import scipy.sparse as sp
 
@@ -114,7 +111,7 @@ def _choose(shapes, asked, where):
 def _take_labels(raw, values, where, memory, *, one):
     """Set `raw.labels` to an array (n, t), or to one class for each vertex (`one`).
 
-    Classes may begin at 1.
+    Classes that begin at 1 are numbered from 0.
     """
     need(8 * values.shape[0] * values.shape[1], memory, where)
     values = values.toarray() if sp.issparse(values) else values

@@ -1,7 +1,6 @@
 """Parser of matrices in MATLAB 5 to 7 files, after The MathWorks' "MAT-File Format".
 
-SciPy's reader ends the process on some broken files (SIGSEGV), so that it is not used
-here.
+SciPy's reader is not used, because some broken files end its process (SIGSEGV).
 """
 import zlib
 
@@ -65,10 +64,7 @@ class Elements:
 
 
 class Matrix:
-    """A variable of a MATLAB file.
-
-    `name`, `shape`, `kind` (its class), and the bytes of its content.
-    """
+    """A variable of a MATLAB file: name, shape, kind (its class), bytes of its content."""
 
     def __init__(self, data, order):
         self.elements = Elements(data, order)
@@ -85,7 +81,7 @@ class Matrix:
     def field(self, name, where):
         """Return the field `name` of a struct of shape (1, 1), as a Matrix.
 
-        Raise DataError without it.
+        DataError if it is missing.
         """
         if self.kind != STRUCT or self.shape != (1, 1):
             raise DataError(f"{where}: expected a struct")
@@ -129,10 +125,7 @@ class Matrix:
 
 
 def variables(source, memory):
-    """Return a dict of all variables in a file, from name to Matrix.
-
-    Their bytes may take `memory` in all.
-    """
+    """Return all variables in a file, a dict from name to Matrix, in `memory` bytes."""
     with source.open() as stream:
         data = stream.read(memory + 1)
     need(len(data), memory, source)

@@ -1,6 +1,4 @@
-"""Reader of MatrixMarket files: real, integer or pattern.
-
-General, symmetric or skew-symmetric.
+"""Reader of MatrixMarket files: real, integer or pattern, with any real symmetry.
 
 A graph is a square matrix. Features and labels may have any shape. Both may be dense
 (array).
@@ -153,9 +151,9 @@ def _is_sizes(fields, count=3):
 
 
 def _fields(table):
-    """Return None if the first entry of a file without banner lacks a value.
+    """Return False if the first entry of a file without banner has a value, else None.
 
-    Else False: values are any numbers.
+    False means that values are any numbers, as in FIELDS.
     """
     ahead = []
     while (line := table.readline()) is not None:
@@ -169,7 +167,7 @@ def _fields(table):
 def _banner(line, source, layout="coordinate"):
     """Return whether values are integers, and the sign of mirrored entries.
 
-    None: no values; 0: no mirrored entries.
+    The first is None if there are no values, the second 0 if no entries are mirrored.
     """
     where = f"{source}: line 1"
     banner = [word.decode("latin1") for word in words(line.lower())]
@@ -192,9 +190,9 @@ def _banner(line, source, layout="coordinate"):
 
 
 def _sizes(table, line, last):
-    """Return the numbers of rows, columns and, if it is the `last`, of entries.
+    """Return the numbers of rows, columns and, if that is the `last`, of entries.
 
-    They are read from `line` or the first line after comments.
+    They are read from `line` or from the first line after comments.
     """
     while line is not None and (not words(line) or line.startswith(b"%")):
         line = table.readline()

@@ -1,6 +1,6 @@
-"""Reader of METIS, Chaco and DIMACS graphs.
+"""Reader of METIS, Chaco and DIMACS graphs: a line lists the neighbors of a vertex.
 
-Each line lists the neighbors of a vertex, numbered from 1.
+Vertices are numbered from 1.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ ENTRY_BYTES = 120  # bytes of memory of an entry on its way
 def read(source, memory):
     """Read a METIS file, which lists each edge at both ends.
 
-    Skip the sizes and weights of vertices.
+    The sizes and weights of vertices are skipped.
     """
     hint = " (if it holds edges `u v`: --format snap)"
     with open_lines(source) as table:
@@ -38,10 +38,7 @@ def read(source, memory):
 
 
 def _header(table, hint):
-    """Return n, m, the numbers before neighbors, and whether edges weigh.
-
-    The numbers stand before a vertex's neighbors.
-    """
+    """Return n, m, how many numbers precede the neighbors, and whether edges have weights."""
     line = _next(table)
     words = [] if line is None else line.split()
     where = f"{table.where}: line {table.line}"
@@ -63,10 +60,7 @@ def _header(table, hint):
 
 
 def _next(table):
-    """Return the next line that is not a comment, even if it is empty.
-
-    None after the last line.
-    """
+    """Return the next line that is not a comment, maybe an empty one; None at the end."""
     while (line := table.readline()) is not None and line.lstrip(BLANKS)[:1] == b"%":
         pass
     return line
@@ -129,7 +123,8 @@ def _lists(table, n, m, skipped, weighted, hint):
 def _check(rows, columns, values, n, where):
     """Raise DataError if edges contradict each other.
 
-    A neighbor is listed twice, or an edge at one end only, or with different weights.
+    They do if a neighbor is listed twice, or an edge at one end only, or with two
+    weights.
     """
     # no neighbor twice
     places = np.arange(1, rows.size + 1)

@@ -56,9 +56,9 @@ class Network:
         self.directed.append(directed)
 
     def raw(self, source, weights):
-        """Return the Raw.
+        """Return the network as a Raw.
 
-        Vertices with whole numbers as ids are sorted, others keep the file's order.
+        Vertices with whole numbers as ids are sorted; all others keep the file's order.
         """
         # number the vertices
         if not self.names:

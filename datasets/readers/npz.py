@@ -1,7 +1,4 @@
-"""Reader of graphs in .npz files.
-
-CSR arrays or edges, with attributes, labels and splits.
-"""
+"""Reader of graphs in .npz files: CSR arrays or edges, attributes, labels and splits."""
 import re
 
 import numpy as np
@@ -198,10 +195,7 @@ def read_edge_index(archive, n):
 
 
 def _features(archive):
-    """Return the features of an archive, (n, f), dense or sparse.
-
-    None without features.
-    """
+    """Return the features of an archive, (n, f), dense or sparse; None without features."""
     prefix = archive.csr_prefix("attr_", "attr_matrix.", "attr_matrix_", "attr.")
     if prefix is None:
         return archive.first(*FEATURES)
@@ -210,10 +204,7 @@ def _features(archive):
 
 
 def _edge_weights(archive, num_edges, num_nodes, asked):
-    """Return the weight of each edge, (e,), or None.
-
-    Add notes on edge arrays that are not read.
-    """
+    """Return the weight of each edge, (e,), or None; note edge arrays that are not read."""
     shapes = archive.unread_shapes()
     key, left = choose_array(shapes, num_edges, num_nodes, asked, str(archive.source),
                              "--weights {}".format)
@@ -250,10 +241,7 @@ def _masks(archive, n):
 
 
 def as_mask(mask, n, where):
-    """Return a bool mask (n,), or masks (n, s) of s splits.
-
-    The array is (n,), (n, s) or (s, n).
-    """
+    """Return bool masks (n,), or (n, s) of s splits, from an array (n,), (n, s) or (s, n)."""
     shape = mask.shape
     if n not in shape[:2] or len(shape) > 2:
         raise DataError(f"{where}: shape {shape}, expected ({n},), or ({n}, s) or (s, {n}) for s "

@@ -21,14 +21,12 @@ SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
 
 
 def read_npy(stream, size, where, memory, kinds="fiub"):
-    """Read an array of numbers in .npy format.
+    """Read an array of numbers in .npy format from a file of `size` bytes.
 
-    From the binary `stream` of a file of `size` bytes.
-
-    It may allocate `memory` bytes, and accepts the dtype `kinds`. Returns the array, in
-    native byte order and C order, and notes on what was cast or copied. Raises
-    DataError for another format, another dtype, a shape that does not match the size,
-    or too little memory.
+    It may allocate `memory` bytes, and accepts the dtype `kinds`. Return the array, in
+    native byte order and C order, and notes on what was cast or copied. DataError for
+    another format, another dtype, a shape that does not match the size, or too little
+    memory.
     """
     # validate the header before anything is allocated
     shape, fortran, dtype, offset = _read_header(stream, where)
@@ -129,10 +127,7 @@ class Archive:
             yield content, where
 
     def read(self, key, kinds="fiub"):
-        """Return the array called `key`.
-
-        `kinds` are the dtype kinds that `read_npy` accepts.
-        """
+        """Return the array called `key`; `kinds` are dtype kinds, as for `read_npy`."""
         info = self.members[key]
         need(info.file_size, min(self.memory // 2, self.left), f"{self.source} {key}")
         self.left -= info.file_size
@@ -178,10 +173,7 @@ class Archive:
                 yield key, self.header(key)
 
     def first(self, *keys, kinds="fiub"):
-        """Return the array of the first key that the archive has, or None.
-
-        `kinds` is as in `read_npy`.
-        """
+        """Return the array of the first key that the archive has, or None."""
         return next((self.read(key, kinds) for key in keys if key in self), None)
 
     def require(self, *keys):
@@ -191,10 +183,7 @@ class Archive:
                 raise DataError(f"{self.source}: no array {key}, expected {', '.join(keys)}")
 
     def read_shape(self, key):
-        """Return a matrix shape, a tuple of int.
-
-        It is stored as an array of two numbers.
-        """
+        """Return a matrix shape, a tuple of int, from an array of two numbers."""
         shape = self.read(key)
         if (shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0
                 or int(shape.max()) > np.iinfo(np.int64).max):
@@ -203,10 +192,7 @@ class Archive:
         return int(shape[0]), int(shape[1])
 
     def csr_prefix(self, *prefixes):
-        """Return the prefix of the names of a CSR matrix's arrays.
-
-        The first of `prefixes` that fits; None without one.
-        """
+        """Return the first of `prefixes` of the names of a CSR matrix's arrays, or None."""
         return next((prefix for prefix in prefixes
                      if any(prefix + key in self for key in COMPRESSED)), None)
 
@@ -225,10 +211,7 @@ class Archive:
 
     @property
     def is_sparse(self):
-        """Whether the archive has the keys of scipy.sparse.save_npz.
-
-        The key `format` may be missing.
-        """
+        """Whether the archive has the keys of scipy.sparse.save_npz, maybe without `format`."""
         return "shape" in self and ("format" in self or self._layout is not None)
 
     @property
@@ -265,11 +248,9 @@ class Archive:
 
 
 def read_matrix(source, memory):
-    """Read a matrix of features from .npy or .npz.
+    """Read a matrix of features from .npy or .npz; return it and a list of notes.
 
-    .npz has one dense array, or is that of SciPy's save_npz.
-
-    Returns the matrix and a list of notes.
+    An .npz has one dense array, or the arrays of SciPy's save_npz.
     """
     if source.magic[:2] != b"PK":
         return read_array(source, memory)
@@ -298,9 +279,9 @@ def read_array(source, memory, kinds="fiub"):
 
 
 def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
-    """Check the arrays of a CSR or CSC matrix, and return it as CSR.
+    """Check the arrays of a CSR matrix, or CSC if `transposed`, and return it as CSR.
 
-    It is CSC if `transposed`; data None means ones.
+    Without data (None) all values are 1.
     """
     check_csr_arrays(indptr, indices, shape[::-1] if transposed else shape, where)
     if data is None:
@@ -312,8 +293,5 @@ def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
 
 
 def _signed(numbers):
-    """Return integers below 2^63 with a dtype for SciPy's indices.
-
-    uint64 becomes int64.
-    """
+    """Return integers below 2^63 with a dtype for SciPy's indices: uint64 becomes int64."""
     return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers

@@ -1,7 +1,4 @@
-"""Reader of a PyTorch Geometric graph in a file of torch.save.
-
-One Data, or a dataset of one.
-"""
+"""Reader of a torch.save file of one PyTorch Geometric graph, or of a data set of one."""
 import numpy as np
 import scipy.sparse as sp
 
@@ -17,8 +14,9 @@ from hpgcn.graphs.validation import SPLIT, check_edge_arrays, check_ids
 def read(source, memory, options):
     """Read `edge_index` or `adj_t`, weights, `x`, `y`, masks, ids and class names.
 
-    They are read as by `hpgcn.from_pyg`. `weights` names the tensor of edge weights.
-    None: the tensor that is called a weight; False: all weights are 1.
+    They are read as by `hpgcn.from_pyg`. The options may name the tensor of edge
+    weights, or set all weights to 1. By default it is the tensor that is called a
+    weight.
     """
     from hpgcn.interop import pt, pyg
 

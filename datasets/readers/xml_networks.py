@@ -123,7 +123,7 @@ def read_gexf(source, memory, options):
 def _root(source, memory, where):
     """Return the root of an XML file.
 
-    Raise DataError if it could expand entities, or hide them by its encoding.
+    DataError for XML that could expand entities, or hide them by its encoding.
     """
     text = whole_text(source, memory, TEXT_FACTOR)
     declared = ENCODING.match(text)

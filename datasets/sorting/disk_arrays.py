@@ -1,7 +1,4 @@
-"""Temporary files of a conversion, in the folder of its output.
-
-They are removed when it ends.
-"""
+"""Temporary files of a conversion beside its output, removed at its end."""
 from contextlib import ExitStack
 
 import numpy as np
@@ -12,10 +9,7 @@ from hpgcn.runtime.disk.page_cache import DiskFile
 
 
 class Scratch(ExitStack):
-    """A context manager for a temporary folder beside the file `out`.
-
-    At its end the folder is removed.
-    """
+    """Context manager for a temporary folder beside the file `out`, removed at the end."""
 
     def __init__(self, out):
         super().__init__()
@@ -35,10 +29,7 @@ class Scratch(ExitStack):
 
 
 class DiskArray:
-    """A one-dimensional array on disk.
-
-    It is first appended to and then read slice by slice.
-    """
+    """A one-dimensional array on disk, first appended to, then read slice by slice."""
 
     def __init__(self, path, dtype, out):
         self.path = path
@@ -57,10 +48,7 @@ class DiskArray:
         return (self.size,)
 
     def append(self, array):
-        """Write an array of any dtype at the end.
-
-        Return the byte position where it begins.
-        """
+        """Write an array of any dtype at the end; return the byte where it begins."""
         start = self.nbytes
         with writing(self.out):
             self.file.write_array(np.ascontiguousarray(array), start)

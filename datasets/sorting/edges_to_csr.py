@@ -1,7 +1,4 @@
-"""Conversion of an edge list in memory into CSR.
-
-Hpgcn.datasets.sorting.external does it on disk.
-"""
+"""Conversion of an edge list in memory into CSR; `external` does it on disk."""
 import numpy as np
 
 from hpgcn.datasets.source import truncate
@@ -21,10 +18,10 @@ from hpgcn.kernels.entries import mark_neighbors
 def build(raw, where, notes, options):
     """Build CSR from the edges of `raw`, and free these, by the user's ConvertOptions.
 
-    Returns (indptr, indices, data) and Counts like
-    `hpgcn.graphs.adjacency.build_adjacency`, and adds notes for the user to `notes`.
-    Raises DataError without vertices, and for weights that are not finite; if `strict`,
-    also for self loops and repeated edges.
+    Return (indptr, indices, data) and Counts like
+    `hpgcn.graphs.adjacency.build_adjacency`, and append notes for the user to `notes`.
+    DataError without vertices, and for weights that are not finite. With `strict` also
+    for self loops and repeated edges.
     """
     # refuse or drop edges
     if options.reverse:
@@ -76,19 +73,13 @@ def count_isolated(indptr, indices):
 
 
 def describe_zeros(count):
-    """Return the note that `count` entries of weight 0 were dropped.
-
-    It says how an edge list can keep them.
-    """
+    """Return the note that `count` entries of weight 0 were dropped, and how to keep them."""
     return (f"{count} entries of weight 0 dropped (as float32), also with --unweighted; use "
             "--columns u,v,- to keep them in an edge list")
 
 
 def _grouped(rows, columns):
-    """Return the stable order of entries, and where they differ.
-
-    An entry may differ from the one before it in that order.
-    """
+    """Return the stable order of entries, and whether each differs from the one before."""
     order = np.lexsort((columns, rows))
     rows = rows[order]
     columns = columns[order]

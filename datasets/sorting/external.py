@@ -1,10 +1,8 @@
-"""Conversion of edge lists larger than memory into CSR.
+"""Conversion of edge lists larger than memory into CSR, by sorted runs on disk.
 
-Sorted runs on disk, merged range by range of rows.
-
-The result equals that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit.
-Equal edges meet in the order of the input, and sums are taken in the order of the
-stored entries.
+The runs are merged range by range of rows. The result equals that of `build_adjacency`
+and `assemble` of hpgcn.graphs, bit for bit. Equal edges meet in the order of the input,
+and sums are taken in the order of the stored entries.
 """
 import os
 from dataclasses import dataclass
@@ -52,16 +50,13 @@ class Entries:
 
     @property
     def key_bits(self):
-        """The number of low bits of a key.
-
-        A column number and a flag of mirrored entries.
-        """
+        """The number of low bits of a key: a column number and a flag of mirrored entries."""
         return np.uint64(max(2, (2 * self.numbering.num_nodes - 1).bit_length()))
 
     def renumber(self, image, num_nodes, original_ids):
         """Change vertex v to image[v].
 
-        There are `num_nodes` vertices with the ids `original_ids` (or None).
+        Afterwards there are `num_nodes` vertices with the ids `original_ids` (or None).
         """
         if not np.array_equal(image, np.arange(image.size)):
             self.runs = self.runs.renumbered(image.__getitem__, self.scratch.new_array(), self.size,
@@ -120,20 +115,14 @@ class DiskAdjacency:
         return self.degree_row[:], self.degree_column
 
     def assemble(self, X=None, y=None, masks=None, **facts):
-        """Return a Graph whose arrays are DiskArrays, ready to be written.
-
-        Like `hpgcn.graphs.graph.assemble`.
-        """
+        """Return a Graph of DiskArrays, ready to be written, like `graphs.graph.assemble`."""
         return describe_rows((self.indptr, self.indices, self.values),
                              (self.degree_row, self.degree_column, self.degree_loop), X, y, masks,
                              directed=self.directed, **facts)
 
 
 def room(memory):
-    """Return the bytes of a budget that are left for arrays.
-
-    `memory` less the memory that this process already uses.
-    """
+    """Return the bytes of `memory` that this process does not use yet, for arrays."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -225,9 +214,7 @@ def collect(stream, scratch, memory, options):
 
 
 class _SortedKeys:
-    """The keys of Entries in increasing order, read in windows.
-
-    A window has at most `capacity` keys.
+    """The keys of Entries in increasing order, in windows of at most `capacity` keys.
 
     A range of rows with more distinct keys than that is read several times, once for
     each window.
@@ -243,9 +230,9 @@ class _SortedKeys:
         self.repeated = None  # strict: number and ends of the first entry that repeats another
 
     def windows(self):
-        """Yield each window of rows with keys and weights.
+        """Yield (first row, end row, keys, weights, whether complete) of each window.
 
-        (first row, row after the last, keys, weights, whether these rows are complete).
+        Rows are complete if no later window has keys of them.
         """
         n = self.entries.numbering.num_nodes
         first = 0
@@ -269,9 +256,9 @@ class _SortedKeys:
             first = stop
 
     def _window(self, first, stop, low):
-        """Return keys of ranges, their weights, and the last key.
+        """Return keys of the ranges first..stop - 1, their weights, and the last key.
 
-        Ranges are first..stop - 1, from `low` on; the last key was included.
+        Only keys from `low` up to the last key are included.
         """
         entries = self.entries
         row = np.uint64(first << self.shift)
@@ -349,10 +336,7 @@ class _FinishedRows:
         self.open = None  # counts, row sums and loops of rows that are not finished
 
     def take(self, start, stop, keys, weights, last):
-        """Add the distinct, sorted keys of rows start..stop - 1.
-
-        `last` means that these rows are complete.
-        """
+        """Add the distinct, sorted keys of rows start..stop - 1, complete if `last`."""
         if self.open is None:
             count = stop - start
             self.open = np.zeros(count, np.int64), np.zeros(count), np.zeros(count)

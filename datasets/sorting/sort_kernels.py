@@ -1,6 +1,4 @@
-"""Compiled loops of the external sort.
-
-Entries to runs, runs to keys, equal keys to one, keys to CSR rows.
+"""Compiled loops of the external sort: entries to runs, to keys, to CSR rows.
 
 An entry stores its row, and its column times 2, plus 1 if it is the mirror image of an
 entry of the input (--symmetrize). It may store a weight and its number in the input. A
@@ -21,12 +19,10 @@ ONE = np.uint64(1)
 
 @jit()
 def append(u, v, w, mirror, rows, columns, weights, numbers, at, tally):
-    """Write the entries of a block, and their mirror images, to a run.
+    """Write the entries (u, v, w) of a block to a run, from `at` on; return the end.
 
-    (u, v, w) from `at` on; return the end position.
-
-    Entries of weight 0 are dropped. `weights` and `numbers` are written unless they are
-    empty.
+    Their mirror images follow if `mirror` is true. Entries of weight 0 are dropped.
+    `weights` and `numbers` are written unless they are empty.
     """
     for k in range(u.size):
         # zeros are dropped, others remembered if they are not 1
@@ -68,7 +64,7 @@ def count(rows, shift, index):
 def place(rows, shift, position, order):
     """Sort stably by counting: order[k] becomes the k-th entry by row >> shift.
 
-    `position` is advanced.
+    position[b] is the next free place of bucket b; it is advanced.
     """
     for k in range(rows.size):
         bucket = rows[k] >> shift
@@ -79,9 +75,9 @@ def place(rows, shift, position, order):
 @jit()
 def join(rows, columns, weights, numbers, first, bits, low, high, keys, key_weights, key_numbers,
          at):
-    """Append to a buffer those keys of a run's piece that lie in [low, high].
+    """Append those keys of a run's piece to a buffer that lie in [low, high].
 
-    Return the end position.
+    Return the end position in the buffer.
     """
     for k in range(rows.size):
         key = ((np.uint64(rows[k]) - first) << bits) | np.uint64(columns[k])
@@ -112,8 +108,8 @@ def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first
 
     `order` sorts the keys, equal ones in any order, and is changed; `merged` and `sums`
     are written. With `last_loops` only the last weight of a self loop counts. Keys of
-    `bits` begin at row `first`. Returns the number of distinct keys, and the least
-    number of an original entry (no mirror image) that repeats another, or -1.
+    `bits` begin at row `first`. Return the number of distinct keys. Return also the
+    least number of an entry of the input, no mirror image, that repeats another, or -1.
     """
     end = 0
     again = np.int64(-1)
@@ -151,20 +147,19 @@ def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first
 @jit()
 def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, degree_row,
          degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
-    """Turn increasing, distinct keys into entries of the CSR.
-
-    Add up their degrees; return the number of entries.
+    """Turn increasing, distinct keys into entries of the CSR; return their number.
 
     `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry
-    and its image is taken, 0 for one that is missing. `columns` and `values` (k,) of
-    the entries kept are written. `refused` (2,) gets two sums of weights, both -1
+    and its image is stored; a missing one counts as 0. `columns` and `values` (k,) of
+    the stored entries are written. `refused` (2,) gets two sums of weights, both -1
     before:
 
     - the first that is not finite, at merged entry tally[INFINITE];
     - the first that does not fit float32, at stored entry tally[OVERFLOW].
 
-    All others are added to: those of rows from `first` on, of all columns (n,), and
-    `fingerprint`, with `hash_keys`, as by `add_fingerprint`.
+    All other arrays are added to. Those of rows begin at row `first`, those of columns
+    have all columns (n,). `fingerprint` grows with `hash_keys`, as by
+    `add_fingerprint`.
     """
     end = 0
     k = 0

@@ -1,6 +1,6 @@
-"""Entries of an edge list on disk, in runs.
+"""Entries of an edge list on disk, in runs that fit into memory.
 
-Each run fits into memory and is sorted by ranges of rows.
+Each run is sorted by ranges of rows.
 """
 from dataclasses import dataclass
 
@@ -18,17 +18,14 @@ class _SortedRun:
     columns: tuple[tuple[int, np.dtype], ...]  # first byte, dtype: rows, columns, weights, numbers
 
     def cut(self, position, shift):
-        """Return the position of the first entry in a range.
-
-        It has number `position`; ranges have 2^shift rows.
-        """
+        """Return the position of the first entry of range number `position`, of 2^shift rows."""
         return self.index[np.minimum(position << (shift - self.shift), self.index.size - 1)]
 
 
 class Runs:
     """The runs of an edge list in one DiskArray, in the order of the input.
 
-    Equal edges are never reordered.
+    Equal edges keep their order.
     """
 
     def __init__(self, stored):
@@ -63,10 +60,7 @@ class Runs:
 
     @property
     def shift(self):
-        """The largest `shift` of a run.
-
-        So all runs can be divided into ranges of 2^shift rows.
-        """
+        """The largest `shift` of a run: all runs can be divided into ranges of 2^shift rows."""
         return max((run.shift for run in self.runs), default=0)
 
     def sizes(self, ranges, shift):
@@ -77,9 +71,9 @@ class Runs:
         return total
 
     def pieces(self, first, stop, shift, step, *, weighted, numbered):
-        """Yield (rows, columns, weights, numbers) of entries in ranges.
+        """Yield (rows, columns, weights, numbers) of the ranges first..stop - 1.
 
-        Ranges are first..stop - 1, with `step` entries at a time.
+        A piece has at most `step` entries.
         """
         wanted = (True, True, weighted, numbered)
         for run in self.runs:
@@ -91,9 +85,7 @@ class Runs:
                     for (begin, dtype), take in zip(run.columns, wanted))
 
     def renumbered(self, image, stored, size, *, weighted, numbered):
-        """Return new runs in which `image` has replaced each id.
-
-        They have at most `size` entries.
+        """Return new runs of at most `size` entries, in which `image` has replaced each id.
 
         `image` takes and returns (k,) integers.
         """

@@ -17,9 +17,7 @@ from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_m
 
 
 def join(raw, entries, options, where):
-    """Set the labels, features and masks of `raw` from files.
-
-    Add the vertices that only these files have.
+    """Set the labels, features and masks of `raw` from files, with vertices only they have.
 
     `entries` are those of an edge list on disk, or None. Errors are those of
     `hpgcn.datasets.convert.read`.
@@ -120,9 +118,9 @@ def close_gaps(raw, where):
 
 
 def _add_vertices(vertices, entries, files):
-    """Add a vertex for each id in a table that no edge has.
+    """Add a vertex for each id that tables have but no edge.
 
-    Raise DataError if the input already determines all vertices.
+    DataError if the input already determines all vertices.
     """
     new = {}
     for rows in files:
@@ -163,10 +161,7 @@ def _add_vertices(vertices, entries, files):
 
 
 def _refuse_shifted(rows, vertices):
-    """Raise DataError if ids of a table and of edges begin apart.
-
-    A table has ids 0..n-1 but the edges have ids 1..n, or the reverse.
-    """
+    """Raise DataError if ids of a table are 0..n-1 but those of the edges 1..n, or vice versa."""
     raw = vertices.raw
     if vertices.named or not vertices.is_open or raw.original_ids is not None:
         return
@@ -181,10 +176,7 @@ def _refuse_shifted(rows, vertices):
 
 
 def _add_trailing(vertices, entries, files):
-    """Add vertices without edges at the end, for surplus rows.
-
-    A file without ids then has more rows than vertices.
-    """
+    """Add vertices without edges at the end for files without ids that have more rows."""
     raw = vertices.raw
     rows = max((rows for rows in files if rows.keys is None), default=None,
                key=lambda rows: rows.num_rows)
@@ -206,9 +198,9 @@ def _places(vertices, files, order):
 
 
 def _leave_out(vertices, entries, files, places):
-    """Drop numbers below the largest id that neither an edge nor a table has.
+    """Drop numbers that neither an edge nor a table has; return whether there were any.
 
-    Return whether any was dropped.
+    Only numbers below the largest id are dropped.
     """
     raw = vertices.raw
     index = next((k for k, rows in enumerate(files) if rows.kind == "features"), None)
@@ -245,10 +237,7 @@ def vertex_range(raw):
 
 
 def _take(raw, rows, places, options):
-    """Set the labels, masks or features of `raw` from the rows of a file.
-
-    `places` are the rows' vertices.
-    """
+    """Set the labels, masks or features of `raw` from rows, whose vertices are `places`."""
     n = raw.num_nodes
 
     # note how the rows were joined

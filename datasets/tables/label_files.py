@@ -23,7 +23,7 @@ TEXT_FACTOR = 20  # bytes of memory that a byte of text may become
 def read_labels(source, vertices, options):
     """Return the VertexRows of a label file.
 
-    Classes (rows,) with -1 for unlabeled, or 0 and 1 (rows, t).
+    Values are classes (rows,), -1 for unlabeled, or 0 and 1 (rows, t).
     """
     rows = partial(VertexRows, "labels", str(source))
 
@@ -69,10 +69,7 @@ def read_labels(source, vertices, options):
 
 
 def _of_columns(rows, table, labels, options):
-    """Return the VertexRows of multi-label columns of 0 and 1.
-
-    Their names become class names.
-    """
+    """Return the VertexRows of multi-label columns of 0 and 1, whose names are the classes."""
     names = tuple(table.columns[k].name for k in labels)
     need(12 * table.num_rows * len(labels), options.memory, table.where)
     for name in names:
@@ -85,7 +82,7 @@ def _of_columns(rows, table, labels, options):
 def _multi_label(rows, found, vertices, options):
     """Return the VertexRows of JSON labels with several values.
 
-    {"id": [0, 1, 0]} or {"id": ["a", "b"]}, or lists of the same values.
+    The JSON is {"id": [0, 1, 0]}, {"id": ["a", "b"]}, or a list of such lists.
     """
     pairs = found if isinstance(found, JsonObject) else list(enumerate(found))
     made = rows(np.empty(0))
@@ -143,8 +140,9 @@ def _classes(rows, texts, where, options, place="row {}".format, notes=(), hint=
 def _lists_of_lines(source, vertices, options):
     """Return the ids and labels in lines `id a b`, a JsonObject; None for another text.
 
-    Lines have different numbers of labels, most of them several, or all labels are
-    numbers. Or all have several, of which most occur in more than one column.
+    Either lines have different numbers of labels: most lines have several, or all
+    labels are numbers. Or all lines have several, of which most occur in more than one
+    column.
     """
     head = source.head()
     whole = len(head) < HEAD  # else the last line may be cut

@@ -1,7 +1,4 @@
-"""Reader of labels and sparse features in LibSVM's format.
-
-Lines `label number:value ...`.
-"""
+"""Reader of labels and sparse features in LibSVM's lines `label number:value ...`."""
 import re
 
 import numpy as np

@@ -64,9 +64,7 @@ def settle_header(table, vertices, header, count=None, asked=()):
 
 
 def _settle_sizes(table, vertices, header, count):
-    """Leave out a first row that gives the numbers of rows and columns below it.
-
-    Return whether it does.
+    """Drop a first row that has the numbers of rows and columns; return whether it has.
 
     Such a row may also be one of data. The number of vertices decides, or --no-header.
     """
@@ -121,10 +119,7 @@ def _is_header(table, vertices):
 
 
 def _guess_header(table, vertices, count):
-    """Guess whether an unclear first row is a header.
-
-    Raise DataError if neither is likely.
-    """
+    """Guess whether an unclear first row is a header; DataError if neither is likely."""
     if len(table.first) > 1 and _goes_on(table.first[0], table.columns[0]):
         return False
     if len(table.first) > 1 and vertices.named and any(
@@ -140,10 +135,7 @@ def _guess_header(table, vertices, count):
 
 
 def _is_counter(cells):
-    """Return whether cells are 0, 1, .., as pandas names columns.
-
-    One cell of an index may precede them.
-    """
+    """Return whether cells are 0, 1, .., as pandas names columns, maybe after an index cell."""
     first = 0 if cells and cells[0].strip() == "0" else 1
     if first and NUMBER.fullmatch(cells[0].strip()):
         return False
@@ -152,10 +144,7 @@ def _is_counter(cells):
 
 
 def _goes_on(cell, column):
-    """Return whether a column has the numbers 0..n-1 in some order.
-
-    The first cell is 0, and those below are 1..n-1.
-    """
+    """Return whether a first cell 0 and the column below it have 0..n-1 in some order."""
     whole = column.whole_numbers() if cell.strip() == "0" else None
     return whole is not None and np.array_equal(np.sort(whole), np.arange(1, whole.size + 1))
 
@@ -256,7 +245,7 @@ def _counts_rows(column):
 def _looks_like_ids(column, k, table):
     """Return whether column k looks like ids.
 
-    All values differ, and it has text, or is the first column and has integers.
+    All its values differ. It has text, or it is the first column and has integers.
     """
     head = column.head()
     if table.num_rows <= LINES or len(set(head)) < len(head):
@@ -268,10 +257,7 @@ def _looks_like_ids(column, k, table):
 
 
 def named_labels(table, flag):
-    """Return the indices of the columns that --label-column names.
-
-    `flag` is its value: one or several.
-    """
+    """Return the indices of the columns that `flag`, the value of --label-column, names."""
     if flag is None:
         return []
     if "*" in flag or ("," in flag and flag not in [column.name for column in table.columns]):
@@ -280,10 +266,7 @@ def named_labels(table, flag):
 
 
 def find_label(table, ids, flag, taken=()):
-    """Return the index of the column of labels.
-
-    `flag`, the value of --label-column, may name it.
-    """
+    """Return the index of the column of labels, maybe named by `flag` (--label-column)."""
     if flag is not None:
         return table.column(flag, "--label-column")
     rest = [k for k in range(len(table.columns)) if k != ids and k not in taken]
@@ -299,9 +282,7 @@ def find_label(table, ids, flag, taken=()):
 
 
 def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
-    """Return the indices of feature columns, and names of other columns.
-
-    The latter are not read.
+    """Return the indices of feature columns, and the names of columns that are not read.
 
     `patterns` (--feature-columns) are names, in which * and ? stand for any letters.
     `used` are the indices of columns with the labels or the split.
@@ -322,9 +303,9 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
 
 
 def find_split(table, ids):
-    """Return the index of the split column, or of its mask columns.
+    """Return the index of the split column, or a dict from part to mask column.
 
-    The latter are a dict from "train", "val" and "test".
+    Parts are "train", "val" and "test".
     """
     # masks, a column for each part
     masks = {}

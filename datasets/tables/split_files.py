@@ -26,9 +26,7 @@ FLAGS = {"0", "1", "0.0", "1.0", *BOOLEANS}  # cells of a mask
 
 
 def read_split(source, column, vertices, options, counts):
-    """Return the VertexRows of a split file.
-
-    Masks (rows, 3) bool, or (rows, 3, s) for s splits.
+    """Return the VertexRows of a split file: masks (rows, 3), or (rows, 3, s) of s splits.
 
     Masks without ids have a row for each vertex, for each id in --ids, or for each id
     up to the largest. `counts` are these three numbers; they distinguish masks (s,
@@ -73,7 +71,7 @@ def _lists_of_lines(source, options):
 def _columns_of_ids(table):
     """Return a dict from "train", "val" and "test" to columns of ids, or None.
 
-    The table has only these columns, and other cells than 0 and 1.
+    None if the table has other columns, or only cells 0 and 1.
     """
     parts = [PARTS.get(plain(column.name).removesuffix("idx")) for column in table.columns]
     if "train" not in parts or None in parts or len(set(parts)) < len(parts):
@@ -127,9 +125,7 @@ def describe_codes(codes):
 
 
 def _lists(found):
-    """Return a dict from "train", "val" and "test" to lists of ids.
-
-    None if the JSON has another form.
+    """Return a dict from "train", "val" and "test" to lists of ids; None for other JSON.
 
     Three lists without names are train, val and test.
     """
@@ -154,11 +150,10 @@ def _id_column(ids, source, part):
 
 
 def read_split_folder(folder, vertices, options):
-    """Return the VertexRows of a folder of files of ids, and Sources.
+    """Return the VertexRows of a folder of files train, val and test, and Sources.
 
-    The files are train, val and test.
-
-    OGB writes such folders, of train.csv.gz, valid.csv.gz and test.csv.gz.
+    Each file has an id in each line. OGB writes such folders, of train.csv.gz,
+    valid.csv.gz and test.csv.gz.
     """
     parts, sources = {}, []
     for path in sorted(Path(folder).iterdir()):
@@ -176,10 +171,7 @@ def read_split_folder(folder, vertices, options):
 
 
 def _from_ids(columns, source, vertices):
-    """Return the VertexRows of masks for a dict of ids.
-
-    Keys are parts of the split, values columns of ids.
-    """
+    """Return the VertexRows of masks, from a dict of each part's column of ids."""
     return _from_keys({part: keys_of(column, vertices, f"{source}: {part}", "entry {}".format)
                        for part, column in columns.items()}, source, vertices)
 
@@ -206,7 +198,7 @@ def _from_keys(keys_of_parts, source, vertices):
 def _from_array(array, source, notes):
     """Return the VertexRows of an array.
 
-    A word or a number for each vertex, or masks (rows, 3).
+    It has a word or a number for each vertex, or masks (rows, 3).
     """
     if array.ndim == 2 and array.shape[1] == len(SPLIT) and np.isin(array, (0, 1)).all():
         note = f"{source}: columns are the masks of {', '.join(SPLIT)}, in this order"

@@ -68,9 +68,10 @@ class TableOptions(ConvertOptions):
 
 
 class VertexAttributes:
-    """A table with a row for each vertex of a Raw, in order; `asked` are names or patterns.
+    """A table of the vertices of a Raw, in order, with the attributes `asked`.
 
-    It has those members of a Source that readers of tables use.
+    These are names or patterns. The table has those members of a Source that readers of
+    tables use.
     """
 
     suffix = ""
@@ -220,10 +221,7 @@ def _refuse_infinite(table, row, k, numbers):
 
 
 def read_ids(source, column, vertices, options):
-    """Return the VertexRows of the file --ids.
-
-    It gives the order of rows in files without ids.
-    """
+    """Return the VertexRows of --ids, the order of rows in files without ids."""
     # an array, or a column of a table
     if is_array(source):
         array, notes = read_array(source, options.memory, "iuSU")
@@ -260,10 +258,7 @@ def with_ids(rows, table, ids, vertices):
 
 
 def is_array(source):
-    """Return whether a file is .npy, .npz or MatrixMarket.
-
-    Raise DataError if it is not a table either.
-    """
+    """Return whether a file is .npy, .npz or MatrixMarket; DataError if it is no table either."""
     if isinstance(source, VertexAttributes):
         return False
     if source.suffix in (".npy", ".npz") or source.magic.startswith(NPY) \
@@ -305,13 +300,9 @@ def is_json(source):
 
 
 def read_table(source, vertices, options, of_ids=False):
-    """Return the Table of a file with named columns, or None.
+    """Return the Table of a file with named columns, and its JSON; each may be None.
 
-    And the content of a JSON file, or None.
-
-    Raise DataError for a table without rows.
-
-    DataError: a table without rows.
+    DataError for a table without rows.
     """
     document = None
     if isinstance(source, VertexAttributes):

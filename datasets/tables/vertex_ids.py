@@ -15,17 +15,14 @@ ROUND = re.compile(r"(\d{1,18})\.0+", re.ASCII)  # a whole number as pandas writ
 
 
 class VertexIds:
-    """The ids of the vertices of `raw`.
-
-    Whole numbers from its base on, other numbers, or names.
+    """The ids of the vertices of `raw`: numbers from its base on, other numbers, or names.
 
     Attributes
     ----------
     named : bool
         Whether ids are text.
     is_open : bool
-        Whether the edges alone say which vertices there are, so that tables may add
-        some.
+        Whether the edges alone say which vertices there are, so that tables may add some.
     """
 
     def __init__(self, raw, where, memory):
@@ -77,9 +74,9 @@ class VertexIds:
         return f"{self.raw.original_ids.min()}..{self.last}"
 
     def keys(self, column):
-        """Return a column as ids, list of str or (k,) int64.
+        """Return a column as ids, list of str or (k,) int64, or None.
 
-        Return None if a cell is not an id of the graph's kind.
+        None if a cell is not an id of the graph's kind.
         """
         if not self.named:
             return column.whole_numbers()
@@ -97,7 +94,7 @@ class VertexIds:
     def _with_sides(self, texts):
         """Return ids of a bipartite list with the name of their side, as `u:5`.
 
-        An id without it must be that of one side only.
+        An id without a side must occur on one side only.
         """
         if not any(text and text not in self.numbers for text in texts):
             return texts
@@ -133,9 +130,7 @@ class VertexIds:
         return np.where(ids[places] == keys, self.order[places], -1)
 
     def fit(self, column, count, share=NEARLY_ALL):
-        """Return whether the cells of a column differ and are ids in edges.
-
-        All `count` cells differ, and a `share` of them are ids.
+        """Return whether the `count` cells of a column differ, and a `share` are ids in edges.
 
         For names, half of them is enough. If the table has more rows than the edges
         have ids, this share of the ids must be in the column.
@@ -156,9 +151,9 @@ class VertexIds:
         return 0 < matched >= share * min(count, known)
 
     def repeat(self, column, count):
-        """Return whether distinct cells are ids, and some occur twice.
+        """Return whether a column has ids of vertices, some of them twice.
 
-        Nearly all distinct cells of a column are ids of vertices.
+        Nearly all of its distinct cells must be ids.
         """
         head = column.head()
         if len(head) >= ENOUGH and len(set(head)) <= FEW:
@@ -177,9 +172,7 @@ class VertexIds:
         return np.count_nonzero(in_edge[vertices]), np.count_nonzero(in_edge)
 
     def add(self, keys):
-        """Return (image, number of vertices, original ids) with added vertices.
-
-        They have the ids `keys`.
+        """Return (image, number of vertices, original ids) after vertices with `keys` are added.
 
         Vertex v becomes image[v]. New names follow the old ones; numeric ids are in
         increasing order.
@@ -202,11 +195,10 @@ class VertexIds:
         return same, ids.size, ids
 
     def move(self, entries, image, num_nodes, original_ids):
-        """Renumber the vertices of `raw`: v becomes image[v].
+        """Renumber the vertices of `raw`: v becomes image[v], or is dropped for -1.
 
-        Vertices with image -1 are dropped and must have no edges.
-
-        `entries` are those of an edge list on disk, or None.
+        Dropped vertices must have no edges. `entries` are those of an edge list on
+        disk, or None.
         """
         raw = self.raw
         if entries is not None:

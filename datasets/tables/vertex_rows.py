@@ -63,10 +63,7 @@ class VertexRows:
 
 
 def keys_of(column, vertices, where, place):
-    """Return the ids in a column.
-
-    Raise DataError if one is empty, of another kind, or repeated.
-    """
+    """Return the ids in a column; DataError for one that is empty, repeated, or no id."""
     keys = vertices.keys(column)
     if keys is None:
         for row, text in enumerate(column.texts()):
@@ -93,13 +90,10 @@ def _refuse_repeated(keys, where, place):
 
 
 def take_positional(rows, vertices, order):
-    """Assign vertices to rows without ids, by their position.
+    """Return the vertex of each row without an id, (rows,), by its position.
 
-    Return the vertex of each row, (rows,).
-
-    `order` are the VertexRows of --ids, or None. Raises DataError if vertices are named
-    or renumbered and --ids is missing, or if there are more or fewer rows than
-    vertices.
+    `order` are the VertexRows of --ids, or None. DataError if vertices are named or
+    renumbered and --ids is missing, or if there are more or fewer rows than vertices.
     """
     n = vertices.num_nodes
     raw = vertices.raw

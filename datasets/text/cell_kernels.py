@@ -1,9 +1,7 @@
-"""Compiled loops over the cells of text tables.
+"""Compiled loops that find rows, cells and numbers of text tables.
 
-Where rows and cells begin, and the numbers in them.
-
-A cell in double quotes has no quote and no line end in it; the caller reads other
-texts with Python's csv module.
+A cell in double quotes has no quote and no line end in it. The caller reads other texts
+with Python's csv module.
 """
 
 from hpgcn.datasets.text.parse import (
@@ -19,9 +17,10 @@ from hpgcn.kernels.host.jit import jit
 
 @jit(inner=True)
 def _cell(text, at, delimiter):
-    """Return the start and the end of the cell at `text[at]`, and the end of its field.
+    """Return start and end of the cell at `text[at]`, and the end of its field.
 
-    The field ends at a delimiter or a newline. -1 means a cell that is not simple.
+    The field ends at a delimiter or a newline. Its end is -1 for a cell that is not
+    simple.
     """
     at = skip_blanks(text, at, delimiter)
     if text[at] == QUOTE:
@@ -51,10 +50,7 @@ def _cell(text, at, delimiter):
 
 @jit(inner=True)
 def _next(text, at, delimiter):
-    """Return where the next cell begins, after the end of one at `text[at]`.
-
-    -1 at the end of a row.
-    """
+    """Return where the next cell begins, after an end at `text[at]`; -1 at a row's end."""
     if delimiter == SPACE:
         at = skip_blanks(text, at, delimiter)
         return -1 if text[at] == NEWLINE else at
@@ -124,7 +120,7 @@ def numbers(text, delimiter, starts, places, out, rough):
 
     `places` (width,) is the column of `out` for each cell, or -1. Cells that are no
     simple numbers are left out: `rough`, (most, 4) int64, receives their row, column of
-    `out`, start and end. Return their number, which may exceed `most`.
+    `out`, start and end. Return the number of such cells, which may exceed `most`.
     """
     count = 0
     for row in range(starts.size):

@@ -57,20 +57,17 @@ MASK = "(is|in)?(train|training|val|valid|validation|test)(mask|idx)?"
 
 
 def plain_column(name):
-    """Return a column name in the form used for comparisons.
-
-    It lacks case, punctuation, and Neo4j's type.
-    """
+    """Return a column name without case, punctuation and Neo4j's type, for comparisons."""
     if (typed := NEO4J.fullmatch(name)):
         name = typed[2] if typed[2].lower() in NEO4J_ROLES or not typed[1] else typed[1]
     return plain(name)
 
 
 def kind_of(name):
-    """Return the kind of a column name.
+    """Return the kind of a column name, a pair.
 
-    (pair of ENDS, 0 or 1) for the name of an end, else (kind, 0) with a kind such as
-    "weight" or "unknown".
+    It is (pair of ENDS, 0 or 1) for the name of an end. Otherwise it is (kind, 0), with
+    a kind such as "weight" or "unknown".
     """
     name = plain_column(name)
     for ends, patterns in ENDS.items():
@@ -106,10 +103,7 @@ def find_ends(names):
 
 
 def are_labels(names):
-    """Return whether two column names mean a vertex and its label.
-
-    They are then not the two ends of an edge.
-    """
+    """Return whether two column names mean a vertex and its label, and no ends of an edge."""
     if len(names) != 2:
         return False
     first, second = map(plain, names)
@@ -118,10 +112,7 @@ def are_labels(names):
 
 
 def find_triple(names):
-    """Return the indices of head, relation and tail in a header of triples.
-
-    None for other headers.
-    """
+    """Return the indices of head, relation and tail in a header of triples, or None."""
     words = list(map(plain_column, names))
     places = [[k for k, word in enumerate(words) if re.fullmatch(pattern, word)]
               for pattern in TRIPLE]
@@ -134,9 +125,6 @@ def is_known(name):
 
 
 def is_header(words):
-    """Return whether `words` are column names.
-
-    They may be those of both ends of an edge, of a triple, or of vertex labels.
-    """
+    """Return whether `words` name columns: ends of an edge, a triple, or vertex labels."""
     pairs = end_pairs(map(kind_of, words))
     return bool(pairs) or are_labels(words) or find_triple(words) is not None

@@ -54,10 +54,7 @@ class TextColumn:
         return [cell.decode("utf-8", "replace").strip() for cell in cells]
 
     def numbers(self):
-        """Return the cells as float64, NaN for an empty one.
-
-        Raise CellError at the first cell that is not a number.
-        """
+        """Return the cells as float64, NaN for an empty one; CellError for one without a number."""
         parts = []
         row = 0
         for block in self.blocks:
@@ -73,10 +70,7 @@ class TextColumn:
         return np.concatenate([*parts, np.empty(0)])
 
     def whole_numbers(self):
-        """Return the cells as int64, or None if one is not a whole number.
-
-        7.0 counts as 7.
-        """
+        """Return the cells as int64, or None if one is not a whole number such as 7 or 7.0."""
         if not all(map(WHOLE.fullmatch, self.head())):
             return None
         parts = []
@@ -163,9 +157,9 @@ class Table:
         return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
 
     def name_columns(self, header, *, keep=True):
-        """Use the first row as the names of the columns, or as data.
+        """Use the first row as the names of the columns if `header`, else as data.
 
-        It has names if `header` is true. Without `keep` that row is dropped.
+        Without `keep` a row of data is dropped.
         """
         self.named = header
         for k, (column, cell) in enumerate(zip(self.columns, self.first)):
@@ -178,10 +172,7 @@ class Table:
         self.names_known = True
 
     def refuse_header_again(self):
-        """Raise DataError if a row repeats the names of the columns.
-
-        Files that were concatenated do so.
-        """
+        """Raise DataError if a row repeats the header, as in files that were concatenated."""
         k = max(range(len(self.first)), key=lambda k: len(self.first[k]))
         name = self.first[k].strip()
         if any(name.encode() in block for block in self.columns[k].blocks):
@@ -192,10 +183,7 @@ class Table:
                                     "this line")
 
     def column(self, name, flag):
-        """Return the index of the column called `name`.
-
-        The user typed it after `flag`.
-        """
+        """Return the index of the column called `name`, which the user typed after `flag`."""
         places = [k for k, column in enumerate(self.columns) if column.name == name]
         if not places:
             places = [k for k, column in enumerate(self.columns)
@@ -215,10 +203,7 @@ class Table:
         return truncate(self.columns[k].name, 40) or "(no name)"
 
     def number_column(self, k, hint=""):
-        """Return column k as float64, (n,) or (n, width).
-
-        Raise DataError that names the first cell without a number.
-        """
+        """Return column k as float64, (n,) or (n, width); DataError names the first wrong cell."""
         try:
             return self.columns[k].numbers()
         except CellError as error:
@@ -232,10 +217,7 @@ class Table:
                          f"{truncate(error.text, 40)!r}, expected a number{hint}")
 
     def flags(self, k):
-        """Return column k as bool, (n,).
-
-        Raise DataError if a cell is not 0, 1, true or false.
-        """
+        """Return column k as bool, (n,); DataError for a cell other than 0, 1, true or false."""
         numbers = self.number_column(k)
         wrong = ~np.isin(numbers, (0, 1))
         if wrong.any():

@@ -1,7 +1,4 @@
-"""Reader of tables as text.
-
-Cells are separated by tabs, semicolons, bars, commas or blanks.
-"""
+"""Reader of text tables, with cells between tabs, semicolons, bars, commas or blanks."""
 import csv
 import re
 from array import array
@@ -29,8 +26,8 @@ def read_delimited(source, memory, names=(), *, of_names=False):
 
     Lines above the first row that begin with # or % are comments, unless their first
     cell is one of `names`, the vertices. In a file `of_names`, each line is one name
-    and is not divided at blanks. Raises DataError for rows with different numbers of
-    cells, text that is not UTF-8, and more than `memory` bytes.
+    and is not divided at blanks. DataError for rows with different numbers of cells,
+    text that is not UTF-8, and more than `memory` bytes.
     """
     with open_lines(source) as text_lines:
         # the first lines say what separates cells
@@ -98,11 +95,10 @@ def read_delimited(source, memory, names=(), *, of_names=False):
 
 
 def _simple_cells(source, first_line, separator, width, memory, lines):
-    """Return the TextCells below the first row, which ends in `first_line`.
+    """Return the TextCells below the first row, or None if the csv module must read them.
 
-    Append the line of each row to `lines`.
-
-    None if rows have to be read by the csv module.
+    The first row ends in line `first_line`. The line of each row is appended to
+    `lines`.
     """
     cells = TextCells(separator, width)
     size = 0
@@ -121,10 +117,7 @@ def _simple_cells(source, first_line, separator, width, memory, lines):
 
 
 class _CellRows:
-    """Iterator of a text table's rows, as lists of cells.
-
-    `line` is the line number of the last row.
-    """
+    """Iterator of a text table's rows, lists of cells; `line` is the line of the last one."""
 
     def __init__(self, table, memory, names):
         self.table = table
@@ -136,10 +129,7 @@ class _CellRows:
         self.started = False
 
     def lines(self):
-        """Yield (line number, text) of each line that is not blank.
-
-        Skip comments above the first row.
-        """
+        """Yield (line number, text) of lines that are neither blank nor comments above the rows."""
         while (line := self.table.readline()) is not None:
             try:
                 text = line.decode()
@@ -198,9 +188,9 @@ def _block(rows, reader, width, lines, where):
 
 
 def _separator(texts):
-    """Return the separator that divides the first lines into equally many cells.
+    """Return the separator that divides the first lines into equally many cells, or None.
 
-    None for one column.
+    None means one column.
     """
     for separator in SEPARATORS:
         widths = _widths(texts, separator)
@@ -217,11 +207,10 @@ def _separator(texts):
 
 
 def _size_line(texts):
-    """Return the number of rows in a first line `rows` or `rows columns`, or None.
+    """Return the number of rows in a first line `rows [columns]`, and whether it may be a row.
 
-    And whether that line may be a row.
-
-    word2vec writes such a line; its columns do not count the ids.
+    The number is None for other lines. word2vec writes such a line; its columns do not
+    count the ids.
     """
     sizes = SIZES.fullmatch(texts[0].strip()) if texts else None
     if not sizes or len(texts) < 2:
@@ -251,10 +240,7 @@ def _widths(texts, separator):
 
 
 def _take_comment(table, comment):
-    """Take the comment above a table as its header.
-
-    It must name the right number of columns.
-    """
+    """Take the comment above a table as its header if it has one name for each column."""
     words = re.split(r"[\s,;|]+", comment.lstrip("#% \t").strip())
     if len(words) == len(table.first) and any(map(is_known, words)):
         table.name_columns(header=False)

@@ -25,10 +25,9 @@ class JsonObject(list):
 
 
 def parse_json(source, memory, kind, expected):
-    """Return the value in a JSON file.
+    """Return the value in a JSON file, of the type `kind` (list or dict).
 
-    Raise DataError if its type is not `kind` (list or dict), or if an object has a name
-    twice.
+    DataError for another type, or if an object has a name twice.
     """
     def unique(pairs):
         if (again := first_repeated(name for name, _ in pairs)) is not None:
@@ -42,9 +41,7 @@ def parse_json(source, memory, kind, expected):
 
 
 def read_json(source, memory):
-    """Return the content of a JSON file.
-
-    Its objects become JsonObjects, which keep repeated names.
+    """Return the content of a JSON file; its objects become JsonObjects.
 
     A file of one JSON value a line, like .jsonl, becomes a list.
     """
@@ -70,9 +67,7 @@ def _parsed(text, source, make_object):
 
 
 def json_table(found, where, is_known):
-    """Return the Table of a result of `read_json`.
-
-    None if it consists of lists of numbers.
+    """Return the Table of a result of `read_json`; None if it has lists of numbers.
 
     `is_known(name)` says whether a name is that of a column rather than an id.
     """
@@ -140,10 +135,7 @@ def _of_columns(columns, where):
 
 
 def _column(name, cells):
-    """Return the cells as a NumberColumn or a TextColumn.
-
-    They are numbers if they are lists of numbers of one length.
-    """
+    """Return cells as a NumberColumn if they are lists of equally many numbers, else as text."""
     cells = list(cells)
     if cells and all(type(cell) is list and len(cell) == len(cells[0])
                      and all(type(number) in (int, float, bool) for number in cell)
@@ -159,9 +151,7 @@ def _refuse_repeated(names, where):
 
 
 def feature_lists(found, where, memory, dense=False):
-    """Return ids, features (rows, f), and a note on how they were read.
-
-    Ids are a list of str, or None.
+    """Return ids (list of str, or None), features (rows, f), and how they were read.
 
     Lists of whole numbers are the columns of ones, stored in CSR. Lists of one length
     are the features themselves, if `dense` or if their numbers show it.
@@ -215,10 +205,7 @@ def _dense(pairs, where, memory):
 
 
 def multi_hot(pairs, where, memory):
-    """Return lists of label names as (rows, t) of 0 and 1, and the names.
-
-    float32; the t names are sorted.
-    """
+    """Return lists of label names as (rows, t) of 0 and 1, float32, and the sorted names."""
     for row, names in pairs:
         if not isinstance(names, list) or not all(type(name) is str for name in names):
             raise DataError(f"{where}: row {truncate(row, 40)}: {truncate(names, 40)}, expected a "

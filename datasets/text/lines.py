@@ -1,7 +1,4 @@
-"""Fast parser of text lines of two integers and optionally a number.
-
-Millions of edges per second.
-"""
+"""Fast parser of text lines of two integers and maybe a number: millions a second."""
 import re
 from collections import deque
 from contextlib import closing, contextmanager
@@ -50,10 +47,7 @@ def words(line):
 
 
 def finite(word, where, what=""):
-    """Return the number that `word`, bytes, spells.
-
-    Raise DataError if it is not a finite number.
-    """
+    """Return the number that `word`, bytes, spells; DataError if it is not finite."""
     number = float(word) if NUMBER.fullmatch(word) else np.nan
     if not np.isfinite(number):
         text = truncate(word.decode("utf-8", "replace"), 40)
@@ -62,18 +56,14 @@ def finite(word, where, what=""):
 
 
 def point_hint(word):
-    """Return the end of an error message on a decimal comma, or "".
-
-    `word` is bytes.
-    """
+    """Return the end of an error message if `word` (bytes) has a decimal comma, or ""."""
     return " with a decimal point" if re.fullmatch(rb"[-+]?\d+,\d+", word) else ""
 
 
 def whole_text(source, memory, factor):
-    """Return the whole text of a Source as UTF-8 bytes.
+    """Return the whole text of a Source as UTF-8 bytes; DataError for other encodings.
 
-    Raise BudgetError if `factor` times its size exceeds `memory`, and DataError for
-    other encodings.
+    BudgetError if `factor` times its size exceeds `memory`.
     """
     limit = memory // factor
     with source.open() as stream:
@@ -144,10 +134,7 @@ class TextLines:
         self.pending = b""
 
     def readline(self):
-        """Return the next line without its newline and byte-order mark.
-
-        None after the last line.
-        """
+        """Return the next line without its newline and byte-order mark; None at the end."""
         line = self.stream.readline(LINE_LIMIT)
         if not line:
             return None
@@ -164,10 +151,7 @@ class TextLines:
         self.line -= len(lines)
 
     def readlines(self, size):
-        """Return the next lines, at least `size` bytes of them.
-
-        Or all lines that are left.
-        """
+        """Return the next lines, at least `size` bytes of them, or all that are left."""
         lines = []
         while size > 0 and (line := self.readline()) is not None:
             lines.append(line)
@@ -208,9 +192,9 @@ class TextLines:
         return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")
 
     def parts(self, grammar, threads=1):
-        """Parse the rest of the text on `threads` threads.
+        """Parse the rest of the text on `threads` threads; yield (u, v, w) of each block.
 
-        Yield (u, v, w) of each block, with w None without weights.
+        Without weights w is None.
         """
         pending = deque()
         with start_pool(threads)[0] as pool:
@@ -229,19 +213,14 @@ class TextLines:
         return part
 
     def columns(self, grammar, memory=INT64_MAX):
-        """Parse the rest of the text into (u, v, w), which may take `memory` bytes.
-
-        See `parts`.
-        """
+        """Parse the rest of the text into (u, v, w), see `parts`, in `memory` bytes."""
         with closing(self.parts(grammar)) as parts:
             return join_parts(parts, grammar.weighted, memory, self.where)
 
     def _parse(self, block, grammar, line, rows):
-        """Return columns (u, v, w) of whole lines, and the comments in them.
+        """Return columns (u, v, w) of a block, and the number of comments in it.
 
-        A block has `rows` lines.
-
-        The first line of the block has the number `line`.
+        The block has `rows` lines, and the first of them has the number `line`.
         """
         text = np.frombuffer(block, np.uint8)
         roles = np.array(grammar.roles, np.int64)
@@ -284,10 +263,7 @@ class TextLines:
 
 
 def join_parts(parts, weighted, memory, where):
-    """Join parts (u, v, w) into whole columns.
-
-    Two copies of these must fit into `memory` bytes.
-    """
+    """Join parts (u, v, w) into whole columns, of which two copies must fit into memory."""
     kept = []
     size = 0
     for part in parts:

@@ -77,10 +77,7 @@ def _text(cell):
 
 
 def _matrix(cells):
-    """Return cells that are lists of k numbers each as an array (n, k).
-
-    None for other cells.
-    """
+    """Return cells that are lists of k numbers as an array (n, k); None for other cells."""
     rows = len(cells)
     values = cells.flatten()
     size = len(values) // rows if rows else 0

@@ -1,6 +1,4 @@
-"""Compiled loop that parses lines of text.
-
-Two integers, optionally a number, and fields to skip.
+"""Compiled loop that parses lines of two integers, maybe a number, and other fields.
 
 A mantissa of 19 digits, times or divided by a power of ten up to 10^270, is rounded
 once. All other numbers are left to the caller, which uses Python's float.
@@ -89,7 +87,7 @@ def decimal(text, at):
     """Parse a decimal number at `text[at]`.
 
     Return the value, its end, whether there is a number, and whether the value is
-    rounded once.
+    rounded only once.
     """
     sign, at = parse_sign(text, at)
     mantissa = np.uint64(0)
@@ -154,9 +152,7 @@ def _load(text, at):
 
 @jit(inner=True)
 def _eight(text, at):
-    """Return the value of the digits among the next 8 bytes.
-
-    They end at the first other byte; return also their number.
+    """Return the value and the number of the digits at the start of the next 8 bytes.
 
     The digits are moved to the end of a word and summed in pairs, then in fours and
     eights.
@@ -197,12 +193,11 @@ def _digits(text, at):
 
 @jit()
 def _pairs(text, at, delimiter, low, high, first, second, count):
-    """Parse lines that only have two integers, with one delimiter between them.
-
-    Stop at the first line with anything else.
+    """Parse lines that only have two integers with one delimiter between them.
 
     The integers have at most SAFE digits and lie in low..high. They are written to
-    `first` and `second` from `count` on. Return the position and the new count.
+    `first` and `second` from `count` on. Return the position of the first other line
+    and the new count.
     """
     while at < text.size:
         one, middle = _digits(text, at)
@@ -245,10 +240,10 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
 
     `text` ends with a newline, and its first line has the number `line`. `roles` (k,)
     int64 are the roles of a line's fields. `inexact` (rows, 4) int64 receives row,
-    start, end and line of each value left to the caller.
+    start, end and line of each value that the caller must parse.
 
-    Returns the status; the position, number and line of the wrong field; and the
-    numbers of rows parsed, inexact values and comments skipped.
+    Return the status; the position, number and line of the wrong field; and the numbers
+    of rows, of inexact values and of skipped comments.
     """
     at = 0
     count = 0

@@ -12,10 +12,10 @@ MOST = 4096  # cells that are no simple numbers, before they are counted
 
 
 class TextCells:
-    """The cells of the rows of a text table, as the text and the starts of its rows.
+    """The cells of a text table, as blocks of its text and the starts of its rows.
 
-    `delimiter` is a byte, a blank for any run of blanks; `width` the number of cells of
-    a row.
+    `delimiter` is a byte, a blank for any run of blanks. `width` is the number of cells
+    of a row.
     """
 
     def __init__(self, delimiter, width):
@@ -27,9 +27,9 @@ class TextCells:
         self._head = None
 
     def append(self, block):
-        """Append whole lines, bytes; return the line of each row, from 0.
+        """Append whole lines, bytes; return the line of each row, from 0, or None.
 
-        None, and nothing is appended, for text that has to be read by the csv module.
+        None, and nothing is appended, for text that the csv module must read.
         """
         if b"\0" in block or not _is_utf8(block) or (
                 b"\r" in block and block.count(b"\r") != block.count(b"\r\n")):
@@ -72,7 +72,7 @@ class TextCells:
     def numbers(self, chosen, dtype):
         """Return the numbers in the columns `chosen`, (rows, m), NaN in empty cells.
 
-        Raise CellError with its row and column for a cell that is not a number.
+        A CellError has the row and the column of a cell that is not a number.
         """
         places = np.full(self.width, -1, np.int64)
         places[chosen] = np.arange(len(chosen))
@@ -123,7 +123,8 @@ class CellColumn(TextColumn):
 def numbers(columns, dtype):
     """Return the numbers in columns of the same TextCells, (rows, m).
 
-    Errors as `TextCells.numbers`.
+    A column may have a first cell above the others. CellError for a cell that is not a
+    number.
     """
     above = [parse_number(column.first.encode(), 0, column.k) for column in columns
              if column.first is not None]
@@ -136,7 +137,7 @@ def numbers(columns, dtype):
 
 
 def simple_numbers(lines, width):
-    """Return the numbers in lines, bytes, of `width` cells between commas, float32.
+    """Return the numbers in lines (bytes) of `width` cells between commas, float32, or None.
 
     None for few lines, and if a cell is no number.
     """

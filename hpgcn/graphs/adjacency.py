@@ -1,7 +1,4 @@
-"""Build a valid CSR adjacency from unordered entries.
-
-Also sum its rows and columns, and test its symmetry.
-"""
+"""Build a CSR adjacency from unordered entries, sum its rows, test its symmetry."""
 
 from dataclasses import dataclass
 
@@ -21,10 +18,7 @@ DUPLICATES = ("merge", "sum", "sum-edges")  # treatment of an edge that is liste
 
 @dataclass
 class Counts:
-    """The number of events while an adjacency was built.
-
-    Duplicates, zeros and others.
-    """
+    """Numbers of duplicates, zeros and other changes while an adjacency was built."""
 
     duplicates: int = 0
     zeros: int = 0
@@ -42,9 +36,9 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
 
     `rows`, `columns` (e,) lie in [0, n); `values` (e,), or None for all ones.
     `symmetrize` takes max(A, A^T), after duplicates are merged. Weights of duplicates
-    are summed, but if all weights are 1 a duplicate is the same edge, unless `count` is
-    true. Return indptr (n + 1,) int64, indices (nnz,), data (nnz,) float32 or None if
-    all are 1, Counts. DataError for a weight not finite in it.
+    are summed. But if all weights are 1, a duplicate is the same edge, unless `count`
+    is true. Return indptr (n + 1,) int64, indices (nnz,), data (nnz,) float32 or None
+    if all are 1, and Counts. DataError for a weight that is not finite in float32.
     """
     counts = Counts()
     dtype = validation.index_dtype(n)
@@ -98,10 +92,7 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
 
 
 def check_duplicates(duplicates):
-    """Return `duplicates` if it is one of DUPLICATES, "merge" for None.
-
-    UsageError for other values.
-    """
+    """Return `duplicates`, "merge" for None; UsageError unless it is one of DUPLICATES."""
     duplicates = DUPLICATES[0] if duplicates is None else duplicates
     if duplicates not in DUPLICATES:
         raise UsageError(f"{setting('duplicates', duplicates)}: expected {', '.join(DUPLICATES)}")
@@ -109,10 +100,7 @@ def check_duplicates(duplicates):
 
 
 def repeated_loops(rows, columns):
-    """Return the positions of self loops that another loop follows.
-
-    (k,) int64; both are of the same vertex.
-    """
+    """Return the positions of self loops that another loop of the vertex follows, (k,) int64."""
     loops = np.flatnonzero(rows == columns)[::-1]
     last = np.unique(rows[loops], return_index=True)[1]
     return np.delete(loops, last)
@@ -126,7 +114,7 @@ def without(places, *arrays):
 def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None):
     """Build a valid CSR adjacency from a matrix, as for `Graph.from_scipy`.
 
-    Warn of changes to its entries.
+    Changes to its entries are DataWarnings.
 
     Return indptr, indices, data as `build_adjacency`, and whether weights count
     parallel edges.
@@ -158,10 +146,7 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
 
 
 def merged_adjacency(rows, columns, values, n, duplicates, **options):
-    """Call `build_adjacency` after removing or counting duplicates.
-
-    The mode `duplicates` decides.
-    """
+    """Call `build_adjacency` after removing or counting duplicates, as that mode requires."""
     total = len(rows)
     ones = values is None
     again = repeated_loops(rows, columns)
@@ -209,11 +194,9 @@ def duplicates_notes(counts, asked, option):
 
 
 def row_and_column_sums(indptr, indices, data, *, symmetric=False):
-    """Return the row sums and the column sums of a CSR matrix (n, n).
+    """Return the row sums and the column sums of a CSR matrix (n, n), two (n,) float64.
 
-    Two (n,) float64; data None means ones.
-
-    Those of a `symmetric` matrix are equal.
+    Data None means ones. The sums of a `symmetric` matrix are equal.
     """
     n = indptr.size - 1
     if symmetric and data is None:
@@ -235,9 +218,9 @@ def row_and_column_sums(indptr, indices, data, *, symmetric=False):
 
 
 def is_symmetric(indptr, indices, data):
-    """Return whether a CSR matrix (n, n) is symmetric.
+    """Return whether a CSR matrix (n, n) has a symmetric pattern and symmetric values.
 
-    Pattern and values; columns are sorted; data None means ones.
+    Columns are sorted; data None means ones.
     """
     if indices.size >= LARGE:
         from hpgcn.kernels import entries
@@ -259,10 +242,7 @@ def _given(data):
 
 
 def row_blocks(indptr, entries):
-    """Yield the bounds of blocks of whole rows, (start, stop).
-
-    A block has about `entries` entries.
-    """
+    """Yield the bounds (start, stop) of blocks of whole rows with about `entries` entries."""
     start = 0
     while start < indptr.size - 1:
         stop = int(np.searchsorted(indptr, indptr[start] + entries, side="right")) - 1
@@ -274,8 +254,8 @@ def row_blocks(indptr, entries):
 def permuted_entries(indptr, indices, perm, *, with_source):
     """Put the rows and columns of a square CSR matrix in the order `perm` (new -> old).
 
-    Return indptr, indices, and with `with_source` the old number of each entry, (nnz,),
-    else None.
+    Return indptr, indices, and the old number of each entry, (nnz,). The last is None
+    without `with_source`.
     """
     inverse = np.empty(perm.size, indices.dtype)
     inverse[perm] = np.arange(perm.size, dtype=inverse.dtype)

@@ -1,6 +1,6 @@
 """Convert labels to class numbers, and warn of unusual ones.
 
-Text is whole numbers, booleans, or names of classes.
+Labels may be whole numbers, booleans, or names of classes, also written as text.
 """
 import numbers
 import re
@@ -127,9 +127,7 @@ def parse_classes(texts, where, place="row {}".format, hint="", *, classes=False
 
 
 def refuse_fractions(numbers, where):
-    """Raise DataError for labels with a decimal point, such as 34.0.
-
-    Labels -1, 0 and 1 may have one.
+    """Raise DataError for labels with a decimal point, such as 34.0, except -1, 0 and 1.
 
     Labels beside missing ones are exempt: there a decimal point means nothing.
     """
@@ -141,9 +139,9 @@ def refuse_fractions(numbers, where):
 def refuse_targets(labels, class_names, where):
     """Raise DataError for class numbers that look like values to predict.
 
-    More than half of the classes have one or two vertices. A few classes are exempt,
-    such as 0, 1, .. or any of at most FEW labels. `labels` are (n,) integers, -1 for
-    unlabeled. `class_names` are None, or the numbers that were numbered anew.
+    They do if more than half of the classes have one or two vertices. A few classes are
+    exempt, such as 0, 1, .. or any of at most FEW labels. `labels` are (n,) integers,
+    -1 for unlabeled. `class_names` are None, or numbers that were replaced by 0, 1, ..
     """
     present, counts = np.unique(labels[labels >= 0], return_counts=True)
     if class_names is not None:
@@ -161,7 +159,7 @@ def refuse_targets(labels, class_names, where):
 def read_text_labels(y, name, classes=False):
     """Convert labels that are text to class numbers.
 
-    Return labels and the names of classes or None.
+    Labels without text stay unchanged.
 
     Parameters
     ----------
@@ -217,10 +215,7 @@ def classes_of(texts, where, place, *, classes=False):
 
 
 def check_classes(y, class_names, name):
-    """Raise DataError for whole numbers that look like values to predict.
-
-    y is (n,) or (n, 1); they are then not classes.
-    """
+    """Raise DataError for whole numbers y, (n,) or (n, 1), that look like values to predict."""
     labels = _whole(y)
     if labels is None:
         return  # refused as no classes
@@ -232,7 +227,7 @@ def check_classes(y, class_names, name):
 def number_classes(y, name):
     """Renumber whole numbers y that have large gaps, as `renumber_classes` does.
 
-    Return the labels and the names of classes or None.
+    Return the labels, and the names of classes or None.
     """
     labels = _whole(y)
     if labels is None:
@@ -269,7 +264,7 @@ def _as_array(y):
 def warn_of_labels(labels, num_classes, name):
     """Warn of labels that may be meant otherwise.
 
-    Classes without vertices, -1 that may mean a class, and one-hot labels.
+    These are classes without vertices, -1 that may mean a class, and one-hot labels.
     """
     if labels is None:
         return
@@ -299,10 +294,7 @@ def _targets():
 
 
 def _whole_numbers(texts, refuse):
-    """Return a dict from each text to the whole number that it means.
-
-    Refuse other texts.
-    """
+    """Return a dict from each text to its whole number; refuse any other text."""
     number_of = {}
     for text in texts:
         value = Decimal(text)
@@ -317,10 +309,7 @@ def _whole_numbers(texts, refuse):
 
 
 def _number_classes(number_of, counts, notes):
-    """Return the class number of each text, and the names of the classes or None.
-
-    Append to `notes`.
-    """
+    """Return the class number of each text, and the names of classes or None; add notes."""
     present = sorted(set(number_of.values()))
     if present == [-1, 1]:
         notes.append("labels -1 and 1 are two classes")
@@ -347,9 +336,7 @@ def _number_classes(number_of, counts, notes):
 
 
 def renumber_classes(labels):
-    """Renumber classes if their numbers have large gaps.
-
-    Return labels, class names or None, and notes.
+    """Renumber classes with large gaps; return labels, class names or None, and notes.
 
     `labels` are (n,) integers, negative for unlabeled; the rule is that of
     `parse_classes`.

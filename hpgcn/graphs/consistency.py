@@ -1,9 +1,9 @@
 """Check that data stored beside an adjacency, such as degrees, agree with its entries.
 
 These are degrees, self loops, symmetry and permutations. Each rank checks the rows that
-it has read anyway, and ranks add up a few numbers. Only if the sums show an error does
-one rank read the whole graph, to name the error in a DataError. Keys are fixed: the
-same file gives the same answer. `where` is the file or the name of the graph, for
+it has read anyway, and ranks add up a few numbers. Only if the sums reveal an error
+does one rank read the whole graph, to name the error in a DataError. Keys are fixed, so
+the same file gives the same sums. `where` is the file or the name of the graph, for
 errors.
 """
 
@@ -23,9 +23,9 @@ TOLERANCE = 1e-9
 
 
 def add_up(slab, where):
-    """Check the degrees and loops of a slab, and return its sums.
+    """Check the degrees and loops of a slab; return its sums for `refuse`.
 
-    (4 + 2 * BUCKETS,), for `refuse`.
+    The sums are (4 + 2 * BUCKETS,) float64.
     """
     from hpgcn.kernels import entries  # imported here, because this import starts the compiler
 
@@ -50,9 +50,8 @@ def check_whole(source, slabs):
 def refuse(total, source):
     """Refuse a graph whose entries contradict its header.
 
-    `total` is the sum of `add_up` over all rows.
-
-    The whole graph `source` is read, if memory allows, to name the first invalid entry.
+    `total` is the sum of `add_up` over all rows. The whole graph `source` is read, if
+    memory allows, to name the first invalid entry.
     """
     if not doubtful(total):
         return
@@ -81,10 +80,7 @@ def refuse(total, source):
 
 
 def doubtful(total):
-    """Return whether `total` contradicts the degrees, loops or symmetry.
-
-    It is the sum of `add_up` over all rows.
-    """
+    """Return whether `total`, the sum of `add_up` over all rows, reveals a contradiction."""
     difference, size = total[4:].reshape(BUCKETS, 2).T
     return bool(nonzero(total[:4]) or (np.abs(difference) > TOLERANCE * size).any())
 
@@ -108,9 +104,8 @@ def permutation_sums(start, perm, iperm, part, parts):
 def order_sums(start, order):
     """Return sums that show whether an order contains each vertex once.
 
-    See `permutation_sums`.
-
-    `order`, (m,) in [0, n), contains the vertex of each row from `start` on.
+    `order`, (m,) in [0, n), has the vertex of each row from `start` on. The sums are
+    those of `permutation_sums`.
     """
     from hpgcn.kernels.entries import pair_sum
 
@@ -120,19 +115,16 @@ def order_sums(start, order):
 
 
 def halves(numbers):
-    """Split numbers into high and low 32 bits, (2 k,) float64.
+    """Split numbers, (k,) uint64, into high and low 32 bits, (2 k,) float64.
 
-    Numbers are (k,) uint64; sums over ranks are exact.
+    Sums of these over ranks are exact.
     """
     low = np.uint64(0xFFFFFFFF)
     return np.concatenate([numbers >> np.uint64(32), numbers & low]).astype(np.float64)
 
 
 def nonzero(sums):
-    """Return whether any of the split numbers is not 0 modulo 2^64.
-
-    `halves` split them; they are summed over ranks.
-    """
+    """Return whether a number is not 0 modulo 2^64, from sums of `halves` over ranks."""
     high, low = sums.reshape(2, -1).tolist()
     return any(((int(a) << 32) + int(b)) % 2**64 for a, b in zip(high, low))
 

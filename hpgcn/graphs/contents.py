@@ -25,9 +25,7 @@ NAMED = {"class_names": "the labels have {} classes", "feature_names": "there ar
 
 def check_contents(X, y, masks, n, name, split, *, class_names=None, feature_names=None,
                    classes=False):
-    """Check X, y, masks and names.
-
-    Return the arrays of a Graph and the Header fields about them.
+    """Check X, y, masks and names; return arrays of a Graph and fields of its Header.
 
     Parameters
     ----------
@@ -89,9 +87,7 @@ def check_contents(X, y, masks, n, name, split, *, class_names=None, feature_nam
 
 
 def check_names(field, names, least, most, where):
-    """Check names of classes or features.
-
-    Return them as a tuple of str, or None without names.
+    """Check names of classes or features; return a tuple of str, or None without names.
 
     Parameters
     ----------
@@ -178,8 +174,8 @@ def split_frame(X, names):
 def match_names(trained, found, where, model):
     """Return the order that puts the columns `found` like those `trained`, and a note.
 
-    Both are tuples of str, or None. The order, (f,), is None if it stays; a note is None
-    if there is nothing to say. Raises DataError for missing and unexpected names.
+    Both are tuples of str, or None. The order, (f,), is None if it stays, and the note
+    is None without a change. DataError for missing and unexpected names.
 
     Examples
     --------

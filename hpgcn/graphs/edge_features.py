@@ -10,7 +10,7 @@ CHUNK = 1 << 18  # entries whose features are read at a time
 def check_edge_features(features, count, name):
     """Return the features of `count` edges as float32 (count, d) in C order.
 
-    (count,) becomes one column.
+    An array (count,) becomes one column.
 
     Raises
     ------
@@ -32,10 +32,7 @@ def check_edge_features(features, count, name):
 
 
 def check_finite_rows(array, start, where):
-    """Raise DataError for a number that is not finite.
-
-    `start` is the number of the first row.
-    """
+    """Raise DataError for a number that is not finite; the first row has number `start`."""
     if (k := first(~np.isfinite(array.ravel()))) is not None:
         row, column = divmod(k, array.shape[1])
         raise DataError(f"{where} at ({start + row}, {column}) is {array[row, column]}, expected a "

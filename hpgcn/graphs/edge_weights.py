@@ -70,9 +70,7 @@ def choose_weight(names, asked, where, option):
 
 
 def choose_array(shapes, num_edges, num_nodes, asked, where, option):
-    """Return the array to read as edge weights, and notes.
-
-    It may be None; the notes are on arrays that are ignored.
+    """Return the array to read as edge weights, or None, and notes on ignored arrays.
 
     Parameters
     ----------
@@ -172,10 +170,7 @@ def numbers_of_texts(texts, place):
 
 
 def attribute_names(items):
-    """Return the distinct names of attributes of all items.
-
-    They are in the order of their first use.
-    """
+    """Return the names of attributes of all items, in the order of their first use."""
     return list(dict.fromkeys(name for _, attributes in items for name in attributes))
 
 

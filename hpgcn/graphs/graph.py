@@ -371,10 +371,10 @@ class Graph(GraphSource):
 
 
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, symmetric=False, **facts):
-    """Build a Graph from a valid CSR, and unchecked vertex data.
+    """Build a Graph from a valid CSR, and vertex data that is checked here.
 
-    With `symmetric` the CSR is known to be so; else it is tested. `facts` are keyword
-    arguments of `describe_rows`. See also `Graph.from_scipy`.
+    With `symmetric` the CSR is known to be symmetric; else it is tested. `facts` are
+    keyword arguments of `describe_rows`. See also `Graph.from_scipy`.
     """
     n = indptr.size - 1
     weights = np.ones(indices.size, np.uint8) if data is None else data

@@ -25,9 +25,9 @@ class GraphSource(ABC):
     """A graph in memory (`hpgcn.Graph`) or in a file (`hpgcn.store.StoredGraph`).
 
     Runs read a graph through this interface and never test its class. Rows are numbered
-    in the order of the source; if it has parts, its rows lie part after part. Rows that
-    do not exist are a DataError. A file validates all that it reads: DataError and
-    StorageError as `hpgcn.store`.
+    in the order of the source; if it has parts, its rows lie part after part. DataError
+    for rows that do not exist. A file validates all that it reads, with the errors of
+    `hpgcn.store`.
 
     Attributes
     ----------
@@ -62,9 +62,7 @@ class GraphSource(ABC):
 
     @abstractmethod
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the graph, its source and its content.
-
-        A dict under DIGESTS.
+        """Return a dict under DIGESTS: the SHA-256 of the graph, its source and its content.
 
         For a graph in memory the three are equal, and do not depend on the order of its
         rows.
@@ -95,7 +93,7 @@ class GraphSource(ABC):
     def pointers(self, start: int, stop: int) -> np.ndarray:
         """Return the row pointers of the rows [start, stop), (m + 1,) int64.
 
-        They count entries of the whole graph.
+        They count entries from the first row of the whole graph.
         """
 
     @abstractmethod
@@ -104,23 +102,23 @@ class GraphSource(ABC):
 
     @abstractmethod
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
-        """Return the part that stores each entry of the rows [start, stop), (nnz,) int32.
+        """Return the part of each entry of the rows [start, stop), (nnz,) int32, or None.
 
         None if entries have no parts of their own.
         """
 
     @abstractmethod
     def read_edge_features(self, first: int, last: int) -> np.ndarray:
-        """Return the features of the entries [first, last), float32.
+        """Return the features of the entries [first, last), (last - first, d) float32.
 
-        Entries of the whole graph; (last - first, d).
+        Entries are numbered in the whole graph.
         """
 
     @abstractmethod
     def degrees(self) -> dict[str, np.ndarray]:
-        """Return sums of rows and columns and self-loop weights, (n,) float64.
+        """Return a dict of "row", "column" and "loop", each (n,) float64.
 
-        A dict with "row", "column" and "loop".
+        These are sums of rows and columns, and the weights of self loops.
         """
 
     @abstractmethod
@@ -145,10 +143,7 @@ class GraphSource(ABC):
 
     @abstractmethod
     def read(self) -> Graph:
-        """Return all rows as a Graph, in the order of parts.
-
-        A file without parts in ORIGINAL order.
-        """
+        """Return all rows as a Graph: in the order of parts, else a file in ORIGINAL order."""
 
     @abstractmethod
     def in_original_order(self) -> Graph:
@@ -171,10 +166,7 @@ class GraphSource(ABC):
     @property
     @abstractmethod
     def vertex_partition(self) -> Partition | None:
-        """The hpgcn.partition.Partition of the rows, without parts of entries.
-
-        None without parts.
-        """
+        """The Partition of the rows without parts of entries; None without parts."""
 
     @property
     def merges(self) -> Sequence[int]:
@@ -198,10 +190,7 @@ class GraphSource(ABC):
 
     @abstractmethod
     def order_sums(self, start: int, stop: int) -> np.ndarray:
-        """Return sums over the vertices [start, stop), (4,) float64.
-
-        `check_order` checks their total.
-        """
+        """Return sums over the vertices [start, stop), (4,) float64, for `check_order`."""
 
     @abstractmethod
     def check_order(self, total: np.ndarray) -> None:

@@ -8,10 +8,7 @@ from hpgcn.runtime.text_table import html_list
 
 @dataclass(frozen=True)
 class Header:
-    """Metadata of a graph.
-
-    Name, sizes and properties, available without reading its arrays.
-    """
+    """Metadata of a graph: name, sizes and properties, known without its arrays."""
 
     name: str  # name of the source, without any path
     num_nodes: int  # n
@@ -44,10 +41,7 @@ class Header:
 
     @property
     def row_entries(self) -> float:
-        """Mean number of entries in a row of A with self loops.
-
-        They are added if the graph stores none.
-        """
+        """Mean number of entries in a row of A, with added self loops if A has none."""
         return 1 + self.num_edges / max(1, self.num_nodes)
 
     @property
@@ -70,7 +64,7 @@ class Header:
     def html(self, held: str = "", counts: Mapping[str, int] | None = None) -> str:
         """Return the metadata as an HTML table, for notebooks.
 
-        `held` is a text on the rows in memory; `counts` are the sizes of the masks,
+        `held` is a text about the rows in memory. `counts` are the sizes of the masks,
         summed over splits.
         """
         # texts of several words

@@ -1,7 +1,4 @@
-"""Read the matrix by which layers multiply, in blocks.
-
-A with self loops, scaled by degrees.
-"""
+"""Read the matrix by which layers multiply, in blocks: A with loops, scaled by degrees."""
 
 from functools import cached_property
 from itertools import pairwise
@@ -55,12 +52,10 @@ class NormalizedAdjacency:
         return scales(degrees["row"] + added, degrees["column"] + added, self.norm)
 
     def blocks(self, row_bounds, intervals):
-        """Read rows, split into blocks at column intervals.
+        """Return a csr_array for each column interval, of rows row_bounds[0] to row_bounds[-1].
 
-        Rows row_bounds[0] to row_bounds[-1]; intervals ascend.
-
-        Return a csr_array for each interval. Rows are read once, portion by portion as
-        `row_bounds` divide them. At most one portion, or one block, is in memory twice.
+        Intervals ascend. Rows are read once, portion by portion as `row_bounds` divide
+        them. At most one portion, or one block, is in memory twice.
         """
         if not intervals:
             return []
@@ -82,9 +77,9 @@ class NormalizedAdjacency:
         return blocks
 
     def block(self, start, stop, first=0, last=None):
-        """Return a block of rows and columns as a sorted csr_array.
+        """Return the rows [start, stop) and columns [first, last) as a sorted csr_array.
 
-        Rows [start, stop) and columns [first, last), both numbered from 0.
+        Both are numbered from 0 in the result.
         """
         last = self.num_rows if last is None else last
 
@@ -130,7 +125,7 @@ class NormalizedAdjacency:
 def scales(row, column, norm):
     """Return the factors of rows and of columns for the degrees `row` and `column`.
 
-    0 for degrees up to 0.
+    A degree of at most 0 has the factor 0.
     """
     if norm == "sym":
         return inverse_sqrt(row), inverse_sqrt(column)
@@ -144,18 +139,16 @@ def scales(row, column, norm):
 def with_self_loops(slab):
     """Add a self loop of weight 1 to each row without one.
 
-    Return (indptr, indices, data, added).
-
-    A self loop in the input is kept. `added`, bool (m,), marks rows that got a loop;
-    `data` is None if all weights are 1.
+    Return (indptr, indices, data, added), the last with the number of loops that each
+    row gets.
     """
     return insert_loops(slab.indptr, slab.indices, slab.data, slab.start)
 
 
 def insert_loops(indptr, indices, data, start):
-    """Add missing self loops to the CSR arrays of rows.
+    """Add missing self loops to the CSR arrays of the rows from `start` on.
 
-    The rows are those from `start` on, as in `with_self_loops`.
+    The result is that of `with_self_loops`.
     """
     m = indptr.size - 1
     own = start + np.arange(m)

@@ -41,10 +41,7 @@ class Partition:
 
     @property
     def title(self):
-        """Name of the method.
-
-        "best" is followed by the method it chose, e.g. "best (graph)"; "" if unknown.
-        """
+        """Name of the method, maybe with the winner, such as "best (graph)"; "" if unknown."""
         return f"{self.method} ({self.winner})" if self.winner else self.method
 
     @property
@@ -127,11 +124,10 @@ def describe_nodes(sizes):
 
 
 def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
-    """Check the part of each of n vertices.
+    """Check the part of each of n vertices, and return it as int32 (n,).
 
-    Return it as int32 (n,). Errors call a vertex `what`.
-
-    Raise a DataError that names `where` unless they are integers (n,) in 0..k-1.
+    Errors call a vertex `what`. A DataError names `where` unless parts are integers
+    (n,) in 0..k-1.
     """
     part = np.asarray(part)
     if part.ndim != 1 or part.dtype.kind not in "ui" or n not in (None, part.size):
@@ -143,17 +139,15 @@ def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
 
 
 def run_offsets(sizes):
-    """Return where runs of these sizes begin, and the end of the last.
-
-    (runs + 1,) int64.
-    """
+    """Return where runs of these sizes begin, and the end of the last, (runs + 1,) int64."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 def positions_of(begins, ends):
-    """Return the positions of entries in runs from `begins` to before `ends`, (r,) each.
+    """Return where runs begin among their entries, and the positions of all entries.
 
-    Returns the offset of each run among them, (r + 1,) int64, and the positions.
+    Run r has the positions from begins[r] to before ends[r]. The first result is (r +
+    1,) int64.
     """
     counts = ends - begins
     pointers = run_offsets(counts)

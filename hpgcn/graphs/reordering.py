@@ -34,9 +34,7 @@ def symmetric_pattern(csr):
 
 
 def rcm_within_parts(graph, part, k, original_ties=False):
-    """Order the vertices of each part by reverse Cuthill-McKee.
-
-    It works on the subgraph that the part induces.
+    """Order the vertices of each part by reverse Cuthill-McKee on the edges inside it.
 
     `graph` has all rows, `part` is (n,) in [0, k); return (n,) int64 new -> old, part
     after part. One RCM over the edges inside parts orders all parts at once, since no
@@ -64,10 +62,7 @@ def rcm_within_parts(graph, part, k, original_ties=False):
 
 
 def random_order(n, seed):
-    """Return a random order of n vertices, (n,) int64 new -> old.
-
-    Draws depend only on (seed, vertex).
-    """
+    """Return a random order of n vertices, (n,) int64 new -> old, drawn by (seed, vertex)."""
     keys = np.random.Philox(key=seed).random_raw(n)
     below = np.uint64((1 << max(1, n - 1).bit_length()) - 1)
     # the vertex number in the low bits: no two keys are equal, and numbers need no
@@ -88,17 +83,14 @@ def bandwidth(csr):
 
 
 def pipeline_stages(n, bandwidth):
-    """Return the row batches sent before the last one is aggregated.
-
-    Source: mixgcn, Proposition 3.5.
-    """
+    """Return the row batches sent before the last one is aggregated (mixgcn, Prop. 3.5)."""
     return -(-2 * n // (n - bandwidth)) if n else 0
 
 
 def profile(graph, iperm):
-    """Return bandwidth and pipeline stages of two orders, a dict.
+    """Return bandwidth and pipeline stages of the stored order and of `iperm`, a dict.
 
-    The stored order, and the order `iperm`, old -> new.
+    `iperm` is old -> new.
     """
     n = graph.header.num_nodes
     stored = bandwidth(graph)
@@ -167,19 +159,13 @@ def rcm(graph):
 
 
 def breadth(graph):
-    """Order hubs by degree, then the other vertices by breadth-first search.
-
-    Return (n,) new -> old.
-    """
+    """Return an order, (n,) new -> old: hubs by degree, then breadth-first search."""
     indptr, indices = _both_ways(graph)
     return _searched(indptr, indices, np.zeros(indptr.size - 1, np.int64))
 
 
 def communities(graph):
-    """Order hubs by degree, then all other vertices by community.
-
-    Return (n,) int64 new -> old.
-    """
+    """Return an order, (n,) int64 new -> old: hubs by degree, then by community."""
     from hpgcn.kernels import orders
 
     indptr, indices = _both_ways(graph)
@@ -193,14 +179,12 @@ CHOICES = (AUTO, NONE, *ORDERS)
 
 
 def find_order(graph, name=AUTO):
-    """Order the vertices of a whole graph.
-
-    Return (n,) int64 new -> old and a line that describes it.
+    """Return an order of all vertices, (n,) int64 new -> old, and a line that describes it.
 
     `auto` tries breadth-first search, and communities if these have clearly fewer cache
-    misses (`misses`). Return None if neither is better than the present order, for the
-    name `none`, and for a graph so small that caches contain its rows. UsageError for
-    an unknown name.
+    misses (`misses`). The order is None if neither is better than the present one. So
+    it is for the name `none`, and for a graph so small that caches contain its rows.
+    UsageError for an unknown name.
     """
     check_order(name)
     if not is_worth_ordering(graph, name):
@@ -247,11 +231,10 @@ def ordering_bytes(graph):
 
 
 def misses(graph, order):
-    """Return the expected cache misses per row read in a product.
+    """Return the expected cache misses per row that a product reads.
 
-    They are summed over two caches and the page cache.
-
-    All reads are counted; in a large graph only samples of the reads.
+    They are summed over two caches and the pages of memory. All reads are counted; in a
+    large graph only samples of the reads.
     """
     from hpgcn.kernels import orders
 
@@ -276,10 +259,7 @@ def _both_ways(graph):
 
 
 def _searched(indptr, indices, group):
-    """Return an order: hubs, then each group by breadth-first search.
-
-    The search begins at vertices of low degree.
-    """
+    """Return an order: hubs, then each group by breadth-first search from low degrees."""
     from hpgcn.kernels import orders
 
     degrees = np.diff(indptr)

@@ -34,8 +34,8 @@ def first(wrong):
 def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
     """Refuse an invalid CSR, because kernels trust it; name its first invalid entry.
 
-    `indptr`, (m + 1,) row pointers that must end at `nnz`, are relative to the first
-    row checked or absolute; `indices` are the entries from indptr[0] on.
+    `indptr`, (m + 1,), must end at `nnz`. It is relative to the first row checked, or
+    absolute. `indices` are the entries from indptr[0] on.
     """
     # row pointers rise from 0 to the number of entries
     if indptr.ndim != 1 or indptr.size < 1:

@@ -98,10 +98,7 @@ def _ends(g):
 
 
 def _own(frame):
-    """Return the arrays that the user stored in a frame.
-
-    Those of DGL, such as `_ID`, are left out.
-    """
+    """Return the arrays that the user stored in a frame, without those of DGL (`_ID`)."""
     return {key: value for key, value in frame.items() if not key.startswith("_")}
 
 

@@ -157,7 +157,7 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
 def edge_arrays(G, asked, name, option):
     """Return the edges of a graph as arrays, and notes for the user.
 
-    Undirected edges are in both directions.
+    An undirected edge is in both directions.
 
     Parameters
     ----------
@@ -189,10 +189,7 @@ def edge_arrays(G, asked, name, option):
 
 
 def node_ids(nodes, name="graph"):
-    """Return the names of nodes as ids, (n,) int64 or text.
-
-    None if they are 0, 1, ... in this order.
-    """
+    """Return the names of nodes as ids, (n,) int64 or text; None if they are 0, 1, .."""
     whole = all(isinstance(node, numbers.Integral) and not isinstance(node, bool)
                 and -2**63 <= node < 2**63 for node in nodes)
     if whole:
@@ -224,10 +221,7 @@ def _attribute(G, key, name):
 
 
 def _labels(G, key, name, numbers_are_classes):
-    """Return the labels in a node attribute, and the names of classes.
-
-    Classes (n,) or 0/1 (n, t).
-    """
+    """Return the labels in a node attribute, (n,) or (n, t), and the names of classes."""
     values = [value for _, value in G.nodes(data=key)]
     nodes = list(G)
     known = [value for value in values if value is not None]

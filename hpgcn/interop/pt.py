@@ -1,6 +1,4 @@
-"""Read one graph of PyTorch Geometric from a torch.save file.
-
-No code in it is executed.
+"""Read one graph of PyTorch Geometric from a torch.save file; no code in it is executed.
 
 PyTorch's restricted unpickler builds tensors and plain containers. Classes of PyG in
 such a file are replaced by empty ones that only hold the stored data, so PyG is not
@@ -68,10 +66,7 @@ def read_data(path, memory, where):
 
 
 def _one_graph(found, where):
-    """Return the attributes of the one Data in a loaded object, a dict.
-
-    It may have been saved in any way.
-    """
+    """Return the attributes of the only Data in a loaded object, however it was saved."""
     # the tuple that InMemoryDataset.save writes
     if isinstance(found, tuple) and len(found) in (2, 3):
         found, slices = found[:2]

@@ -173,10 +173,10 @@ def to_pyg(graph: GraphSource) -> Data:
 
 
 def edges(graph):
-    """Return sources and targets of all edges, weights, and entries.
+    """Return sources and targets of all edges, weights (or None), and entry numbers.
 
-    Ends are (e,) int64 sorted by source; weights may be None; each edge has an entry of
-    the adjacency.
+    Ends are (e,) int64, sorted by source. An edge has the weight of the entry of the
+    adjacency with its number.
     """
     n = graph.header.num_nodes
     entries = np.arange(graph.indices.size), graph.indices, graph.indptr

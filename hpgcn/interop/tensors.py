@@ -10,9 +10,7 @@ from hpgcn.graphs.validation import SPLIT
 
 
 def to_array(value):
-    """Convert a tensor to an ndarray, a sparse tensor to a scipy.sparse array.
-
-    Return other objects unchanged.
+    """Convert a tensor to an ndarray or a scipy.sparse array; return other objects as is.
 
     The tensor may lie on a GPU or require a gradient. bfloat16, which NumPy lacks,
     becomes float32.
@@ -63,10 +61,7 @@ def _matrix(kind, data, *arrays):
 
 
 def csr_tensor(torch, X, values):
-    """Return a sparse CSR tensor with the pattern of the csr_array X.
-
-    It has the tensor `values`, (nnz,).
-    """
+    """Return a sparse CSR tensor of `values`, (nnz,), with the pattern of the csr_array X."""
     indptr, indices = (torch.from_numpy(each.astype(np.int64)) for each in (X.indptr, X.indices))
     with warnings.catch_warnings(action="ignore"):  # PyTorch warns that the layout is in beta state
         return torch.sparse_csr_tensor(indptr, indices, values, size=X.shape,
@@ -74,10 +69,7 @@ def csr_tensor(torch, X, values):
 
 
 def masks_of(get):
-    """Return the masks that `get` returns for train_mask, val_mask and test_mask.
-
-    None without any.
-    """
+    """Return the masks that `get` returns for train_mask, val_mask and test_mask, or None."""
     masks = {key: to_array(get(f"{key}_mask")) for key in SPLIT}
     return None if all(mask is None for mask in masks.values()) else masks
 
@@ -88,10 +80,7 @@ def first_of(get, names):
 
 
 def _shape(array):
-    """Return the shape of an array or of nested lists.
-
-    Lists with unequal lengths have only their number.
-    """
+    """Return the shape of an array or of nested lists; only a length if these are uneven."""
     try:
         return tuple(np.shape(array))
     except ValueError:
@@ -99,9 +88,7 @@ def _shape(array):
 
 
 def weights_of(arrays, options, num_edges, num_nodes):
-    """Find the edge weights and store them in `options`.
-
-    Warn of arrays that are not read.
+    """Find the edge weights, store them in `options`, and warn of arrays that are not read.
 
     `arrays` are the arrays of vertices or edges, by name, that have no other use. The
     option `edge_weight` may be an array, the name of one of `arrays`, or None for

@@ -35,9 +35,8 @@ def install_command(extras):
 def resume_command(graph, out, ranks, in_process=False):
     """Return the command line that resumes a run.
 
-    Without a launcher if `ranks` is "unknown".
-
-    `in_process` is true if the ranks are threads of one process.
+    It has no launcher if `ranks` is "unknown". `in_process` is true if the ranks are
+    threads of one process.
     """
     graph, out = (shlex.quote(os.fspath(path)) for path in (graph or "GRAPH", out))
     command = f"hpgcn train {graph} --out {out} --resume"

@@ -21,19 +21,14 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 
 
 def check_suffix(path, *others):
-    """Raise UsageError unless the path has an HDF5 suffix.
-
-    The message also lists the suffixes `others`.
-    """
+    """Raise UsageError unless the path has an HDF5 suffix; the message also lists `others`."""
     if not os.fspath(path).lower().endswith(HDF5_SUFFIXES):
         *suffixes, last = (*HDF5_SUFFIXES, *others)
         raise UsageError(f"{path}: an output must end in {', '.join(suffixes)} or {last}")
 
 
 def refuse_existing(path, overwrite=False, follow=True):
-    """Refuse an output that exists or cannot be created, before any work.
-
-    Return its final Path.
+    """Refuse an output that exists or cannot be created, before any work; return its Path.
 
     Symbolic links in the path are followed; if the output itself is a link, only with
     `follow`.
@@ -64,9 +59,7 @@ def refuse_existing(path, overwrite=False, follow=True):
 
 @contextmanager
 def replacing(path, overwrite=False, follow=True):
-    """Yield an empty temporary file that replaces `path` on success.
-
-    A context manager.
+    """Context manager: yield an empty temporary file that replaces `path` on success.
 
     The temporary file lies beside `path`. File and folder are synchronized to disk. If
     the block raises, also because of a signal, the temporary file is removed and an
@@ -93,10 +86,7 @@ def replacing(path, overwrite=False, follow=True):
 
 @contextmanager
 def scratch_folder(path):
-    """Context manager: yield an empty temporary folder beside the output `path`.
-
-    Remove it at the end.
-    """
+    """Context manager: yield a temporary folder beside the output `path`; remove it at the end."""
     with ExitStack() as held:
         try:
             folder = held.enter_context(temporary_folder(Path(os.path.realpath(path)).parent))
@@ -106,10 +96,7 @@ def scratch_folder(path):
 
 
 def atomic_write(path, content, overwrite=False, follow=True):
-    """Write a file like `replacing`.
-
-    The content is bytes, text (UTF-8), or a function that writes it.
-    """
+    """Write bytes, text (UTF-8) or the output of a function to a file, like `replacing`."""
     if isinstance(content, str):
         content = content.encode()
     write = content if callable(content) else lambda file: file.write(content)
@@ -120,9 +107,7 @@ def atomic_write(path, content, overwrite=False, follow=True):
 
 @contextmanager
 def replacing_folder(path):
-    """Yield an empty temporary folder that becomes `path` on success.
-
-    A context manager.
+    """Context manager: yield an empty temporary folder that becomes `path` on success.
 
     Files in it must be synchronized to disk already, as by `replacing`; folders are
     synchronized here. If the block raises, nothing is left and an older folder at
@@ -156,10 +141,7 @@ def replacing_folder(path):
 
 
 def discard(path):
-    """Remove a folder.
-
-    A process killed in between leaves `.NAME.old`, but never a partial folder.
-    """
+    """Remove a folder; a killed process leaves `.NAME.old`, but never a partial folder."""
     path = Path(path)
     aside = path.with_name(f".{path.name}.old")
     with writing(path):
@@ -171,10 +153,7 @@ def discard(path):
 
 @contextmanager
 def writing(path):
-    """Turn a failed write into a StorageError with the user's path.
-
-    A context manager.
-    """
+    """Context manager: turn a failed write into a StorageError with the user's path."""
     try:
         yield
     except (OutputError, StorageError):

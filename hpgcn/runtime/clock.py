@@ -1,10 +1,8 @@
-"""Measure the seconds of a rank by kind.
-
-"spmm", "dense", "comm" (except waiting), "wait".
+"""Measure the seconds of a rank by kind: "spmm", "dense", "comm" and "wait".
 
 Blocks nest: for example, a dense product of ranks that share rows sends messages. A
-kind gets the whole time of its blocks. PARTS divide the same time without overlap: a
-part gets the time of its blocks minus that of inner blocks.
+kind gets the whole time of its blocks; "comm" excludes waiting. PARTS divide the same
+time without overlap: a part gets the time of its blocks minus that of inner blocks.
 """
 import time
 from contextlib import contextmanager
@@ -64,10 +62,8 @@ class Clock:
     def __call__(self, kind, name=None, part=None):
         """Context manager: time a block under one of KINDS.
 
-        Its event has the name `name` (default: the kind).
-
-        `part` is one of PARTS. By default it is the kind, or for messages their
-        purpose.
+        Its event has the name `name`, by default the kind. `part` is one of PARTS. By
+        default it is the kind, or for messages their purpose.
         """
         # messages within dense work are part of it
         outer, inside = self._part, self._inside
@@ -89,9 +85,9 @@ class Clock:
 
     @contextmanager
     def messages(self, part):
-        """Count messages and waits of a block as this part of PARTS.
+        """Context manager: count messages and waits of a block as this part of PARTS.
 
-        A context manager. Their events get its name; None: as usual.
+        Their events get its name. None changes nothing.
         """
         outer, self.messages_part = self.messages_part, part
         try:
@@ -119,10 +115,7 @@ class Clock:
 
     @contextmanager
     def span(self, name, epoch):
-        """Record an event for a part of an epoch.
-
-        A context manager. The time is added to no kind.
-        """
+        """Context manager: record an event for a part of an epoch; its time counts for no kind."""
         self.epoch = epoch
         self.detail = ""
         begin = time.perf_counter()
@@ -134,7 +127,7 @@ class Clock:
                 self._keep(name, begin, time.perf_counter())
 
     def note(self, name, begin, end):
-        """Record an event that was timed elsewhere, in time.perf_counter, if any are recorded."""
+        """Record an event with times of time.perf_counter, if events are recorded."""
         if self.events is not None:
             self._keep(name, begin, end)
 

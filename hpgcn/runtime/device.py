@@ -1,7 +1,4 @@
-"""The device on which a rank stores matrices and computes.
-
-The host's memory and cores, or a GPU.
-"""
+"""The device on which a rank stores matrices and computes: the host, or a GPU."""
 
 import logging
 import os
@@ -43,17 +40,14 @@ class Host:
         return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
 
     def put(self, array):
-        """Return a host array as an array of this device.
+        """Return a host array as an array of this device; None stays None.
 
-        The same object on the host, else a copy. None stays None.
+        It is the same object on the host, else a copy.
         """
         return array
 
     def get(self, array):
-        """Return an array of this device as a host array.
-
-        The same object on the host, else a copy.
-        """
+        """Return an array of this device as a host array: the same on the host, else a copy."""
         return array
 
     @property
@@ -87,7 +81,7 @@ class Host:
     def discard(self, *arrays):
         """Drop the contents of arrays that are overwritten before they are read again.
 
-        Arrays in files of a scratch folder need then not be written.
+        Arrays in files of a scratch folder then need no write.
         """
         files = current_files.get()
         if files is not None:
@@ -103,9 +97,7 @@ class Host:
         return values
 
     def lasting(self, known, key, array):
-        """Return a device array for a host array that stays constant.
-
-        `known` caches it under `key`.
+        """Return a device array for a constant host array, cached in `known` under `key`.
 
         A GPU stores a copy, because its kernels recognize row pointers and reuse their
         division of the rows.
@@ -175,10 +167,7 @@ class Cuda(Host):
         return self.xp.cuda.Stream(non_blocking=True)
 
     def event(self, stream=None):
-        """Return an event of all work queued on a stream so far.
-
-        It occurs when the work is complete.
-        """
+        """Return an event that occurs when all work queued on a stream so far is complete."""
         event = self.xp.cuda.Event(disable_timing=True)
         event.record(self.xp.cuda.get_current_stream() if stream is None else stream)
         return event
@@ -192,10 +181,7 @@ class Cuda(Host):
         return np.frombuffer(self.xp.cuda.alloc_pinned_memory(size), np.uint8, size)
 
     def copy(self, target, source, size, stream):
-        """Queue a copy of `size` bytes on a stream.
-
-        Both addresses are in GPU memory or pinned memory.
-        """
+        """Queue a copy of `size` bytes on a stream, between GPU memory and pinned memory."""
         runtime = self.xp.cuda.runtime
         runtime.memcpyAsync(target, source, size, runtime.memcpyDefault, stream.ptr)
 

@@ -1,9 +1,9 @@
 """Fault injection for tests: HPGCN_FAULT=kind:rank:epoch:phase.
 
-A point in the program is named by its phase. `point(phase)` raises the fault once, if
-it has this phase, rank and epoch; otherwise it does nothing. Ranks are those of the
-world, epochs count from 1 (0: outside of epochs). Kinds: raise (an exception of this
-rank only), kill (SIGKILL), segv, hang, full (the error of a full disk), nan.
+A phase names a point in the program. `point(phase)` raises the fault once, if the fault
+has this phase, rank and epoch; otherwise it does nothing. Ranks are those of the world,
+epochs count from 1 (0: outside of epochs). Kinds: raise (an exception of this rank
+only), kill (SIGKILL), segv, hang, full (the error of a full disk), nan.
 """
 
 import errno
@@ -45,10 +45,7 @@ def _change(**fields):
 
 
 def parse(text):
-    """Parse the text kind:rank:epoch:phase of a fault into a tuple.
-
-    UsageError for other text.
-    """
+    """Parse the text kind:rank:epoch:phase into a tuple; UsageError for another text."""
     kind, rank, epoch, phase = (text.split(":") + [""] * 4)[:4]
     phase = "forward" if phase == "exchange" else phase  # a former name: a forward exchanges rows
     is_number = rank.isdigit() and epoch.isdigit()
@@ -67,20 +64,14 @@ def requested_fault():
 
 
 def begin(rank, epoch):
-    """Set the number of this rank and its current epoch.
-
-    0 before the first and after the last.
-    """
+    """Set the rank of this process and its epoch, 0 before the first and after the last."""
     if not STATE.get().ignored:
         _change(rank=rank, epoch=epoch, fault=requested_fault())
 
 
 @contextmanager
 def ignored():
-    """Disable faults, for an epoch that is not one of the run.
-
-    A context manager for the warm-up.
-    """
+    """Context manager: disable faults in an epoch of the warm-up."""
     _change(ignored=True)
     try:
         yield
@@ -89,10 +80,7 @@ def ignored():
 
 
 def point(phase):
-    """Raise or perform the planned fault if it is due in this phase.
-
-    Return whether the caller must produce NaN.
-    """
+    """Cause the planned fault if it is due in this phase; return whether to produce NaN."""
     now = STATE.get()
     if now.fault is None or now.done or now.ignored:
         return False

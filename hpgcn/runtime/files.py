@@ -1,9 +1,9 @@
-"""Open input files, but only regular ones, and check that they stay as they are.
+"""Open input files, but only regular ones, and check that they do not change.
 
-This avoids waiting for a pipe, and reading a device without end. A path that is not a
-regular file raises a DataError; one that cannot be opened an InputNotFoundError; a
-device that fails a StorageError. A file that is replaced or written to while it is read
-raises a DataError; `opened` is its os.stat from before.
+A pipe would let the process wait, and a device might never end. DataError for a path
+that is not a regular file; InputNotFoundError for one that cannot be opened;
+StorageError for a device that fails. DataError also for a file that is replaced or
+written to while it is read; `opened` is its os.stat from before.
 """
 
 import errno
@@ -42,10 +42,10 @@ def regular(path, flags):
 
 @contextmanager
 def replaced(*paths):
-    """Refuse to read, in this block, a file that one of these outputs would replace.
+    """Context manager: refuse to read a file that one of these outputs would replace.
 
-    A file is the same by any path or link. None is no path. UsageError from the function
-    that opens the file.
+    A file is the same by any path or link. None is no path. The function that opens the
+    file raises the UsageError.
     """
     found = {}
     with ExitStack() as held:
@@ -98,10 +98,7 @@ def file_sha256(path):
 
 
 def unreadable(path, error):
-    """Return the exception for an input that cannot be read.
-
-    StorageError for failures of the device.
-    """
+    """Return the exception for an unreadable input, a StorageError if the device failed."""
     reason = getattr(error, "strerror", None) or error
     if getattr(error, "errno", None) in (errno.EIO, errno.ENXIO, errno.ESTALE):
         return StorageError(f"{path}: cannot be read: {reason}")
@@ -134,18 +131,12 @@ def _identity(status):
 
 
 def signature(status):
-    """Return five attributes that identify a file and its content.
-
-    Device, inode, size, two times.
-    """
+    """Return device, inode, size and two times, which identify a file and its content."""
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def refuse_replaced(path, opened):
-    """Raise DataError if `path` leads to another file than `opened`.
-
-    Also if the file was written to.
-    """
+    """Raise DataError if `path` leads to another file than `opened`, or it was written to."""
     try:
         now = os.stat(path)
     except OSError as error:
@@ -155,10 +146,7 @@ def refuse_replaced(path, opened):
 
 
 def refuse_rewritten(path, handle, opened):
-    """Raise DataError if the open file `handle` was written to.
-
-    `path` may lead elsewhere by now.
-    """
+    """Raise DataError if the open file was written to; `path` may lead elsewhere by now."""
     now = os.fstat(handle)
     compared = 4 if now.st_nlink == 0 else 5  # removing a link changes the ctime
     if signature(now)[:compared] != signature(opened)[:compared]:
@@ -166,10 +154,7 @@ def refuse_rewritten(path, handle, opened):
 
 
 def add_to(digest, path, handle, opened):
-    """Add the content of an open file to a hash without moving its position.
-
-    Errors as `refuse_rewritten`.
-    """
+    """Add an open file to a hash without moving its position; errors as `refuse_rewritten`."""
     place = 0
     while block := os.pread(handle, PIECE, place):
         digest.update(block)

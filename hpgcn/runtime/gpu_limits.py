@@ -33,9 +33,7 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
 
 
 def check_memory(comm, need, dtype):
-    """Raise DeviceMemoryError if a GPU has less memory than its ranks need.
-
-    All ranks raise it.
+    """Raise DeviceMemoryError on all ranks if a GPU has less memory than its ranks need.
 
     All ranks call it together; `need()` returns the bytes that this rank will still
     allocate on its GPU. `dtype` is that of the run, for the advice.
@@ -61,10 +59,9 @@ def check_memory(comm, need, dtype):
 
 @contextmanager
 def translate_gpu_oom(comm, dtype):
-    """Turn CuPy's out-of-memory error into a DeviceMemoryError.
+    """Context manager: turn CuPy's out-of-memory error into a DeviceMemoryError with numbers.
 
-    A context manager. The error has numbers. `dtype` is that of the run, for the
-    advice.
+    `dtype` is that of the run, for the advice.
     """
     try:
         yield

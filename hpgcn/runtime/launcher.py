@@ -1,7 +1,6 @@
-"""Find out how this process was started.
+"""Find this process's rank and the number of processes from environment variables.
 
-Its rank, and how many processes, from environment variables; and whether ranks can copy
-memory of each other.
+Find out as well whether ranks can copy memory of each other.
 """
 import ctypes
 import os
@@ -79,26 +78,18 @@ class Started(NamedTuple):
 
 
 class _Node:
-    """A store for the number of ranks on this node, as MPI counts them.
-
-    None until MPI has started.
-    """
+    """A store for the number of ranks on this node, None until MPI has counted them."""
 
     ranks = None
 
 
 def started():
-    """Return a Started for each launcher whose variables are set.
-
-    They are in the order of LAUNCHERS.
-    """
+    """Return a Started for each launcher whose variables are set, in the order of LAUNCHERS."""
     return [each for each in map(_read, LAUNCHERS.items()) if each is not None]
 
 
 def farm():
-    """Return the name of the launcher and its number of processes.
-
-    None if it started only one.
+    """Return (launcher, number of processes) of this job; None for a single process.
 
     The number is None if the launcher does not set it.
     """
@@ -131,19 +122,13 @@ def launched_rank():
 
 
 def launched_local_rank():
-    """Return the number of this process on its node, by the environment.
-
-    None if unknown.
-    """
+    """Return the number of this process on its node, by the environment; None if unknown."""
     known = (each.local_rank for each in started() if each.mpi or each.size != 1)
     return next((rank for rank in known if rank is not None), None)
 
 
 def task_suffix():
-    """Return "-task3" for process 3 if processes work alone, else "".
-
-    File names contain it.
-    """
+    """Return "-task3" for process 3 if processes work alone, else "", for file names."""
     return f"-task{_task()}" if alone() and farm() else ""
 
 
@@ -152,10 +137,7 @@ def _task():
 
 
 def ranks_on_node():
-    """Return the number of processes on this node.
-
-    MPI's count, else that of the environment.
-    """
+    """Return the number of processes on this node, by MPI or else by the environment."""
     if _Node.ranks is not None:
         return _Node.ranks
     counts = (each.local_size for each in started() if each.mpi or each.size != 1)
@@ -163,18 +145,12 @@ def ranks_on_node():
 
 
 def set_ranks_on_node(count, *, all_ranks):
-    """Store MPI's count for `ranks_on_node`.
-
-    Unless it covers `all_ranks`, it is a lower bound.
-    """
+    """Store MPI's count for `ranks_on_node`, a lower bound unless it covers `all_ranks`."""
     _Node.ranks = count if all_ranks else max(count, ranks_on_node())
 
 
 def without_launcher(environment):
-    """Return the environment without variables of launchers.
-
-    It is for a child process that is not a rank.
-    """
+    """Return the environment without a launcher's variables, for a child that is no rank."""
     named = {name for each in LAUNCHERS.values() for names in each[:4] for name in names}
     named |= {name for names in LAUNCHERS["torchrun"].needs for name in names}
     return {key: value for key, value in environment.items()
@@ -202,10 +178,7 @@ def _first(names):
 
 
 def _number(name):
-    """Return the number in an environment variable.
-
-    From Slurm's list for all nodes that of this node.
-    """
+    """Return the number in an environment variable, for this node if it is Slurm's list."""
     counts = []
     for entry in os.environ.get(name, "").split(","):
         match = re.fullmatch(r"\s*([0-9]+)(?:\(x([0-9]+)\))?\s*", entry)

@@ -33,21 +33,16 @@ def size(text):
 
 
 def default_threads():
-    """Return the cores that this process may use divided by the ranks on its node.
-
-    At least 1.
-    """
+    """Return the usable cores divided by the ranks on this node, at least 1."""
     return max(1, usable_cores() // ranks_on_node())
 
 
 def limit_threads(threads):
-    """Set the number of threads of kernels, OpenMP and BLAS.
+    """Set the number of threads of kernels, OpenMP and BLAS, before they are imported.
 
-    Call this before they are imported.
-
-    Dense products are divided among the threads of kernels (`hpgcn.kernels.host.threads`),
-    so that BLAS gets one thread. Threads of OpenMP in other libraries by default spin
-    for milliseconds after their work; this is disabled.
+    Dense products are divided among the threads of kernels (`hpgcn.kernels.threads`),
+    so BLAS gets one thread. By default, threads of OpenMP spin for milliseconds after
+    their work; this is disabled.
     """
     os.environ.update(NUMBA_NUM_THREADS=str(threads), OMP_NUM_THREADS=str(threads),
                       OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
@@ -56,10 +51,7 @@ def limit_threads(threads):
 
 
 def child_environment():
-    """Return the environment for a child process.
-
-    No launcher variables, and this module search path.
-    """
+    """Return the environment of a child process: no launcher's variables, this search path."""
     environment = without_launcher(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     environment["OPENBLAS_NUM_THREADS"] = "1"  # more threads would waste address space
@@ -67,10 +59,7 @@ def child_environment():
 
 
 def die_with_parent(parent=None):
-    """Let the system kill this process when its parent ends.
-
-    Exit now if `parent` has ended already.
-    """
+    """Let the system kill this process when its parent ends, or exit if it has ended already."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
@@ -80,10 +69,7 @@ def die_with_parent(parent=None):
 
 
 def available_memory():
-    """Return the free bytes of this machine.
-
-    Limits of the control groups of this process count.
-    """
+    """Return the free bytes of this machine, within the limits of its control groups."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -98,9 +84,7 @@ def available_memory():
 
 
 def map_large_arrays():
-    """Make the C library return the memory of large arrays when freed.
-
-    It maps arrays of a mebibyte or more.
+    """Let the C library return the memory of arrays of a mebibyte or more when freed.
 
     By default glibc raises this limit to 32 MiB as arrays are freed, and keeps the
     freed memory. Set-up would then need half as much memory again.
@@ -125,7 +109,8 @@ def memory_budget():
 def process_bytes():
     """Return the bytes of memory that a run takes in this process beside its arrays.
 
-    What is resident now is counted: Python, its libraries and MPI. COMPILED is added.
+    These are the bytes that are resident now (Python, its libraries and MPI) plus
+    COMPILED.
     """
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -139,10 +124,7 @@ def peak_rss():
 
 
 def is_allowed(variable):
-    """Return whether an environment variable, 0 or 1, allows something; it does if it is not set.
-
-    UsageError if it is something else.
-    """
+    """Return whether an environment variable is 1 or not set; UsageError unless 0 or 1."""
     text = os.environ.get(variable, "1")
     if text not in ("0", "1"):
         raise UsageError(f"{variable}={text}: expected 0 or 1")

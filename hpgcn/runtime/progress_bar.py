@@ -18,9 +18,8 @@ EVERY = 10.0  # seconds between two lines
 def bar(iterable=None, *, shown=True, **options):
     """Return a tqdm.tqdm on a terminal or in a notebook, else ProgressLines.
 
-    Neither prints unless `shown`.
-
-    Ranks that a launcher starts write to pipes; therefore none of them has a terminal.
+    Neither prints unless `shown`. Ranks that a launcher starts write to pipes;
+    therefore none of them has a terminal.
     """
     drawn = terminal_bar(iterable, shown=shown, **options)
     if shown and drawn.disable:
@@ -29,10 +28,7 @@ def bar(iterable=None, *, shown=True, **options):
 
 
 def terminal_bar(iterable=None, *, shown=True, **options):
-    """Return a tqdm.tqdm that is visible only if `shown`.
-
-    It also needs a terminal or a notebook.
-    """
+    """Return a tqdm.tqdm, visible only if `shown`, on a terminal or in a notebook."""
     disable = None if shown else True  # None: tqdm looks for a terminal
     if shown and type(sys.stderr).__module__.startswith("ipykernel"):
         disable = False  # a notebook, whose stream calls itself no terminal
@@ -40,10 +36,7 @@ def terminal_bar(iterable=None, *, shown=True, **options):
 
 
 def log_line(text):
-    """Log a progress line.
-
-    Without a logging handler, rank 0 writes it to standard error.
-    """
+    """Log a progress line; without a handler rank 0 writes it to standard error."""
     if log.hasHandlers():
         log.info(text)
     elif not launcher.launched_rank():
@@ -102,10 +95,7 @@ class ProgressLines:
         self.desc = desc
 
     def update(self, n=1):
-        """Count `n` finished items.
-
-        Log a line if the last line is EVERY seconds old.
-        """
+        """Count `n` finished items, and log a line if the last one is EVERY seconds old."""
         self.n += n
         now = self.clock()
         if now - self.last >= EVERY:

@@ -21,10 +21,7 @@ class Activity:
 
 
 def set_activity(text=""):
-    """Set the current activity, such as "reading g.h5".
-
-    "" means that there is nothing to log.
-    """
+    """Set the current activity, such as "reading g.h5"; "" logs nothing."""
     activity = _activity.get()
     if activity is not None:
         activity.text = text

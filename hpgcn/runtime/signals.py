@@ -1,10 +1,8 @@
-"""Signal handlers that end this process with cleanup.
-
-A run of training first completes its epoch.
+"""Signal handlers that end this process with cleanup, or a run after its epoch.
 
 A signal raises an exception in the main thread, so that every `with` and `finally` can
-clean up. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Handlers of other
-code are left in place.
+clean up. It is KeyboardInterrupt for SIGINT, `Ended` for all other signals. Handlers of
+other code are left in place.
 """
 
 import os
@@ -29,10 +27,7 @@ _state = {"early": False, "program": (), "noted": set(), "asked": set(), "last":
 
 
 class Ended(SystemExit):
-    """Exception by which a signal ends this process.
-
-    The exit code is 128 + its number, as in a shell.
-    """
+    """Exception by which a signal ends this process, with exit code 128 + its number."""
 
     def __init__(self, number):
         super().__init__(128 + number)
@@ -56,7 +51,7 @@ def install(numbers, noted=()):
 def start(argv):
     """Install the signal handlers of a command before its imports.
 
-    Until then most signals end it at once.
+    Before this call most signals end the process at once.
     """
     install(ENDING, _noted_by(argv))
     _state["early"] = True
@@ -64,9 +59,9 @@ def start(argv):
 
 @contextmanager
 def program(argv):
-    """Context manager for a whole command.
+    """Context manager for a whole command: signals of ENDING end it with cleanup.
 
-    Signals of ENDING end it with cleanup, a second Ctrl-C at once.
+    A second Ctrl-C ends it at once.
     """
     started = _state["early"]
     _state.update(early=False, program=ENDING)
@@ -97,7 +92,7 @@ def ending():
 def record_signals(*numbers):
     """Context manager: only record these signals, for `pending_signal`.
 
-    A second one of a kind, except SIGUSR1, ends this process.
+    A second signal of a kind, except SIGUSR1, ends this process.
     """
     numbers = [number for number in numbers if number not in _state["noted"]]
     if not numbers or threading.current_thread() is not threading.main_thread():
@@ -116,7 +111,7 @@ def record_signals(*numbers):
 def blocked(*numbers):
     """Context manager: delay these signals until the block ends.
 
-    Child processes started in it never get them.
+    Child processes that are started in the block never get them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
@@ -134,7 +129,7 @@ def pending_signal():
 def ended_by():
     """Return the number of the signal that is ending this process, or 0.
 
-    Exceptions may hide it.
+    Libraries may replace the exception of the signal.
     """
     return 0 if _state["ended"] is None else _state["number"]
 
@@ -172,10 +167,7 @@ def _handle(number, _):
 
 
 def _note(number):
-    """Write on a terminal that the process ends after the epoch.
-
-    Let the system send SIGXCPU only once.
-    """
+    """Write on a terminal that the process ends after the epoch, and limit SIGXCPU to one."""
     if number == signal.SIGXCPU:  # at the soft limit it comes every second
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         with suppress(OSError, ValueError):
@@ -188,10 +180,7 @@ def _note(number):
 
 
 def _leave(number):
-    """End this process at once, without cleanup.
-
-    There is nothing to clean up yet.
-    """
+    """End this process at once, because there is nothing to clean up yet."""
     with suppress(Exception):  # this module may be half imported
         from hpgcn.runtime.launcher import launched_rank
 

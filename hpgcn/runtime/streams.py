@@ -13,13 +13,7 @@ _unsaid = []
 
 
 def repair():
-    """Open /dev/null in place of closed standard streams.
-
-    So no other file gets their numbers.
-
-    Output to standard output then fails as on a closed stream; lines on standard error
-    are lost.
-    """
+    """Open /dev/null for closed standard streams, so that no other file gets their numbers."""
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
@@ -39,10 +33,7 @@ class Lines(logging.Handler):
 
 
 def say(text):
-    """Write a line to standard error in one piece.
-
-    Other ranks may also write.
-    """
+    """Write a line to standard error in one piece, because other ranks may write too."""
     try:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
@@ -69,10 +60,7 @@ def wait_for_reader(seconds=1.0):
 
 
 def failure(stream, probe=b""):
-    """Flush a stream and write the bytes `probe`.
-
-    Return the exception if that fails, else None.
-    """
+    """Flush a stream and write the bytes `probe`; return the exception of a failure, or None."""
     try:
         stream.flush()
         if probe:
@@ -83,10 +71,7 @@ def failure(stream, probe=b""):
 
 
 def silence(stream):
-    """Discard the buffer of a stream.
-
-    Python's own flush at exit would fail again.
-    """
+    """Discard the buffer of a stream, whose flush at Python's exit would fail again."""
     with suppress(OSError, ValueError):
         handle = os.open(os.devnull, os.O_WRONLY)
         os.dup2(handle, stream.fileno())

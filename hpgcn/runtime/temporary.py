@@ -1,6 +1,4 @@
-"""Temporary files and folders that are removed with their block.
-
-Even an error or a signal ends it so.
+"""Temporary files and folders that are removed with their block, even by a signal.
 
 A name contains the machine and the process that owns it, and ends in 16 random digits.
 The process locks it. The files of a killed process are removed by the next command that
@@ -25,26 +23,17 @@ NAME = re.compile(rf"\.hpgcn-{MACHINE}-([0-9]+)-([0-9]+)-[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_file(folder):
-    """Context manager: yield the path of a new, empty file in `folder`.
-
-    Remove it unless it was renamed.
-    """
+    """Context manager: yield the path of a new, empty file; remove it unless it was renamed."""
     return _held(folder, _make_file)
 
 
 def temporary_folder(folder):
-    """Context manager: yield the path of a new, empty folder in `folder`.
-
-    Remove it with its content.
-    """
+    """Context manager: yield the path of a new, empty folder; remove it with its content."""
     return _held(folder, _make_folder)
 
 
 def remove(path):
-    """Remove a file or a folder as far as possible.
-
-    A symbolic link is removed, not its target.
-    """
+    """Remove a file, a folder or a symbolic link (not its target) as far as possible."""
     with suppress(OSError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
             shutil.rmtree(path, ignore_errors=True)
@@ -116,10 +105,7 @@ def _lives(process, started):
 
 
 def _state_of(process):
-    """Return the state of a process and the clock tick of its start (proc(5)).
-
-    "?" and "0" if unknown.
-    """
+    """Return the state and start tick of a process (proc(5)), "?" and "0" if unknown."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(errors="replace")
         fields = text.rpartition(")")[2].split()

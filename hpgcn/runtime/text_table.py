@@ -1,7 +1,4 @@
-"""Format aligned tables and lists of labels with values.
-
-Control characters are escaped.
-"""
+"""Format aligned tables and lists of labels with values; escape control characters."""
 
 import shutil
 from html import escape
@@ -59,10 +56,7 @@ def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
 
 
 def _parts(columns, keys, room, mark):
-    """Divide columns into groups that fit `room` characters.
-
-    The first group also leaves room for a mark.
-    """
+    """Divide columns into groups of at most `room` letters, the first with room for a mark."""
     first = list(range(keys))
     parts = [list(first)]
     for column in range(keys, len(columns)):
@@ -89,10 +83,7 @@ def _aligned(rows, columns, left, rule, marks):
 
 
 def label_list(pairs, width=0):
-    """Return (label, value) pairs as aligned lines.
-
-    A label equal to the one above is not repeated.
-    """
+    """Return (label, value) pairs as aligned lines; equal labels are shown once."""
     rows = []
     last = None
     for label, value in pairs:
@@ -102,10 +93,7 @@ def label_list(pairs, width=0):
 
 
 def html_list(title, pairs):
-    """Return (label, value) pairs as an HTML table, for notebooks.
-
-    Empty values are left out.
-    """
+    """Return (label, value) pairs as an HTML table, for notebooks, without empty values."""
     rows = "".join(f'<tr><th style="text-align:left">{escape(printable(label))}</th>'
                    f'<td style="text-align:left">{escape(printable(value))}</td></tr>'
                    for label, value in pairs if value not in ("", None))

@@ -1,13 +1,13 @@
 """HDF5 files of graphs, partitioned graphs, models, predictions and checkpoints.
 
-Only this package uses h5py.
+Only this package uses h5py. docs/files.md is the norm for the contents.
 
-docs/files.md is the norm for what is in them. Readers raise InputNotFoundError if a
-file does not exist or cannot be opened. They raise DataError if it is incomplete,
-inconsistent or holds what is refused, naming file, dataset and index. They raise
-StorageError if reading failed or a checksum does not match. Writers raise OutputError
-if a file exists and `overwrite` is false, or cannot be created. They raise StorageError
-if the disk is full or writing failed; no file is left.
+Readers raise InputNotFoundError for a file that does not exist or cannot be opened.
+They raise DataError for one that is incomplete, inconsistent or refused, naming file,
+dataset and index. They raise StorageError if reading failed or a checksum does not
+match. Writers raise OutputError for a file that exists, unless `overwrite` is true, or
+cannot be created. They raise StorageError if the disk is full or writing failed; no
+file is left.
 """
 from hpgcn.runtime.atomic import (
     atomic_write,

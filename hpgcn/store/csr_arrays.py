@@ -42,9 +42,9 @@ def write_csr(writer, group, indptr, indices, values, num_columns):
 
 
 def expect_csr(reader, group, shape):
-    """Check dtypes and lengths of a CSR group without reading it.
+    """Check dtypes and lengths of a CSR group; return whether all values are 1, and nnz.
 
-    Return whether all values are 1, and nnz.
+    The group is not read.
     """
     stored = reader.field("shape", list, f"/{group}")
     if stored != list(shape):
@@ -87,9 +87,9 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
 
 
 def _check_columns(indptr, indices, num_columns, where, start):
-    """Refuse columns like `validation.check_csr`, on all threads.
+    """Refuse columns like `validation.check_csr`, on all threads, in blocks of rows.
 
-    It goes in blocks of rows that fit in a cache.
+    A block fits in a cache.
     """
     first = int(indptr[0])
 
@@ -109,10 +109,7 @@ def all_finite(array):
 
 
 def refuse_pointers(reader, group, start, stop, first, last):
-    """Raise an error if row pointers lie outside of the stored entries.
-
-    They are `first` and `last`.
-    """
+    """Raise an error if the row pointers `first` and `last` leave the stored entries."""
     nnz = reader.entries[f"{group}/indices_1"].rows
     if not 0 <= first <= last <= nnz:
         raise reader.error(f"{group}: row pointers of rows {start}..{stop} run from {first} to "
@@ -120,13 +117,7 @@ def refuse_pointers(reader, group, start, stop, first, last):
 
 
 def reorder_entries(values, indptr, indices, number):
-    """Reorder values of entries as `Graph.permuted` does.
-
-    (nnz,), of a CSR matrix (n, n).
-
-    `number`, (n,) int64, is the new number of each row and column: iperm to permute by
-    perm, or perm to invert this.
-    """
+    """Reorder values of entries, (nnz,) of a CSR matrix (n, n), as `Graph.permuted` does."""
     number = number.astype(indices.dtype, copy=False)
     rows = np.repeat(number, np.diff(indptr))
     shape = (number.size, number.size)

@@ -139,9 +139,9 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
 
 
 def _reordered(graph, perm):
-    """Return a graph in another order and its features.
+    """Return a graph in another order, without large features, and the features.
 
-    Large ones are lazy and not part of the graph.
+    Large features are permuted as they are read.
     """
     features = graph.features
     if features is not None and not sp.issparse(features):  # the largest: permuted piece by piece
@@ -151,10 +151,7 @@ def _reordered(graph, perm):
 
 
 class _Reordered:
-    """A view of an array's rows in another order.
-
-    Rows are copied only when they are read.
-    """
+    """A view of an array's rows in another order, copied only when they are read."""
 
     def __init__(self, array, perm):
         self.array = array

@@ -1,6 +1,4 @@
-"""Read untrusted JSON.
-
-Limits on size and depth, no repeated key, fields of the right type and range.
+"""Read untrusted JSON: limits of size and depth, no repeated key, fields of known types.
 
 Every error is a DataError of one line that names the file, the place and the expected
 value.
@@ -52,10 +50,7 @@ class Field(NamedTuple):
 
 
 class Huge(float):
-    """A number that exceeds 64 bits.
-
-    Its value is infinite, but it prints as in the input.
-    """
+    """A number that exceeds 64 bits: its value is infinite, but it prints as in the input."""
 
     def __new__(cls, text):
         huge = super().__new__(cls, "-inf" if text.startswith("-") else "inf")
@@ -100,19 +95,13 @@ def read_json(path, most=MAX_BYTES):
 
 
 def read_lines(path):
-    """Yield (number from 1, bytes) for each line of a file.
-
-    Lines longer than MAX_BYTES are split.
-    """
+    """Yield (number from 1, bytes) for each line of a file, or piece of a very long line."""
     with reading(path) as file:
         yield from enumerate(iter(lambda: file.readline(MAX_BYTES), b""), 1)
 
 
 def check_fields(values, fields, where, *, whole=True):
-    """Raise DataError if values in a dict do not match `fields`.
-
-    With `whole` all fields are required.
-    """
+    """Raise DataError if values in a dict do not match `fields`, or lack one if `whole`."""
     for name, field in fields.items():
         if name in values and not field.takes(values[name]):
             shown = printable(SHORT.repr(values[name]))

@@ -1,7 +1,4 @@
-"""CRC32 checksums of datasets by mebibyte, and of all attributes.
-
-They reveal damaged files.
-"""
+"""CRC32 checksums of datasets by mebibyte, and of all attributes, to find damaged files."""
 
 import os
 import zlib
@@ -58,10 +55,7 @@ def num_blocks(nbytes):
 
 
 def first_block_not_ones(nbytes, checksums):
-    """Return the first block of a uint8 dataset that is not all 1, or None.
-
-    Its checksum shows it.
-    """
+    """Return the first block of a uint8 dataset that is not all 1 by its checksum, or None."""
     full, rest = divmod(nbytes, BLOCK)
     expected = [zlib.crc32(b"\1" * BLOCK)] * full
     if rest:
@@ -77,8 +71,7 @@ def as_bytes(array):
 def map_blocks(function, blocks):
     """Return [function(block) for block in blocks], computed on the threads of a rank.
 
-    A function that reads a block and computes its checksum runs on them at the same
-    time.
+    So blocks are read and their checksums are computed at the same time.
     """
     threads = int(os.environ.get("NUMBA_NUM_THREADS") or default_threads())
     if threads < 2 or len(blocks) < LEAST_BLOCKS:
@@ -91,7 +84,7 @@ def map_blocks(function, blocks):
 def attribute_bytes(attributes, without=UNSUMMED):
     """Yield all attributes of a file as bytes, in sorted order.
 
-    Each comes after its path, name, type and length.
+    Each value comes after its path, name, type and length.
     """
     for path in sorted(attributes):
         for name in sorted(attributes[path]):

@@ -27,19 +27,17 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, names=Non
     `config_toml` is the resolved configuration. `attributes` are bool, int, float, str,
     lists of numbers, or None (left out). `names` is a dict of class_names and
     feature_names, each a sequence of str or None. Other options are those of
-    `replacing`.
+    `store.writer.create`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
     _write(path, MODEL, arrays, _of_run(attributes, config_toml, epoch), names=names, **options)
 
 
 def read_model(path):
-    """Read a model file.
+    """Return the weights in a model file, by name, and its attributes.
 
-    Its weights by name, and its attributes except those common to all files.
-
-    Among the attributes are `class_names` and `feature_names`, each a tuple of str, where
-    classes and features have names.
+    Attributes that all files have are left out. `class_names` and `feature_names` are
+    among the attributes, each a tuple of str, if classes and features have names.
     """
     arrays, attributes = _read(path, MODEL, OF_A_RUN)
     weights = {name.removeprefix("weights/"): array for name, array in arrays.items()
@@ -56,7 +54,7 @@ def read_model(path):
 def read_model_classes(path):
     """Return the class names in a model file, a tuple of str, or None.
 
-    Errors as `read_model`.
+    Errors are those of `read_model`.
     """
     reader = Reader(path, (MODEL,))
     try:
@@ -66,30 +64,22 @@ def read_model_classes(path):
 
 
 def write_state(path, arrays, *, config_toml, epoch, attributes):
-    """Write the state from which a run can resume, like `write_model`.
-
-    Arrays by name.
-    """
+    """Write arrays by name, the state from which a run can resume, like `write_model`."""
     _write(path, CHECKPOINT, arrays, _of_run(attributes, config_toml, epoch),
            point="checkpoint.write")
 
 
 def read_state(path):
-    """Return (arrays, attributes) of a file by `write_state`.
-
-    Errors as in `read_model`.
-    """
+    """Return (arrays, attributes) of a file by `write_state`; errors as in `read_model`."""
     return _read(path, CHECKPOINT, OF_A_RUN)
 
 
 def write_predictions(path, arrays, attributes=None, **options):
-    """Write predictions in ORIGINAL vertex order.
+    """Write predictions in ORIGINAL vertex order; DataError for other shapes or dtypes.
 
-    DataError for arrays of another shape or dtype.
-
-    logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional:
-    embedding (n, h) floating, id and original_ids (n,), class_names (c,) text; None is
-    left out. Options are as in `write_model`.
+    logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional arrays
+    are embedding (n, h) floating, id and original_ids (n,), class_names (c,) text; None
+    is left out. Options are as in `write_model`.
     """
     arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     class_names = arrays.pop(CLASS_NAMES, None)
@@ -99,10 +89,7 @@ def write_predictions(path, arrays, attributes=None, **options):
 
 
 def read_predictions(path):
-    """Return (arrays, attributes) of a file by `write_predictions`.
-
-    Errors as in `read_model`.
-    """
+    """Return (arrays, attributes) of a `write_predictions` file; errors as in `read_model`."""
     arrays, attributes = _read(path, PREDICTIONS)
     class_names = attributes.pop(CLASS_NAMES, None)
     _check_predictions(path, arrays, class_names)

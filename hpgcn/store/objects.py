@@ -1,7 +1,4 @@
-"""Check the headers of an HDF5 file before data is read.
-
-Also those of its datasets and its attributes.
-"""
+"""Check the headers of an HDF5 file, its datasets and attributes before data is read."""
 
 import math
 import os
@@ -27,10 +24,7 @@ TEXTUAL = ("/original_ids", "/id", "/class_names", "/feature_names")  # datasets
 
 
 def check_superblock(path):
-    """Refuse a file that is not HDF5 or has a damaged superblock.
-
-    It is truncated, or has headers without checksums. Return its os.stat.
-    """
+    """Refuse a file that is not HDF5, is truncated, or lacks checksums; return its os.stat."""
     try:
         with open(path, "rb", opener=regular) as file:
             status = os.fstat(file.fileno())
@@ -65,9 +59,9 @@ def check_superblock(path):
 
 
 def raw_attributes(item):
-    """Return all attributes of an object.
+    """Return all attributes of an object, by name.
 
-    Text as bytes, numbers as ndarray of at most one dimension.
+    Text is bytes; numbers are an ndarray of at most one dimension.
     """
     names = list(item.attrs)
     if len(names) > MAX_ATTRIBUTES:
@@ -96,10 +90,7 @@ def _raw_attribute(name, attribute):
 
 
 def plain(value):
-    """Convert a raw attribute to int, float, str or list of numbers.
-
-    DataError if text is not UTF-8.
-    """
+    """Return a raw attribute as int, float, str or list; DataError if text is not UTF-8."""
     if not isinstance(value, bytes):
         return value.tolist()
     try:
@@ -137,9 +128,8 @@ class Entry:
 def inspect(item, file_size, *, textual=False):
     """Check an open dataset (h5py.h5d.DatasetID) in a file of `file_size` bytes.
 
-    Return its Entry.
-
-    It contains numbers or, with `textual`, possibly text of a fixed length.
+    Return its Entry. The dataset has numbers or, with `textual`, maybe text of a fixed
+    length.
     """
     # numbers or text, in the file itself
     kind = item.get_type()
@@ -178,10 +168,7 @@ def inspect(item, file_size, *, textual=False):
 
 
 def _offset(item, layout, nbytes, file_size):
-    """Return where the bytes of a dataset lie in its file, or None.
-
-    None unless they are those of an array in memory.
-    """
+    """Return where a dataset lies in its file like an array in memory, or None."""
     if layout != h5py.h5d.CONTIGUOUS or item.get_type() != h5py.h5t.py_create(item.dtype):
         return None
     offset = item.get_offset()  # None before any data is written
@@ -189,8 +176,5 @@ def _offset(item, layout, nbytes, file_size):
 
 
 def address(item):
-    """Return the file address of an open object's header.
-
-    It identifies the object under all its names.
-    """
+    """Return the file address of an open object's header, the same for all its names."""
     return h5py.h5o.get_info(item).addr

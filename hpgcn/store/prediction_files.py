@@ -17,9 +17,9 @@ SEPARATOR = ";"  # between several labels of a vertex
 def prediction_writer(path):
     """Return the function that writes predictions in the format of this suffix.
 
-    It takes the path, the arrays that `hpgcn.predict` returns, the attributes of an
-    HDF5 file, and `overwrite` and `follow` as `replacing`. UsageError for another
-    suffix, MissingError if a library is missing that it needs.
+    Its arguments are the path, the arrays that `hpgcn.predict` returns, the attributes
+    of an HDF5 file, and `overwrite` and `follow` of `replacing`. UsageError for another
+    suffix, MissingError if a library is missing.
     """
     name = str(path).lower()
     suffix = next((each for each in WRITERS if name.endswith(each)), None)
@@ -81,9 +81,7 @@ WRITERS = {".csv": partial(_write_text, ","), ".tsv": partial(_write_text, "\t")
 
 
 def _blocks(path, arrays):
-    """Yield columns of a csv file for some vertices at a time.
-
-    Lists of ids, labels and probabilities.
+    """Yield lists of ids, labels and probabilities for some vertices at a time.
 
     A label is the name of its class, or else its number. If vertices have several
     labels, labels and probabilities are texts joined by SEPARATOR; they are empty
@@ -114,10 +112,7 @@ def _one(label, logits, names):
 
 
 def _several(label, logits, names):
-    """Return the names of predicted labels, and their probabilities.
-
-    Both as text, of each vertex; probabilities are sigmoids.
-    """
+    """Return the names of each vertex's predicted labels, and their sigmoids, as text."""
     shares = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
     given = [np.flatnonzero(row).tolist() for row in label]
     return ([SEPARATOR.join(names[k] for k in row) for row in given],

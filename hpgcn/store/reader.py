@@ -39,11 +39,11 @@ CHECKSUMS = f"/{manifest.GROUP}/"
 
 
 class Reader:
-    """An open HDF5 file whose links, types, filters, sizes and attributes have been checked.
+    """An open HDF5 file whose links, types, filters, sizes and attributes are checked.
 
-    Its root attribute `format` must be one of `formats`. With `verify` the checksum of
-    every block that is read is compared, and of the attributes. `memory` bytes may be
-    read at once, by default 80% of what is available / ranks on this machine.
+    Its root attribute `format` must be one of `formats`. With `verify` checksums are
+    compared, of every block that is read and of the attributes. At most `memory` bytes
+    are read at once, by default 80% of the available memory / ranks on this machine.
     """
 
     def __init__(self, path, formats, *, verify=True, memory=None):
@@ -77,10 +77,7 @@ class Reader:
 
     @property
     def _handle(self):
-        """Descriptor of the open file.
-
-        Its name may lead to another file by now.
-        """
+        """Descriptor of the open file; its path may lead to another file by now."""
         return self.file.id.get_vfd_handle()
 
     def refuse_rewritten(self):
@@ -88,10 +85,7 @@ class Reader:
         files.refuse_rewritten(self.path, self._handle, self.opened)
 
     def sha256(self):
-        """Return the SHA-256 of the open file.
-
-        DataError if it was written to after it was opened.
-        """
+        """Return the SHA-256 of the open file; DataError if it was written to since."""
         digest = hashlib.sha256()
         with self._refusing("the file", data=True), bypassed(self.bypass):
             files.add_to(digest, self.path, self._handle, self.opened)
@@ -103,10 +97,7 @@ class Reader:
             return {name: plain(value) for name, value in self._raw.get(group, {}).items()}
 
     def field(self, name, kind, group="/"):
-        """Return an attribute of type `kind`.
-
-        DataError for another type or a negative integer.
-        """
+        """Return an attribute of type `kind`; DataError for another type or a negative integer."""
         value = self.attributes(group).get(name)
         where = f"{group}: attribute {name}"
         if value is None:
@@ -119,7 +110,7 @@ class Reader:
     def expect(self, name, shape, *dtypes):
         """Return the Entry of a dataset after checking shape and dtype.
 
-        A shape may have None for any length.
+        None in a shape means any length.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -200,14 +191,9 @@ class Reader:
         return array[start - first:stop - first] if entry.shape else array
 
     def content_sha256(self):
-        """Return a SHA-256 that identifies the content.
+        """Return a SHA-256 of all attributes and block checksums, which identifies the content.
 
-        It is that of all attributes and all block checksums.
-
-        All later reads are compared with these checksums. Therefore every block that is
-        read belongs to this content, even if the file is written to in between. The
-        file need not be read as a whole. The writer, the time and the compression of a
-        file do not influence the result.
+        Attributes in manifest.CIRCUMSTANCES are left out.
         """
         digest = hashlib.sha256()
         for piece in manifest.attribute_bytes(self._raw, manifest.CIRCUMSTANCES):
@@ -220,7 +206,7 @@ class Reader:
     def expect_ones(self, name):
         """Raise an error unless a uint8 dataset is all 1 by its checksums.
 
-        Read at most one block.
+        At most one block is read, to name the first other number.
         """
         entry = self.entries[name]
         block = manifest.first_block_not_ones(entry.nbytes, self._block_checksums(name))
@@ -241,10 +227,7 @@ class Reader:
                                "file is damaged, or was changed by another program")
 
     def distinct(self):
-        """Return the Entry of each dataset once.
-
-        It is under its name in the manifest even if it has several names.
-        """
+        """Return the Entry of each dataset once, by its name in the manifest."""
         known = {self.entries[name].address: name for name in self.entries.keys() & self._checksums}
         return {known.get(entry.address, name): entry for name, entry in self.entries.items()}
 
@@ -280,10 +263,7 @@ class Reader:
                     drop_pages(self._handle)
 
     def _block_checksums(self, name):
-        """Return the block checksums of a dataset, (blocks,) uint32.
-
-        Its manifest entry is checked first.
-        """
+        """Return the block checksums of a dataset, (blocks,) uint32, after checking them."""
         if name in self._checked:
             return self._checked[name]
         entry = self.entries[name]
@@ -377,10 +357,7 @@ class Reader:
 
     @contextmanager
     def _refusing(self, where, data=False):
-        """Turn errors of h5py into one-line errors.
-
-        A context manager. They name the file and the object.
-        """
+        """Context manager: turn h5py's errors into errors of one line that name the object."""
         label = f"{self.path}: {printable(where)}"
         try:
             yield

@@ -55,10 +55,7 @@ def read_pointers(reader, start, stop):
 
 
 def read_degrees(reader, start, stop):
-    """Read row sums, column sums and weights of self loops, (m,) float64.
-
-    A dict under DEGREES.
-    """
+    """Read row sums, column sums and weights of self loops, a dict of (m,) float64."""
     return {name: read_finite(reader, f"degree/{name}", start, stop) for name in DEGREES}
 
 
@@ -100,9 +97,7 @@ def read_labels(reader, header, start, stop):
 
 
 def read_masks(reader, header, start, stop, splits, labels=None):
-    """Read the masks of some splits in the form of `Graph.masks`.
-
-    None if `splits` is empty.
+    """Read the masks of some splits like `Graph.masks`; None if `splits` is empty.
 
     With labels (m,), a vertex without a label must be in no mask.
     """
@@ -150,10 +145,7 @@ def read_finite(reader, name, start, stop):
 
 
 def refuse_where(reader, wrong, start, name, problem):
-    """Raise DataError for the first True in `wrong`, (m,) or (m, w).
-
-    Its first row is row `start`.
-    """
+    """Raise DataError for the first True in `wrong`, (m,) or (m, w), from row `start` on."""
     if wrong.any():
         row, *rest = map(int, np.unravel_index(np.argmax(wrong), wrong.shape))
         place = ", ".join(map(str, (row + start, *rest)))

@@ -1,8 +1,8 @@
 """The order of rows in a graph file: original, reordered, or that of a partition.
 
 Each class has three methods. `vertices` returns the ORIGINAL numbers of rows. `sums`
-returns numbers whose total over all vertices shows whether each has one row. `check`
-raises the error.
+returns numbers whose total over all vertices is 0 if each vertex has exactly one row.
+If it is not 0, `check` raises the error.
 """
 import dataclasses
 import functools
@@ -36,10 +36,7 @@ class OriginalOrder:
 
 
 class StoredOrder:
-    """The order in the dataset ORDER of an open file.
-
-    Element i is the vertex of row i.
-    """
+    """The order in the dataset ORDER of an open file, whose element i is the vertex of row i."""
 
     def __init__(self, reader, header):
         self.reader = reader
@@ -50,10 +47,7 @@ class StoredOrder:
         return read_numbers(self.reader, ORDER, start, stop, self.header.num_nodes)
 
     def sums(self, start, stop):
-        """Return sums over the rows [start, stop), (4,) float64.
-
-        Their total is 0 for a valid order.
-        """
+        """Return sums over the rows [start, stop), (4,) float64, in total 0 for a valid order."""
         return consistency.order_sums(start, self.vertices(start, stop))
 
     def check(self):
@@ -91,10 +85,7 @@ class StoredPartition:
 
     @property
     def nested(self):
-        """Whether the partition is nested.
-
-        Parts 2 p and 2 p + 1 merge to part p of k / 2 parts.
-        """
+        """Whether parts 2 p and 2 p + 1 can be merged to part p of k / 2 parts."""
         nested = self.reader.attributes("/partition").get("nested", 0)  # absent in older files
         if nested not in (0, 1):
             raise self.reader.error(f"/partition: attribute nested is {nested!r}, expected 0 or 1")
@@ -110,10 +101,7 @@ class StoredPartition:
         return read_numbers(self.reader, "partition/perm", start, stop, self.header.num_nodes)
 
     def edge_part(self, start, stop):
-        """Read the part of each entry of the rows [start, stop), or None.
-
-        (nnz,) int32.
-        """
+        """Read the part of each entry of the rows [start, stop), (nnz,) int32, or None."""
         if not self.cuts_vertices:
             return None
         first, last = read_ends(self.reader, "adjacency", start, stop)
@@ -121,10 +109,7 @@ class StoredPartition:
         return self._parts("edge_part", first, last)
 
     def sums(self, start, stop):
-        """Return sums over the vertices [start, stop), (4,) float64.
-
-        Their total is 0 for a valid file.
-        """
+        """Return sums over vertices [start, stop), (4,) float64, in total 0 for a valid file."""
         perm, iperm, part = self._arrays(start, stop)
         owner = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
         return consistency.permutation_sums(start, perm, iperm, part, owner)
@@ -162,10 +147,7 @@ class StoredPartition:
 
     @functools.cached_property
     def of_entries(self):
-        """The hpgcn.partition.Partition, with parts of entries if the file has them.
-
-        Read once.
-        """
+        """The hpgcn.partition.Partition, with parts of entries if the file has them; read once."""
         if not self.cuts_vertices:
             return self.of_vertices
         n = self.header.num_nodes

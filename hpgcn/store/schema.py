@@ -1,7 +1,7 @@
 """Check names, dtypes and shapes of all arrays in a graph file before any is read.
 
-Graphs and models store the names of classes and features in the same way, predictions
-those of classes: a dataset of text, (c,).
+Names of classes and features are a dataset of text, (c,), in files of graphs, models
+and predictions.
 """
 
 import numpy as np
@@ -25,10 +25,7 @@ PARTITION_OPTIONS = {
 
 
 def mask_name(key, split):
-    """Return the name of a mask's dataset.
-
-    Split 0 has the same name as in files with a single split.
-    """
+    """Return the name of a mask's dataset; split 0 has that of files with one split."""
     return f"masks/{split}/{key}" if split else f"masks/{key}"
 
 
@@ -133,9 +130,9 @@ def _expect_masks(reader, n):
 
 
 def read_offsets(reader, header):
-    """Check the shapes of a partition.
+    """Check the shapes of a partition; return the first row of each part, and the end.
 
-    Return the first row of each part and the end, (k + 1,) int64.
+    The result is (k + 1,) int64.
     """
     n = header.num_nodes
     k = reader.field("k", int, "/partition")
@@ -160,10 +157,7 @@ def read_offsets(reader, header):
 
 
 def node_fields(sizes):
-    """Return the HDF5 attributes with the number of parts of each node.
-
-    `sizes` has the parts of each node; () leaves the attributes out.
-    """
+    """Return the HDF5 attributes with the number of parts of each node; {} for ()."""
     uneven = len(set(sizes)) > 1
     return {"nodes": len(sizes) or None,
             "ranks_per_node": ",".join(map(str, sizes)) if uneven else None}
@@ -195,11 +189,10 @@ def read_node_sizes(reader, k):
 
 
 def read_names(reader, field, count=None):
-    """Return the names of `field`, one of NAMED, in an open file.
+    """Return the names of `field` in an open file, a tuple of str (c,), or None.
 
-    A tuple of str (c,), or None.
-
-    DataError unless they are distinct text, `count` of them; None: any number.
+    `field` is one of NAMED. DataError unless names are distinct text, `count` of them;
+    None means any number.
     """
     entry = reader.entries.get(field)
     if entry is None:

@@ -35,9 +35,9 @@ ENTRY_BYTES = 32  # bytes of memory to put an entry into the original order
 
 
 class StoredGraph(GraphSource):
-    """A graph in a file.
+    """A graph in a file: its header is read at once, its rows on demand.
 
-    Its header is read at once, its rows on demand. Picklable; a context manager.
+    It is picklable, and a context manager.
 
     Every read validates its data. It raises DataError and StorageError like the
     functions of hpgcn.store. It also raises DataError for rows that do not exist, and
@@ -116,10 +116,7 @@ class StoredGraph(GraphSource):
     # Identity
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the open file.
-
-        DataError if it was written to since it was opened.
-        """
+        """Return the SHA-256 of the open file; DataError if it was written to since."""
         if self._sha256 is None:
             self._sha256 = self.reader.sha256()
         return self._sha256
@@ -129,10 +126,7 @@ class StoredGraph(GraphSource):
         return self._content
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the file, its source and its content.
-
-        A dict under DIGESTS.
-        """
+        """Return a dict under DIGESTS: the SHA-256 of the file, its source and its content."""
         own = self.checksum()
         with suppress(DataError):  # written to since it was opened: no longer what was read
             own = self.sha256()
@@ -180,10 +174,7 @@ class StoredGraph(GraphSource):
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:
-        """Read and validate the rows [start, stop).
-
-        Return (indptr from 0, indices, data or None).
-        """
+        """Read and validate the rows [start, stop): (indptr from 0, indices, data or None)."""
         return self._read_adjacency(start, stop, self.header.all_ones)
 
     def pattern_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
@@ -229,10 +220,7 @@ class StoredGraph(GraphSource):
     # The whole graph
 
     def pattern(self) -> Graph:
-        """Read the pattern of all rows as a Graph without weights, features or labels.
-
-        Its degrees are 0.
-        """
+        """Read the pattern of all rows as a Graph without contents, whose degrees are 0."""
         n = self.header.num_nodes
         indptr, indices, _ = self._read_adjacency(0, n, True)
         zeros = np.zeros(n)
@@ -240,12 +228,10 @@ class StoredGraph(GraphSource):
                      vertex=self.vertices(0, n), offsets=self.offsets)
 
     def structure(self) -> Graph:
-        """Read all rows as a Graph without contents.
+        """Read all rows as a Graph without weights, features and labels; degrees are 0.
 
-        In the order of `read` and with its checks; weights, features and labels are left
-        out, and degrees are 0.
-
-        Memory holds the pattern and the split, once.
+        Rows have the order of `read`, and its checks. Memory holds the pattern and the
+        split, once.
         """
         return read_structure(self)
 
@@ -275,10 +261,7 @@ class StoredGraph(GraphSource):
         return graph
 
     def in_original_order(self) -> Graph:
-        """Return all rows as a Graph in their ORIGINAL order.
-
-        They are read once and cached.
-        """
+        """Return all rows as a Graph in their ORIGINAL order; they are read only once."""
         return self._whole.in_original_order()
 
     @functools.cached_property
@@ -301,10 +284,7 @@ class StoredGraph(GraphSource):
 
     @property
     def partition(self) -> Partition | None:
-        """The hpgcn.partition.Partition that determines the order of rows, read once.
-
-        None without parts.
-        """
+        """The hpgcn.partition.Partition of the rows, read once; None without parts."""
         return self._parts and self._parts.of_entries
 
     @property

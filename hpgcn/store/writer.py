@@ -1,7 +1,4 @@
-"""Write HDF5 files completely or not at all.
-
-Every header and every mebibyte has a checksum.
-"""
+"""Write HDF5 files completely or not at all, with checksums of headers and mebibytes."""
 
 import datetime
 import math
@@ -29,13 +26,11 @@ COMPRESSION = ("none", "gzip")
 
 @contextmanager
 def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True):
-    """Yield a Writer of a new file, which appears at `path` on success.
-
-    A context manager.
+    """Context manager: yield a Writer of a new file, which appears at `path` on success.
 
     `file_format` is the root attribute `format`, `compress` one of COMPRESSION;
-    `overwrite` and `follow` as in `replacing`. `scratch` is a folder for the
-    unfinished file, on the same file system; default that of `path`.
+    `overwrite` and `follow` as in `replacing`. `scratch` is a folder for the unfinished
+    file, on the same file system; default that of `path`.
     """
     if compress not in COMPRESSION:
         raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
@@ -79,9 +74,7 @@ def _moved(path, overwrite, scratch):
 
 
 class _Sink(DiskFile):
-    """A file that hides failed writes from HDF5.
-
-    HDF5 can crash after a failed write.
+    """A file that hides failed writes from HDF5, which can crash after one.
 
     `failure` stores the first error, which the Writer raises later; further writes are
     ignored.
@@ -127,10 +120,7 @@ class Writer:
             raise failure
 
     def attributes(self, group, values):
-        """Set attributes of a group: bool, int, float, str, or 1-d numbers.
-
-        None is left out.
-        """
+        """Set attributes of a group: bool, int, float, str, 1-d numbers; None is left out."""
         target = self.file.require_group(group)
         for name, value in values.items():
             if isinstance(value, str):  # text of a fixed length: the global heap has no checksum
@@ -144,9 +134,8 @@ class Writer:
     def dataset(self, name, source):
         """Write an array, 16 MiB at a time.
 
-        An ndarray, or an object with `shape`, `dtype` and [start:stop].
-
-        Text (an ndarray of NumPy's kind U) is written as UTF-8 of a fixed length.
+        It is an ndarray, or an object with `shape`, `dtype` and [start:stop]. Text (an
+        ndarray of NumPy's kind U) is written as UTF-8 of a fixed length.
         """
         if source.dtype.kind == "U":
             source = np.char.encode(source, "utf-8")

@@ -1,6 +1,4 @@
-"""PyTorch operators, models on several ranks, and weights of PyG.
-
-The operators call the kernels.
+"""PyTorch operators on hpgcn's kernels, models on several ranks, and weights of PyG.
 
 The names below load on first use, and need PyTorch then: pip install torch.
 """

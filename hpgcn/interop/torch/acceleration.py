@@ -1,7 +1,4 @@
-"""Run products with sparse tensors on the kernels of hpgcn.
-
-The code, such as PyG's, is unchanged.
-"""
+"""Run products with sparse tensors on hpgcn's kernels, in unchanged code such as PyG's."""
 import sys
 import warnings
 from collections import Counter
@@ -97,10 +94,7 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         return function(*args, **kwargs) if why else _multiply(A, x, reduce)
 
     def report(self) -> str:
-        """Return a table as text.
-
-        A line for each function and shapes, with the outcome.
-        """
+        """Return a table as text: a line for each function and shapes, with the outcome."""
         if not self.calls:
             return f"no sparse products: {self._advice()}"
         rows = [(str(count), name, "x".join(map(str, A)), "x".join(map(str, x)), outcome)
@@ -138,10 +132,7 @@ def _multiply(A, x, reduce):
 
 
 def _refusal(function, args, kwargs):
-    """Return the reason to leave a product to torch, and its `reduce`.
-
-    "" if hpgcn computes it.
-    """
+    """Return the reason why torch computes a product, "" for hpgcn, and its `reduce`."""
     if function in ADDED:
         return "a sum with a product", ""
 

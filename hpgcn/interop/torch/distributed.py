@@ -1,6 +1,4 @@
-"""Train any PyTorch model on distributed rows.
-
-A torch module computes the exact product A H of a graph.
+"""Train any PyTorch model on distributed rows, by a module that computes A H exactly.
 
 Each rank holds whole rows of every matrix and all parameters. Each rank computes
 row-by-row parts of a model on its own rows. In products with A and in sums over rows
@@ -109,10 +107,9 @@ class Propagation(torch.nn.Module):
         return _Product.apply(H, self, True)
 
     def dropout(self, H: torch.Tensor, p: float = 0.5) -> torch.Tensor:
-        """Apply dropout to H, (m, f).
+        """Apply dropout to H, (m, f), with probability p.
 
-        In training set entries to 0 with probability p, and scale the others up.
-
+        In training, entries are set to 0 with probability p, and the rest is scaled up.
         The draws depend only on the seed, the number of the call, the vertex and the
         column. So they are the same on any number of ranks, unlike those of
         torch.nn.functional.dropout. All ranks call it equally often. p is rounded to a
@@ -136,9 +133,9 @@ class Propagation(torch.nn.Module):
         return _Sum.apply(torch.as_tensor(value), self.product.comm)
 
     def all_reduce_gradients(self, model: torch.nn.Module) -> None:
-        """Sum the gradients of a model's parameters over all ranks.
+        """Sum the gradients of a model's parameters over all ranks, in one message.
 
-        In place, in one message.
+        The gradients are changed in place.
 
         Ranks on which a parameter has no gradient contribute 0; without a gradient on
         any rank it stays None. All ranks call this together, after `backward`. The sums
@@ -262,9 +259,7 @@ class _Dropout(torch.autograd.Function):
 
 
 def as_tensor(array, rows):
-    """Return the rows `rows` of an array as a tensor that shares memory with it.
-
-    None stays None.
+    """Return the rows `rows` of an array as a tensor in the same memory; None stays None.
 
     A SciPy CSR matrix becomes a sparse CSR tensor. An array that is read-only is
     copied.

@@ -1,7 +1,4 @@
-"""Export trained models to PyG.
-
-A state_dict, and Python code that builds the model and loads it.
-"""
+"""Export trained models to PyG: a state_dict, and Python code that loads it."""
 from __future__ import annotations
 
 import io
@@ -50,9 +47,7 @@ WEIGHTED = (GraphConvolution, SimplifiedConvolution, PersonalizedPropagation)  #
 
 def export_pyg(run: Result | str | os.PathLike[str], *,
                file: str = "model.pt") -> tuple[dict[str, torch.Tensor], str]:
-    """Return the model of a run as a state_dict, and PyG code.
-
-    The Python code of a module loads it.
+    """Return the model of a run as a state_dict, and PyG code that loads it.
 
     Parameters
     ----------
@@ -98,7 +93,7 @@ def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor]
                     overwrite: bool = False) -> None:
     """Write a state_dict in the format of torch.save, completely or not at all.
 
-    Errors as `replacing`.
+    Errors are those of `atomic_write`.
 
     Examples
     --------
@@ -118,7 +113,7 @@ def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor]
 class Export:
     """The code of a model with PyG layers, built layer by layer.
 
-    Attributes, lines of `forward`, and tensors.
+    It has attributes, lines of `forward`, and tensors.
     """
 
     def __init__(self, spec, arrays):
@@ -151,10 +146,7 @@ class Export:
         return {name: torch.from_numpy(np.array(array)) for name, array in self.state.items()}
 
     def code(self, file):
-        """Return the Python code that defines the model and loads it.
-
-        It loads its state_dict from a file.
-        """
+        """Return the Python code that defines the model and loads its state_dict from `file`."""
         inputs = "x, edge_index" + ", edge_attr" * bool(self.spec.edge_width)
         inputs += ", edge_weight=None" * self.weighted
         *before, last = self.said
@@ -225,10 +217,7 @@ class Export:
             self._dropout(block.dropout)
 
     def _of(self, block):
-        """Return the arrays of a block by their names without the layer.
-
-        W_a for W0_a.
-        """
+        """Return the arrays of a block by their names without the layer: W_a for W0_a."""
         return {re.sub(r"^([a-z]+)\d+", r"\1", name, flags=re.IGNORECASE): self.arrays[name]
                 for name in block.shapes()}
 

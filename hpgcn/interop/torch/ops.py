@@ -1,7 +1,6 @@
-"""PyTorch operators on sparse matrices.
+"""PyTorch operators on sparse matrices: products with dense ones, and row extremes.
 
-Sparse times dense has derivatives of any order; max and min of a row's messages. They
-work in torch.compile.
+Products have derivatives of any order. All operators work in torch.compile.
 
 Operators take plain tensors: pattern, values and scale of A, pattern and values of A^T,
 the order of A's entries there. Values of A^T repeat those of A, so the gradient of
@@ -107,10 +106,7 @@ def _keep_for_spmm(ctx, inputs, output):
 
 
 def _spmm_backward(ctx, grad):
-    """Return the gradients of the values of A and of x.
-
-    Autograd expects them from `_spmm`.
-    """
+    """Return the gradients of the values of A and of x, for `_spmm`."""
     *arrays, x = ctx.saved_tensors
     indptr, indices, values, scale, indptr_t, indices_t, _, order = arrays
     dvalues, dx = None, None
@@ -129,10 +125,7 @@ _spmm.register_autograd(_spmm_backward, setup_context=_keep_for_spmm)
 @torch.library.custom_op("hpgcn::edge_dot", mutates_args=())
 def _edge_dot(indptr: Tensor, indices: Tensor, scale: Tensor | None, indptr_t: Tensor | None,
               indices_t: Tensor | None, order: Tensor | None, x: Tensor, y: Tensor) -> Tensor:
-    """Return scale_i times the dot product of x_i and y_j, (nnz,).
-
-    For each entry (i, j) of A.
-    """
+    """Return scale_i times the dot product of x_i and y_j for each entry (i, j), (nnz,)."""
     wide = WIDE[x.dtype]
     if scale is not None:
         x = x * scale[:, None]
@@ -184,10 +177,7 @@ def extreme(A, x, reduce):
 def _extreme(indptr: Tensor, indices: Tensor, values: Tensor | None, indptr_t: Tensor | None,
              indices_t: Tensor | None, order: Tensor | None, x: Tensor, reduce: str
              ) -> tuple[Tensor, Tensor]:
-    """Return the max or min of each row, (m, f), and its entry.
-
-    Positions are -1 in rows without entries.
-    """
+    """Return the max or min of each row, (m, f), and its entry, -1 in empty rows."""
     wide = WIDE[x.dtype]
     with queued(x) as kernels:
         out, arg = kernels.aggregate(pattern_of(indptr), pattern_of(indices), rows_of(x, wide),
@@ -222,10 +212,7 @@ _extreme.register_autograd(_extreme_gradients, setup_context=_keep_for_extremes)
 def _extreme_backward(indptr: Tensor, indices: Tensor, values: Tensor | None,
                       indptr_t: Tensor | None, indices_t: Tensor | None, order: Tensor | None,
                       x: Tensor, arg: Tensor, grad: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
-    """Return the gradients of x and of the values, (nnz,).
-
-    The second is empty if there are no values.
-    """
+    """Return the gradients of x and of the values, (nnz,); the second is empty without values."""
     wide = WIDE[x.dtype]
     flipped = None if order is None else tuple(map(pattern_of, (indptr_t, indices_t, order)))
     with queued(x) as kernels:

@@ -1,6 +1,6 @@
 """Split a state_dict of PyG's layers into a list of modules.
 
-It holds tensors by name and no layers, but the names identify them:
+A state_dict has tensors by name and no layers. But the names identify them:
 `convs.0.lin.weight` and `convs.0.bias` belong to a GCNConv.
 """
 import os
@@ -126,10 +126,7 @@ def _module(path, keys, tensors):
 
 
 def _perceptron(keys, tensors):
-    """Return the keys of a GINConv by tensor names.
-
-    Linear maps and norms in `nn` are numbered in order.
-    """
+    """Return the keys of a GINConv by tensor names, with the parts of `nn` numbered in order."""
     inner = modules_of({own.removeprefix("nn."): tensors[key] for own, key in keys.items()
                         if own.startswith("nn.")})
     found = {own: key for own, key in keys.items() if not own.startswith("nn.")}

@@ -89,12 +89,7 @@ class Adjacency:
         return other
 
     def averaging(self, dtype: torch.dtype) -> Adjacency:
-        """Return the matrix that averages.
-
-        Each row is divided by the number of its entries.
-
-        `dtype` is the dtype of x.
-        """
+        """Return the matrix with each row divided by the number of its entries."""
         if dtype not in self.means:
             with torch.inference_mode(False):
                 count = self.pattern.indptr.diff().clamp_(min=1).to(WIDE[dtype])
@@ -122,10 +117,7 @@ class Adjacency:
 
 
 class TensorPattern:
-    """The sparsity pattern of a matrix (m, n).
-
-    All matrices with that pattern share it.
-    """
+    """The sparsity pattern of a matrix (m, n), shared by all matrices that have it."""
 
     def __init__(self, indptr, indices, shape):
         narrow = getattr(torch, index_dtype(max(shape)).name)
@@ -185,11 +177,10 @@ def check_values(values, indices):
 def adjacency_of(A):
     """Return the Adjacency of a sparse tensor, and whether it is transposed.
 
-    It is cached as long as A lives.
-
-    A is in CSR, or in CSC, which is the CSR of the transpose. Changes in place through
-    A, or its own `A.values()`, are detected by its version. Changes through a tensor
-    from which A was made, or through `.data`, are not.
+    The Adjacency is cached as long as A lives. A is in CSR, or in CSC, which is the CSR
+    of the transpose. Changes in place through A, or its own `A.values()`, are detected
+    by its version. Changes through a tensor from which A was made, or through `.data`,
+    are not.
     """
     # refuse other types and layouts
     if isinstance(A, Adjacency):
@@ -218,10 +209,7 @@ def adjacency_of(A):
 
 
 def traced_without_sparse(function):
-    """Wrap a function of (A, ...) so that `torch.compile` skips it.
-
-    It is skipped if A is a sparse tensor.
-    """
+    """Wrap a function of (A, ...) so that `torch.compile` skips it for sparse tensors A."""
     aside = torch.compiler.disable(function)
 
     @functools.wraps(function)
@@ -232,9 +220,9 @@ def traced_without_sparse(function):
 
 
 def _made(A, flipped):
-    """Build the Adjacency of a sparse tensor.
+    """Build the Adjacency of a sparse tensor, without a reference to it.
 
-    Values that are all 1 become None. It keeps no reference to A.
+    Values that are all 1 become None.
     """
     values = None
     bare = A.detach()

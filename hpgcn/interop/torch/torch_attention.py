@@ -1,8 +1,7 @@
-"""Graph attention as a PyTorch operator.
+"""Graph attention as a PyTorch operator, without arrays of the size of the entries.
 
-One pass over the entries in each direction, without arrays per entry.
-
-See `hpgcn.kernels.reference.attend` for the formulas.
+Each direction is one pass over the entries. See `hpgcn.kernels.reference.attend` for
+the formulas.
 """
 import torch
 from torch import Tensor
@@ -16,11 +15,11 @@ from hpgcn.interop.torch.views import WIDE, empty, pattern_of, queued, rows_of
 @traced_without_sparse
 def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tensor, *,
            slope: float = 0.2, p: float = 0.0, seed: int = 0) -> Tensor:
-    """Compute graph attention of K heads: the sum over (i, j) of softmax(LeakyReLU(l_i + r_j)) x_j.
+    """Compute graph attention: sums over (i, j) of softmax(LeakyReLU(l_i + r_j)) x_j.
 
-    The softmax is over the entries of row i, for each head separately; only the pattern
-    of A counts. Differentiable once in x, l and r, without anything of the size of the
-    entries.
+    The softmax is over the entries of row i, for each of the K heads separately. Only
+    the pattern of A counts. The result is differentiable once in x, l and r. No array
+    has the size of the entries.
 
     Parameters
     ----------
@@ -88,10 +87,10 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
 def _attend(indptr: Tensor, indices: Tensor, indptr_t: Tensor | None, indices_t: Tensor | None,
             x: Tensor, row_score: Tensor, col_score: Tensor, slope: float, p: float, seed: int,
             keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the result of attention, and with `keep` three arrays.
+    """Return the result of attention, and with `keep` three arrays for the backward pass.
 
-    lse (log of the sum of exponentials), above (sums over positive scores) and share
-    are for the backward.
+    These are lse (log of the sum of exponentials), above (sums over positive scores)
+    and share.
     """
     wide = WIDE[x.dtype]
     m, heads = row_score.shape
@@ -165,10 +164,7 @@ _attend_backward.register_autograd(_refuse)
 
 
 def _drawn(m, x, p, seed):
-    """Return the kernel arguments for dropout.
-
-    Rows and columns are numbered by position.
-    """
+    """Return the kernel arguments for dropout, with rows and columns numbered by position."""
     if not p:
         return {}
     numbers = (torch.arange(size, device=x.device) for size in (m, x.shape[0]))

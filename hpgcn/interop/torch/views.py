@@ -1,7 +1,4 @@
-"""Convert tensors to arrays for kernels and back without a copy.
-
-NumPy on a CPU, CuPy on a GPU.
-"""
+"""Convert tensors to NumPy or CuPy arrays for kernels, and back, without a copy."""
 import functools
 import math
 import weakref
@@ -19,10 +16,7 @@ _lasting = {}  # by the identity of tensors: weak references, and their arrays
 
 
 def rows_of(tensor, dtype=None):
-    """Return a tensor as an array in C order, optionally converted to `dtype`.
-
-    None stays None.
-    """
+    """Return a tensor as an array in C order, maybe converted to `dtype`; None stays None."""
     if tensor is None:
         return None
     if dtype is not None and tensor.dtype is not dtype:
@@ -32,11 +26,10 @@ def rows_of(tensor, dtype=None):
 
 
 def pattern_of(tensor):
-    """Return row pointers or columns as an array.
+    """Return row pointers or columns as an array; None stays None.
 
-    On a GPU the same tensor always gives the same array object.
-
-    None stays None.
+    On a GPU the same tensor always gives the same array object, by which kernels
+    recognize it.
     """
     if tensor is None or not tensor.is_cuda:
         return None if tensor is None else tensor.numpy()
@@ -49,10 +42,7 @@ def pattern_of(tensor):
 
 
 def empty(shape, dtype, like):
-    """Return an uninitialized tensor, and an array that shares its memory.
-
-    It lies on the device of `like`.
-    """
+    """Return an uninitialized tensor on the device of `like`, and an array in its memory."""
     if like.is_cuda:
         tensor = torch.empty(shape, dtype=dtype, device=like.device)
         return tensor, rows_of(tensor)
@@ -69,10 +59,7 @@ def tensor_of(array, like):
 
 
 def queued(like):
-    """Context manager that gives the kernels for a tensor.
-
-    On a GPU they run on torch's current stream.
-    """
+    """Context manager that gives the kernels for a tensor, on torch's current stream."""
     return _on_stream(like) if like.is_cuda else _on_host()
 
 

@@ -105,9 +105,9 @@ def _check_weights(header, trained):
 
 
 def read_pyg(model, *, activation="own"):
-    """Read the weights of a trained PyG model.
+    """Read the weights of a trained PyG model: GCN, SAGE (mean), GIN, GAT or SGC layers.
 
-    It is a chain of GCN, SAGE (mean), GIN, GAT or SGC layers.
+    The model is a chain of layers of one kind.
 
     Parameters
     ----------
@@ -300,10 +300,7 @@ class Taken:
         return array
 
     def matrix(self, own):
-        """Return the transpose of a weight matrix.
-
-        hpgcn multiplies by weights from the right.
-        """
+        """Return the transpose of a weight matrix, by which hpgcn multiplies from the right."""
         return np.ascontiguousarray(self.take(own, 2).T)
 
     def size(self, own, default):

@@ -39,7 +39,7 @@ def is_bypassed():
 
 
 def read_nothing_ahead(handle):
-    """Let later reads of a file cache the pages that they read, no others.
+    """Let later reads of a file cache only the pages that they read.
 
     Pages that Linux reads ahead are in groups, which leave the cache only as a whole.
     """
@@ -49,7 +49,7 @@ def read_nothing_ahead(handle):
 
 
 def drop_pages(handle, start=0, size=0):
-    """Let bytes of an open file leave the page cache; with size 0 all bytes from `start` on.
+    """Let bytes of an open file leave the page cache; size 0 means all from `start` on.
 
     Contents that are not on the disk yet stay.
     """
@@ -61,7 +61,7 @@ def drop_pages(handle, start=0, size=0):
 
 
 def write_out(handle):
-    """Write the contents of an open file to the disk, and let them leave the page cache."""
+    """Write the contents of an open file to the disk, and drop them from the page cache."""
     if hasattr(os, "posix_fadvise"):
         try:
             os.fdatasync(handle)

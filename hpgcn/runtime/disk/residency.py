@@ -1,9 +1,10 @@
 """Move arrays of ranks in one process between memory and files, as the ranks take turns.
 
-After each turn of a rank, the blocks that it has changed are written to their files. All
-blocks that it has touched leave the memory. While a rank runs, the blocks that the next rank
-touched at the same place before are read. hpgcn.kernels.disk notices which they are, and
-reads arrays on while the rank that runs goes through them.
+After each turn of a rank, the blocks that it has changed are written to their files.
+All blocks that it has touched leave the memory. While a rank runs, blocks for the next
+rank are read: those that it touched in its last turn at the same place.
+hpgcn.kernels.disk finds out which blocks these are. It also reads on in arrays that the
+running rank goes through.
 """
 import queue
 import threading
@@ -47,15 +48,7 @@ class Residency:
         self._writer, self._reader = _Worker("write to disk"), _Worker("read from disk")
 
     def switch(self, leaving, entering, place):
-        """Exchange blocks between the turns of two ranks.
-
-        Parameters
-        ----------
-        leaving, entering : int
-            The rank that has run, and the rank that runs now.
-        place : hashable
-            For what the first one waits now; it says at which place of an epoch it is.
-        """
+        """Exchange blocks between the turns of two ranks."""
         touched, out = self._turns.end_turn(leaving, entering, self._known(entering))
         if leaving < self.in_files:
             self._touched |= dict.fromkeys(self._keys(leaving), touched)
@@ -88,9 +81,9 @@ class Residency:
         return next((self._touched[key] for key in keys if key in self._touched), None)
 
     def _keys(self, rank):
-        """Return the keys of the next turn of a rank: its last CONTEXT waits, then fewer of them.
+        """Return the keys of a rank's next turn: its last CONTEXT waits, then fewer of them.
 
-        Other waits come before the first epoch than before the second one.
+        The waits before the first epoch differ from those before the second one.
         """
         waits = tuple(self._waits[rank])
         return [(rank, waits[first:]) for first in range(len(waits))]

@@ -30,8 +30,8 @@ def check_scratch(folder):
 def scratch_files(folder, room=None):
     """Return the hpgcn.kernels.disk.file_arrays.FileArrays of a folder.
 
-    At most `room` bytes of their arrays are in memory. StorageError if no file can be made
-    in the folder.
+    At most `room` bytes of their arrays are in memory. StorageError if no file can be
+    made in the folder.
     """
     from hpgcn.kernels.disk.file_arrays import ALL, FileArrays
 
@@ -58,9 +58,9 @@ def scratch_errors(folder, files):
 
 
 def disk_bytes():
-    """Return the bytes that this process has read from and written to disks.
+    """Return the bytes that this process has read from and written to disks, two int.
 
-    Two int, as the system counts them; 0 where it does not.
+    Each is 0 where the system does not count them.
     """
     found = {}
     with suppress(OSError), open("/proc/self/io") as file:
@@ -71,10 +71,7 @@ def disk_bytes():
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes per second of files in large pieces, past the page cache.
-
-    Reading, writing, and the sum of both at the same time.
-    """
+    """Bytes per second that files are read, written, or both at once, without page cache."""
 
     read: float
     write: float
@@ -92,12 +89,10 @@ class Disk:
 
 
 def measure_disk(folder, nbytes=None):
-    """Measure the Disk of a folder with two files.
+    """Measure the Disk of a folder with two files of `nbytes` bytes, SAMPLE by default.
 
-    They have `nbytes` bytes, SAMPLE by default, and take at most half of the free
-    space.
-
-    StorageError if there is no space for two pieces, or the disk fails.
+    They take at most half of the free space. StorageError if there is no space for two
+    pieces, or the disk fails.
     """
     try:
         free = os.statvfs(folder)

@@ -1,9 +1,9 @@
 """A stored graph in another order of its rows, gathered from blocks while it is written.
 
-Arrays of the new order are computed window by window. For each window the blocks of the
-file are read that have rows of it, and their rows are put where they belong. So memory
-holds one window and one block, whatever the size of the graph. More than two windows are
-grouped on disk first, so that the file is read once for each array.
+Arrays of the new order are computed window by window. For each window, those blocks of
+the file are read that have rows of it, and their rows are put in their places. So
+memory holds one window and one block, whatever the size of the graph. More than two
+windows are grouped on disk first, so that the file is read once for each array.
 """
 
 import numpy as np
@@ -251,7 +251,7 @@ class OrderedEntries:
     def values(self, width=()):
         """Return the values, float32, an array that can only be sliced.
 
-        `width` is the shape of one.
+        A value has the shape `width`.
         """
         def gather(blocks, local):
             values = np.empty((local[-1], *width), np.float32)
@@ -262,9 +262,9 @@ class OrderedEntries:
                              np.dtype(np.float32), width)
 
     def _windows(self, read, item_bytes, gather, dtype, width=()):
-        """Return an array in windows.
+        """Return an array in windows, each made by `gather(blocks, local)`.
 
-        `gather(blocks, local)` makes one of its blocks and its row pointers.
+        `local` are the row pointers of the window.
         """
         # windows of whole rows
         blocks = row_blocks(self.pointers, self.window // item_bytes)

@@ -1,8 +1,8 @@
-"""Rows in another order, one window after the other; many windows are grouped on disk first.
+"""Rows in another order, one window after the other; many windows are grouped on disk.
 
-The rows of a window come from the whole file. To read the file once for each window takes a
-time that grows with the square of its size. So rows of more than two windows are put on disk
-once, grouped by window.
+The rows of a window come from the whole file. To read the file once for each window
+takes a time that grows with the square of its size. So rows of more than two windows
+are put on disk once, grouped by window.
 """
 import os
 import weakref
@@ -49,8 +49,8 @@ class WindowRows:
     def rows(self, number):
         """Yield blocks with all rows of a window, in the order of the source.
 
-        A block is the number of each of its rows within the window, (m,), or -1 for a row
-        of another window, and what `read` returns.
+        A block is the number of each of its rows within the window, (m,), and the
+        arrays that `read` returns. The number of a row of another window is -1.
         """
         first, stop = self.windows[number:number + 2]
         grouped = self.windows.size > 3
