@@ -40,7 +40,7 @@ def default_threads():
 def limit_threads(threads):
     """Set the number of threads of kernels, OpenMP and BLAS, before they are imported.
 
-    Dense products are divided among the threads of kernels (`hpgcn.kernels.threads`),
+    Dense products are divided among the threads of kernels (`hpgcn.kernels.host.threads`),
     so BLAS gets one thread. By default, threads of OpenMP spin for milliseconds after
     their work; this is disabled.
     """

@@ -109,6 +109,8 @@ def test_the_loop_asks_no_planning():
 
 
 FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
+    "kernels": ["host", "bits16 masks scan specs", "checks packages", "reference",
+                "cpu/chunks cpu/tuning", "cpu/emit", "cpu", "cuda", "disk entries orders", "ahead"],
     "datasets": [
         "packing", "source", "text raw_graph convert_options unsupported_formats split",
         "vertex_numbers", "edges", "readers", "tables collections sorting",
@@ -134,10 +136,11 @@ def test_imports_go_down_inside_rooms(room):
         paths = ("/".join(module[:count]) for count in range(len(module), 0, -1))
         return next(floors[path] for path in paths if path in floors)
 
-    folder = ROOT / room if room == "datasets" else ROOT / "hpgcn" / room
+    folder = ROOT / room if room in ("kernels", "datasets") else ROOT / "hpgcn" / room
+    package = f"hpgcn.{room}."
     for path in folder.rglob("*.py"):
         here = path.relative_to(folder).with_suffix("").parts
-        if here[-1] == "__init__":
+        if here[-1] in ("__init__", "__main__"):
             continue
         for line, name in imports(path):
             if name.startswith(package) and is_module(name):

@@ -1,8 +1,7 @@
 """Checkpoints of a run, the newest two of which remain.
 
-The newest two are kept.
-
-Only rank 0 writes, because all ranks have the same state. A checkpoint is written into
+They are folders RUN/checkpoints/step-00000120 with state.h5 and manifest.json. Only
+rank 0 writes them, because all ranks have the same state. A checkpoint is written into
 a temporary folder, synchronized to disk and renamed, so it appears whole or not at all.
 Its manifest has the SHA-256 of state.h5. A run resumed with the same ranks, partition,
 threads and versions gives the bits of an undisturbed one. With others it is equal to
