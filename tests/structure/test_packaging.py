@@ -111,7 +111,7 @@ def test_the_wheel_says_who_made_it_and_where_to_read_on(built):
     assert len(links) > 10
     for link in links:
         assert link.startswith(("https://", "#"))
-        name = link.partition("/blob/main/")[2]
+        name = link.partition("/blob/main/")[2].partition("#")[0]
         assert not name or (ROOT / name).exists(), link
 
 

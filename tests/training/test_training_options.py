@@ -16,7 +16,7 @@ EVERYTHING = {"optimizer": "adamw", "weight_decay": 0.1, "decay_layers": "all", 
               "schedule": "cosine", "warmup": 5, "label_smoothing": 0.2, "class_weight": "FILE"}
 OPTIONS = [
     {"optimizer": "adamw", "weight_decay": 0.3}, {"schedule": "cosine"}, {"warmup": 7},
-    {"schedule": "step", "step_every": 4, "step_factor": 0.5, "warmup": 3},
+    {"schedule": "step:4:0.5", "warmup": 3},
     {"optimizer": "sgd", "lr": 0.5, "clip_norm": 0.1}, {"clip_norm": 1e9},
     {"label_smoothing": 0.2}, {"class_weight": "balanced"}, EVERYTHING]
 WEIGHTS = [0.5, 3, 0, 1e-1, 2]  # one class has weight 0
@@ -73,13 +73,14 @@ def of_torch(graph, config, initial):
         [{"params": decayed, "weight_decay": config.weight_decay},
          {"params": rest, "weight_decay": 0.0}], lr=config.lr)
     rates, N = torch.optim.lr_scheduler, config.warmup
+    form, *words = config.schedule.split(":")
     after = {"constant": lambda: rates.ConstantLR(optimizer, 1.0),
              "cosine": lambda: rates.CosineAnnealingLR(optimizer, config.epochs - N),
-             "step": lambda: rates.StepLR(optimizer, config.step_every, config.step_factor)}
-    schedule = after[config.schedule]()
+             "step": lambda: rates.StepLR(optimizer, int(words[0]), float(words[1]))}
+    schedule = after[form]()
     if N:
         schedule = rates.SequentialLR(optimizer, [
-            rates.LinearLR(optimizer, 1 / N, 1.0, N - 1), after[config.schedule]()], [N])
+            rates.LinearLR(optimizer, 1 / N, 1.0, N - 1), after[form]()], [N])
 
     def logits():
         return A @ torch.relu(A @ X @ w["W0"] + w["b0"]) @ w["W1"] + w["b1"]

@@ -17,6 +17,7 @@ from pathlib import Path
 from hpgcn import store
 from hpgcn.config import Config, parse_toml
 from hpgcn.errors import (
+    COMMAND_LINE,
     DataError,
     HpgcnError,
     InputNotFoundError,
@@ -262,10 +263,13 @@ def stored_config(path, text):
 
     Raise a DataError if it is invalid.
     """
+    token = COMMAND_LINE.set(False)  # the file has names of settings, not flags
     try:
         return Config(**parse_toml(text.encode(), "config_toml"))
     except UsageError as error:
         raise DataError(f"{path}: attribute {error}") from error
+    finally:
+        COMMAND_LINE.reset(token)
 
 
 @functools.cache
