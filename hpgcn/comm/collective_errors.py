@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,7 +22,7 @@ class CollectiveErrors:
     """Base class of communicators: collective errors over their `max` and `allgather`."""
 
     @contextmanager
-    def collective_errors(self):
+    def collective_errors(self) -> Iterator[None]:
         """Context manager: raise the lowest rank's error, if there is one, on all ranks."""
         error = None
         try:
@@ -49,7 +50,7 @@ class CollectiveErrors:
             raise agreed(kind(text)) from error
 
     @contextmanager
-    def extended_timeout(self, seconds):
+    def extended_timeout(self, seconds: float) -> Iterator[None]:
         """Context manager: extend the timeout by `seconds`, while a rank works without messages."""
         before = self.timeout
         self.timeout += seconds
@@ -58,7 +59,7 @@ class CollectiveErrors:
         finally:
             self.timeout = before
 
-    def assert_same(self, thing, what):
+    def assert_same(self, thing: dict[str, Any], what: str) -> None:
         """Raise ConfigError on all ranks if values differ; name the rank and, in dicts, the key."""
         first, *others = self.allgather(thing)
         for rank, other in enumerate(others, 1):
@@ -68,7 +69,7 @@ class CollectiveErrors:
                     f"{self.ranks[0]}{difference(other, first)}"))
 
 
-def difference(one, other):
+def difference(one: dict[str, str], other: dict[str, str]) -> str:
     """Describe the first entry by which two dicts differ; "" for other types."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         return ""
@@ -105,13 +106,13 @@ class CollectiveClose:
             self.close()
 
 
-def abort_on_exception():
+def abort_on_exception() -> None:
     """Let an uncaught exception end all ranks, which would wait for this one."""
     if getattr(sys.excepthook, "ends_all_ranks", False):
         return
     before = sys.excepthook
 
-    def hook(kind, error, trace):
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         from mpi4py import MPI
 
         if MPI.Is_finalized():

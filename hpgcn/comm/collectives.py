@@ -4,12 +4,15 @@ Broadcasts and reductions are MPI's own. The other collectives are messages betw
 pairs of ranks. Empty blocks send nothing, sums are in rank order with every MPI
 library, and no stage waits for a rank that computes.
 """
+from __future__ import annotations
 
 import math
 import os
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +21,12 @@ from hpgcn.comm.staging import RECEIVE, SEND, Messages, MpiCall
 from hpgcn.comm.stragglers import unresponsive_ranks
 from hpgcn.errors import InternalError, StoppedError
 from hpgcn.runtime.device import address
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from hpgcn.comm.local_mpi import Request
+    from hpgcn.kernels import Array
 
 MAX_MESSAGE_BYTES = 1 << 30  # longer ones go in pieces: not every MPI takes counts past 2^31 - 1
 NAP = 5e-5  # seconds that a rank sleeps between two polls
@@ -38,7 +47,7 @@ class Collectives:
     Starting and testing are clocked as "comm", waiting as "wait".
     """
 
-    def start_bcast(self, array, root, kind):
+    def start_bcast(self, array: Array, root: int, kind: str | None) -> Pending:
         """Copy `array` of rank `root` into `array` of all ranks."""
         view = flat(array, "array").view(np.uint8)
         if self.rank == root:
@@ -49,7 +58,7 @@ class Collectives:
             pending.wait("a broadcast without overlap")
         return pending
 
-    def start_reduce(self, array, out, root, kind):
+    def start_reduce(self, array: Array, out: Array | None, root: int, kind: str | None) -> Pending:
         """Sum `array` over ranks into `out` of rank `root`.
 
         At the root, the sum replaces `array` if `out` is None; other ranks ignore
@@ -73,7 +82,7 @@ class Collectives:
             self.MPI.IN_PLACE, piece, self.MPI.SUM, root), total, SEND | RECEIVE, root,
             name="reduce")
 
-    def start_allreduce(self, array, kind, op="sum"):
+    def start_allreduce(self, array: Array, kind: str | None, op: str = "sum") -> Pending:
         """Replace `array` by its sum, or maximum (op "max"), over ranks.
 
         It goes in pieces like `start_reduce`.
@@ -85,12 +94,13 @@ class Collectives:
         payload += self.rank < remainder
         self.count(kind, payload, (view.size > 0) * 2 * (self.size - 1))
 
-        def start(piece):
+        def start(piece: Array) -> Request:
             return self.mpi.Iallreduce(self.MPI.IN_PLACE, piece, getattr(self.MPI, op.upper()))
 
         return self._own("reduce", start, view, SEND | RECEIVE, None, name="reduce")
 
-    def start_allgather(self, own, out, counts, kind):
+    def start_allgather(self, own: Array, out: Array, counts: ArrayLike,
+                        kind: str | None) -> Pending:
         """Copy the block of each rank into `out`, in rank order.
 
         `own` may be this rank's block of `out`.
@@ -100,7 +110,8 @@ class Collectives:
         same_block(own, blocks[self.rank], "own", "its place in out")
         return self._exchange([own] * self.size, blocks, kind)
 
-    def start_alltoall(self, send, send_counts, recv, recv_counts, kind, lane=0):
+    def start_alltoall(self, send: Array, send_counts: ArrayLike, recv: Array,
+                       recv_counts: ArrayLike, kind: str | None, lane: int = 0) -> Pending:
         """Send block q of `send` to rank q, and receive its block.
 
         Block q of `recv` is the one that rank q sends to this rank. The arrays do not
@@ -114,7 +125,8 @@ class Collectives:
                    "the own block of send", "the own block of recv")
         return self._exchange(outgoing, incoming, kind, lane=lane)
 
-    def start_reduce_scatter(self, packed, out, counts, kind, work=None):
+    def start_reduce_scatter(self, packed: Array, out: Array, counts: ArrayLike,
+                             kind: str | None, work: Array | None = None) -> Pending:
         """Sum `packed` over ranks.
 
         Rank q gets the sum of block q in `out`, added in rank order.
@@ -139,7 +151,7 @@ class Collectives:
         incoming = list(work[:needed].reshape(others, own_block.size))
         incoming.insert(self.rank, own_block)
 
-        def add():
+        def add() -> None:
             parts = incoming
             if self.rank and np.may_share_memory(own_block, out):
                 # a sum that starts with rank 0's block must not overwrite the own one
@@ -152,7 +164,8 @@ class Collectives:
 
         return self._exchange(blocks, incoming, kind, add)
 
-    def wait(self, requests, what, pending=None, name=None, patient=False):
+    def wait(self, requests: Sequence, what: Callable, pending: set[int] | None = None,
+             name: str | None = None, patient: bool = False) -> None:
         """Test requests until those with the numbers in `pending` are complete.
 
         `pending` is a set, by default of all requests. The numbers of completed
@@ -169,7 +182,7 @@ class Collectives:
             self._poll(lambda: self.test(requests, pending), lambda: not pending,
                        lambda: what(sorted(pending)), patient)
 
-    def wait_for_one(self, groups, what):
+    def wait_for_one(self, groups: list[list[Pending]], what: str) -> None:
         """Wait until all Pendings of one of the lists in `groups` have arrived.
 
         Errors describe the first Pending, and `what`.
@@ -177,14 +190,15 @@ class Collectives:
         handles = [each for group in groups for each in group]
         first = handles[0]
 
-        def test():
+        def test() -> bool:
             return sum(self.test(each.requests, each.open) for each in handles if each.open) > 0
 
         with self.clock("wait"):
             self._poll(test, lambda: any(not any(each.open for each in group) for group in groups),
                        lambda: first.describe(what, first.open))
 
-    def _poll(self, test, over, describe, patient=False):
+    def _poll(self, test: Callable, over: Callable, describe: Callable,
+              patient: bool = False) -> None:
         """Call `test`, which returns whether anything arrived, until `over()` is true."""
         begin = time.monotonic()
         nap = NAP
@@ -211,7 +225,7 @@ class Collectives:
                 raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
                                    f"for {describe()}{text}")
 
-    def test(self, requests, pending):
+    def test(self, requests: Sequence, pending: set[int]) -> bool:
         """Test pending requests once, which lets messages progress; return whether any is done."""
         if self.stager is not None:
             self.stager.advance()
@@ -227,20 +241,21 @@ class Collectives:
             requests.complete_receives(completed)
         return bool(completed)
 
-    def count(self, kind, payload, messages, to=(), sums=()):
+    def count(self, kind: str | None, payload: int, messages: int, to: Sequence = (),
+              sums: Sequence = ()) -> None:
         if kind is not None:
             self.counters.add(kind, int(payload), int(messages), to, sums)
 
-    def _count_blocks(self, kind, blocks, added=False):
+    def _count_blocks(self, kind: str | None, blocks: list, added: bool = False) -> None:
         others = [(self.ranks[q], block.nbytes) for q, block in enumerate(blocks)
                   if q != self.rank and block.size]
         self.count(kind, sum(size for _, size in others), len(others), others,
                    others if added else ())
 
-    def _on_gpu(self, array):
+    def _on_gpu(self, array: Array) -> bool:
         return self.stager is not None and not isinstance(array, np.ndarray)
 
-    def _pieces(self, view, operation):
+    def _pieces(self, view: Array, operation: str) -> list[Array]:
         """Cut a view into equal pieces for one call of the operation each."""
         if self.size == 1 or not view.size:
             return []
@@ -253,7 +268,7 @@ class Collectives:
         step = -(-view.size // number)
         return [view[begin:begin + step] for begin in range(0, view.size, step)]
 
-    def _blocks(self, view, counts, name):
+    def _blocks(self, view: Array, counts: ArrayLike, name: str) -> list:
         cuts = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
         if cuts.size != self.size + 1 or cuts[-1] != view.size or (np.diff(cuts) < 0).any():
             raise InternalError(f"{name} has {view.size} elements, but counts are {cuts.size - 1} "
@@ -261,9 +276,11 @@ class Collectives:
                                 f"{self.size} ranks")
         return [view[begin:end] for begin, end in pairwise(cuts.tolist())]
 
-    def _own(self, operation, start, view, way, root, name=None):
+    def _own(self, operation: str, start: Callable, view: Array, way: int, root: int | None,
+             name: str | None = None) -> Pending:
         """Start one of MPI's own collectives, piece by piece."""
-        def describe(what, numbers):  # MPI does not report which rank is late
+        def describe(what: str, numbers: Sequence[int]) -> str:
+            # MPI does not report which rank is late
             of_root = "" if root is None else f"; root {self.ranks[root]}"
             return f"{what} ({format_ranks(self.ranks)}{of_root})"
 
@@ -271,13 +288,14 @@ class Collectives:
             calls = [MpiCall(start, piece, way) for piece in self._pieces(view, operation)]
             return self._begin(calls, operation, describe, name=name)
 
-    def _exchange(self, outgoing, incoming, kind, finish=None, lane=0):
+    def _exchange(self, outgoing: list[Array], incoming: list[Array], kind: str | None,
+                  finish: Callable | None = None, lane: int = 0) -> Pending:
         """Start sending outgoing[q] to, and receiving incoming[q] from, all ranks q."""
         self._count_blocks(kind, outgoing, added=finish is not None)
         calls = []
         others = []
 
-        def add(start, blocks, step, way, end):
+        def add(start: Callable, blocks: list[Array], step: int, way: int, end: str) -> None:
             for distance in range(1, self.size):  # not all ranks begin with the same one
                 other = (self.rank + step * distance) % self.size
                 for piece in self._pieces(blocks[other].view(np.uint8), "message"):
@@ -285,7 +303,7 @@ class Collectives:
                     calls.append(MpiCall(call, piece, way))
                     others.append(other)
 
-        def describe(what, numbers):
+        def describe(what: str, numbers: Sequence[int]) -> str:
             return f"{format_ranks({self.ranks[others[number]] for number in numbers})} in {what}"
 
         with self.clock("comm"):
@@ -296,7 +314,8 @@ class Collectives:
                 add(self.mpi.Isend, outgoing, 1, SEND, "dest")
             return self._begin(calls, "message", describe, finish, name=finish and "reduce")
 
-    def _begin(self, calls, operation, describe, finish=None, name=None):
+    def _begin(self, calls: list[MpiCall], operation: str, describe: Callable,
+               finish: Callable | None = None, name: str | None = None) -> Pending:
         """Make calls in order; those with GPU memory wait until it is ready.
 
         See hpgcn.comm.staging.
@@ -326,7 +345,7 @@ class Collectives:
         # calls with GPU memory start when it is ready
         messages = self.stager.begin(self, calls, operation)
 
-        def finish_messages():
+        def finish_messages() -> None:
             messages.finish()
             if finish is not None:
                 finish()
@@ -334,14 +353,14 @@ class Collectives:
         return Pending(self, messages, describe, finish_messages, name)
 
 
-    def _delay(self, requests, calls, operation):
+    def _delay(self, requests: Sequence, calls: list[MpiCall], operation: str) -> None:
         if self.network is not None:
             received = [call.piece.nbytes if call.way & RECEIVE else 0 for call in calls]
             hops = 1 if operation == "message" else math.ceil(math.log2(self.size))
             self.network.begin(requests, received, hops)
 
 
-def flat(array, name):
+def flat(array: Array, name: str) -> Array:
     """Return a contiguous array as one-dimensional view; a copy would not get the received data."""
     if not array.flags.c_contiguous:
         raise InternalError(f"{name} of a collective is not contiguous: shape {array.shape}, "
@@ -349,13 +368,13 @@ def flat(array, name):
     return array.reshape(-1)
 
 
-def same_block(a, b, name_a, name_b):
+def same_block(a: Array, b: Array, name_a: str, name_b: str) -> None:
     if a.size != b.size or a.dtype != b.dtype:
         raise InternalError(f"{name_a} has {a.size} elements of {a.dtype}, "
                             f"{name_b} {b.size} of {b.dtype}")
 
 
-def place(source, target):
+def place(source: Array, target: Array) -> None:
     """Copy `source` to `target`, unless both are the same memory."""
     if address(source) != address(target):
         target[...] = source

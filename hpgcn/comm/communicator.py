@@ -1,4 +1,5 @@
 """Communicators: `SerialComm` of one rank, which needs no MPI, and `MpiComm` over mpi4py."""
+from __future__ import annotations
 
 import copy
 import faulthandler
@@ -7,6 +8,8 @@ import math
 import pickle
 import sys
 import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +34,14 @@ from hpgcn.runtime.launcher import (
 )
 from hpgcn.runtime.machine import die_with_parent
 
+if TYPE_CHECKING:
+
+    from numpy.typing import ArrayLike
+
+    from hpgcn.comm.route import Route
+    from hpgcn.kernels import Array
+    from hpgcn.runtime.device import Host
+
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
 
@@ -50,12 +61,12 @@ class SerialComm(Collectives, CollectiveErrors):
     network = None  # a SlowNetwork that delays messages, in experiments
     overlap = True  # whether a rank computes during a broadcast; not, in experiments
 
-    def __init__(self, timeout=600.0):
+    def __init__(self, timeout: float = 600.0) -> None:
         self.timeout = timeout  # seconds after which a wait ends with StoppedError
         self.counters = Counters()  # it and the clock are shared with groups
         self.clock = Clock()
 
-    def use(self, device, aware=None):
+    def use(self, device: Host, aware: str | None = None) -> Route:
         """Accept arrays of this device in collectives, and return a Route.
 
         All ranks call this before they make groups.
@@ -66,7 +77,7 @@ class SerialComm(Collectives, CollectiveErrors):
         self.stager = GpuStager(device, way.direct) if several_gpus else None
         return way
 
-    def group(self, ranks):
+    def group(self, ranks: Sequence[int]) -> SerialComm:
         """Return the communicator of the ranks in `ranks`, renumbered from 0 in their order.
 
         `ranks`, increasing, are numbers in this communicator. Every rank calls it, with
@@ -80,86 +91,86 @@ class SerialComm(Collectives, CollectiveErrors):
                                 f"of {self.size}: expected increasing numbers, its own among them")
         return self._group(ranks)
 
-    def _group(self, ranks):
+    def _group(self, ranks: Sequence[int]) -> SerialComm:
         return self
 
     @property
-    def threads(self):
+    def threads(self) -> bool:
         """Whether another thread may communicate, by a `duplicate`, at the same time."""
         return self.device.in_tiles
 
-    def duplicate(self):
+    def duplicate(self) -> SerialComm:
         """Return a communicator of the same ranks for another thread; `close` it.
 
         It has counters and a clock of its own. All ranks call this together.
         """
         return SerialComm(self.timeout)
 
-    def close(self):
+    def close(self) -> None:
         """Free a communicator of `group`, once each caller of `group` has closed it.
 
         For any other communicator, free its groups, and receive the messages that ranks
         sent after their deadlines.
         """
 
-    def allreduce(self, array, kind, op="sum"):
+    def allreduce(self, array: Array, kind: str, op: str = "sum") -> None:
         """Replace an array by its sum over ranks, or maximum (op "max"); counted under `kind`."""
         self.start_allreduce(array, kind, op).wait(f"an allreduce of {kind}")
 
-    def sum(self, values):
+    def sum(self, values: ArrayLike) -> np.ndarray:
         """Return the sums of scalars over ranks, float64. Messages are not counted."""
         return self._reduce(values, "sum")
 
-    def max(self, values):
+    def max(self, values: ArrayLike) -> np.ndarray:
         """Return the maxima of scalars over ranks, float64. Messages are not counted."""
         return self._reduce(values, "max")
 
-    def _reduce(self, values, op):
+    def _reduce(self, values: ArrayLike, op: str) -> np.ndarray:
         return np.asarray(values, np.float64)
 
-    def allgather(self, thing):
+    def allgather(self, thing: Any) -> list:
         """Return a list with a small object of every rank, in rank order."""
         return [thing]
 
-    def bcast(self, thing):
+    def bcast(self, thing: Any) -> Any:
         """Return rank 0's object on every rank."""
         return thing
 
-    def alltoallv(self, arrays):
+    def alltoallv(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Send array q, 1-D int64, to rank q; return received arrays.
 
         The bytes are counted.
         """
         return arrays
 
-    def gather_rows(self, array):
+    def gather_rows(self, array: np.ndarray) -> np.ndarray | None:
         """Return the rows of all ranks stacked in rank order on rank 0; None elsewhere."""
         return array
 
-    def scatter_rows(self, array, out):
+    def scatter_rows(self, array: np.ndarray, out: np.ndarray) -> None:
         """Fill `out` (m,) of each rank from consecutive rows of rank 0's `array`."""
         out[:] = array
 
-    def barrier(self):
+    def barrier(self) -> None:
         """Wait for all ranks."""
 
-    def in_rank_order(self):
+    def in_rank_order(self) -> None:
         """Note that a pass through the model begins: see `LocalComm`. Default: do nothing."""
 
-    def end_product(self):
+    def end_product(self) -> None:
         """Note that a product with A is complete: see `LocalComm`. Default: do nothing."""
 
 
 class MpiComm(SerialComm):
     """Ranks over mpi4py. Every wait has a deadline (`timeout`, seconds)."""
 
-    def __init__(self, mpi, timeout=600.0):
+    def __init__(self, mpi: Any, timeout: float = 600.0) -> None:
         super().__init__(timeout)
         self.parent = None
         self.busy = []
         self._connect(mpi)
 
-    def _connect(self, mpi):
+    def _connect(self, mpi: Any) -> None:
         from mpi4py import MPI
 
         self.MPI = MPI
@@ -180,7 +191,7 @@ class MpiComm(SerialComm):
         abort_on_exception()
         connection.check_messages(self)
 
-    def _over(self, mpi, ranks):
+    def _over(self, mpi: Any, ranks: Sequence[int]) -> None:
         self.mpi = mpi
         self.ranks = tuple(ranks)
         self.rank = mpi.Get_rank()
@@ -190,7 +201,7 @@ class MpiComm(SerialComm):
         self.tags = itertools.count(100)  # see hpgcn.parallel.nodes.node_memory
         self.queue = Queue(self.busy)
 
-    def _group(self, ranks):
+    def _group(self, ranks: Sequence[int]) -> SerialComm:
         if ranks not in self.groups:
             self.groups[ranks] = self._alone() if len(ranks) == 1 else self._among(ranks)
         group = self.groups[ranks]
@@ -198,14 +209,14 @@ class MpiComm(SerialComm):
             group.users += 1
         return group
 
-    def _alone(self):
+    def _alone(self) -> SerialComm:
         group = SerialComm(self.timeout)
         group.ranks = (self.ranks[self.rank],)
         for name in ("counters", "clock", "device", "local_rank"):
             setattr(group, name, getattr(self, name))
         return group
 
-    def _among(self, ranks):
+    def _among(self, ranks: Sequence[int]) -> SerialComm:
         counts = np.zeros(self.size, np.int64)
         counts[list(ranks)] = 1
         words = np.zeros((2, len(ranks)), np.uint8)  # Create_group has no deadline, but words do
@@ -222,10 +233,10 @@ class MpiComm(SerialComm):
         return group
 
     @property
-    def threads(self):
+    def threads(self) -> bool:
         return super().threads and self.MPI.Query_thread() == self.MPI.THREAD_MULTIPLE
 
-    def duplicate(self):
+    def duplicate(self) -> SerialComm:
         other = copy.copy(self)
         other.parent = self
         other.busy = []
@@ -235,7 +246,7 @@ class MpiComm(SerialComm):
         other._over(self.mpi.Dup(), self.ranks)
         return other
 
-    def close(self):
+    def close(self) -> None:
         self.users -= 1
         if self.users > 0:
             return
@@ -249,22 +260,23 @@ class MpiComm(SerialComm):
         else:
             drain(self)
 
-    def _reduce(self, values, op):
+    def _reduce(self, values: ArrayLike, op: str) -> np.ndarray:
         values = np.array(values, np.float64, ndmin=1)
         self.start_allreduce(values, None, op).wait("a reduction of scalars")
         return values
 
-    def allgather(self, thing):
+    def allgather(self, thing: Any) -> list:
         data = np.frombuffer(pickle.dumps(thing), np.uint8)
         sizes = np.empty(self.size, np.int64)
         pending = self.start_allgather(np.array([data.size]), sizes, [1] * self.size, None)
         pending.wait("the sizes of small objects")
         everything = np.empty(sizes.sum(), np.uint8)
         self.start_allgather(data, everything, sizes, None).wait("small objects of all ranks")
-        return [pickle.loads(part) for part in np.split(everything, np.cumsum(sizes)[:-1])]
+        parts: Any = np.split(everything, np.cumsum(sizes)[:-1])
+        return [pickle.loads(part) for part in parts]
 
-    def bcast(self, thing):
-        data = np.frombuffer(pickle.dumps(thing) if self.rank == 0 else b"", np.uint8)
+    def bcast(self, thing: Any) -> Any:
+        data: Any = np.frombuffer(pickle.dumps(thing) if self.rank == 0 else b"", np.uint8)
         size = np.array([data.size])
         self.start_bcast(size, 0, None).wait("the size of a small object")
         if self.rank:
@@ -272,7 +284,7 @@ class MpiComm(SerialComm):
         self.start_bcast(data, 0, None).wait("a small object")
         return pickle.loads(data) if self.rank else thing
 
-    def alltoallv(self, arrays):
+    def alltoallv(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         sizes = np.array([len(array) for array in arrays], np.int64)
         ones = [1] * self.size
         incoming = np.empty_like(sizes)
@@ -282,7 +294,7 @@ class MpiComm(SerialComm):
         self.start_alltoall(sent, sizes, received, incoming, "plan").wait("an exchange of rows")
         return np.split(received, np.cumsum(incoming)[:-1])
 
-    def gather_rows(self, array):
+    def gather_rows(self, array: np.ndarray) -> np.ndarray | None:
         if array.dtype.kind == "U":  # MPI has no such type: its letters are sent as numbers
             width = array.dtype.itemsize // 4
             letters = np.ascontiguousarray(array).view(np.int32).reshape(len(array), width)
@@ -302,7 +314,7 @@ class MpiComm(SerialComm):
         pending.wait("the rows of all ranks")
         return stacked if self.rank == 0 else None
 
-    def scatter_rows(self, array, out):
+    def scatter_rows(self, array: np.ndarray, out: np.ndarray) -> None:
         sizes = np.array(self.allgather(out.size), np.int64)
         from_root = np.zeros(self.size, np.int64)
         from_root[0] = out.size
@@ -310,7 +322,7 @@ class MpiComm(SerialComm):
         sizes = sizes if self.rank == 0 else np.zeros(self.size, np.int64)
         self.start_alltoall(sent, sizes, out, from_root, None).wait("the rows of this rank")
 
-    def barrier(self):
+    def barrier(self) -> None:
         if self.stager is not None:
             self.stager.flush(self)
         self.queue.flush()
@@ -318,7 +330,8 @@ class MpiComm(SerialComm):
                   patient=True)
 
 
-def world(timeout=600.0, error=None, device="cpu"):
+def world(timeout: float = 600.0, error: Exception | None = None,
+          device: str = "cpu") -> SerialComm:
     """Return COMM_WORLD under an MPI launcher, else a single rank without MPI.
 
     A rank waits for another `timeout` seconds, a minute more until all have started
@@ -368,7 +381,7 @@ def world(timeout=600.0, error=None, device="cpu"):
     return ranks
 
 
-def describe_farm():
+def describe_farm() -> str:
     """Describe the launcher and its number of tasks; return "" if it started one task."""
     name, count = farm() or ("", 1)
     if count is None:
@@ -376,7 +389,7 @@ def describe_farm():
     return f"{name} started {count} tasks" if count > 1 else ""
 
 
-def as_comm(comm, timeout=600.0):
+def as_comm(comm: SerialComm, timeout: float = 600.0) -> SerialComm:
     """Return the communicator for None (one rank) or an mpi4py communicator.
 
     UsageError for other types. A SerialComm or MpiComm is returned as it is.

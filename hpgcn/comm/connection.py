@@ -5,13 +5,20 @@ that between user namespaces, as of containers that a launcher starts for each r
 a container's filter may refuse it everywhere. Then nonblocking reductions complete with
 wrong numbers, and messages raise exceptions.
 """
+from __future__ import annotations
+
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn.errors import ConfigError, UsageError, agreed
 from hpgcn.runtime.launcher import copies_refused
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+
 
 # without copies between processes; UCX maps memory of other processes, and says that it fails
 SETTINGS = {"MPIR_CVAR_CH4_CMA_ENABLE": "0", "UCX_TLS": "^posix"}
@@ -20,7 +27,7 @@ ADVICE = {"MPICH": "set MPIR_CVAR_CH4_CMA_ENABLE=0", "Open MPI": "set "
 TEST_BYTES = 1 << 20  # bytes of a test message
 
 
-def check_running(comm=None):
+def check_running(comm: SerialComm = None) -> None:
     """Refuse (UsageError) a communicator that is not running.
 
     Before MPI starts, after it ends, a freed one, and one of two groups. None stands
@@ -39,7 +46,7 @@ def check_running(comm=None):
         raise UsageError("comm: expected a communicator of one group, and not a freed one")
 
 
-def avoid_copies():
+def avoid_copies() -> None:
     """Switch off copies between processes if the system refuses them.
 
     Call it before MPI starts.
@@ -49,7 +56,7 @@ def avoid_copies():
             os.environ.setdefault(name, value)
 
 
-def check_messages(comm):
+def check_messages(comm: SerialComm) -> None:
     """Send known numbers between ranks; all ranks call this together.
 
     ConfigError on all ranks if others arrive. It is on this rank only if MPI itself raises
@@ -85,7 +92,7 @@ def check_messages(comm):
         raise agreed(_failure(comm, "messages"))
 
 
-def _failure(comm, what):
+def _failure(comm: SerialComm, what: str) -> ConfigError:
     vendor, _ = comm.MPI.get_vendor()
     advice = ADVICE.get(vendor, "switch off copies between processes (CMA)")
     return ConfigError(

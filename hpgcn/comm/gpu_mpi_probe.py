@@ -2,13 +2,14 @@
 
 Run it as `python -m hpgcn.comm.gpu_mpi_probe GPU`.
 """
+from __future__ import annotations
 
 import sys
 
 SIZES = 64, 8 << 20  # bytes: MPI sends the first at once, and announces the second
 
 
-def main(number):
+def main(number: int) -> int:
     """Send GPU memory to this process; return the exit code."""
     import cupy
 

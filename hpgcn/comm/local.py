@@ -3,10 +3,12 @@
 One rank runs at a time, so nothing is faster than on one rank. Such ranks serve to
 learn, to debug and to count messages.
 """
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.comm import local_mpi
 from hpgcn.comm.communicator import MpiComm, SerialComm
@@ -15,6 +17,11 @@ from hpgcn.comm.turns import Turns
 from hpgcn.errors import UsageError, setting
 from hpgcn.runtime.disk.residency import Residency
 from hpgcn.runtime.disk.scratch_folder import disk_bytes, scratch_errors, scratch_files
+
+if TYPE_CHECKING:
+    from hpgcn.comm.local_mpi import Intracomm
+    from hpgcn.comm.route import Route
+    from hpgcn.runtime.device import Host
 
 log = logging.getLogger("hpgcn")
 MOST_RANKS = 1024  # each has a thread, and a stack of its own
@@ -28,13 +35,13 @@ class LocalComm(MpiComm):
 
     in_process = True
 
-    def _connect(self, mpi):
+    def _connect(self, mpi: Intracomm) -> None:
         self.MPI = local_mpi
         self._over(mpi, range(mpi.Get_size()))
         self.local_rank = self.rank
         self.nodes = mpi.nodes
 
-    def use(self, device, aware=None):
+    def use(self, device: Host, aware: str | None = None) -> Route:
         """Accept arrays of this device in collectives, and return a Route.
 
         Collectives copy the arrays on the device.
@@ -43,14 +50,15 @@ class LocalComm(MpiComm):
         self.device = device
         return way
 
-    def wait(self, requests, what, pending=None, name=None, patient=False):
+    def wait(self, requests: Sequence, what: Callable, pending: set[int] | None = None,
+             name: str | None = None, patient: bool = False) -> None:
         """Let other ranks run until the requests are complete.
 
         Arguments as in `Collectives.wait`.
         """
         pending = set(range(len(requests))) if pending is None else pending
 
-        def ready():
+        def ready() -> bool:
             queued = (request for queue in self.busy for request in queue.running)
             return (any(requests[number].Get_status() for number in pending)
                     or any(request.Get_status() for request in queued))
@@ -64,12 +72,12 @@ class LocalComm(MpiComm):
                                         lambda: what(sorted(pending)), self.counters.phase)
                     self._record_disk()
 
-    def wait_for_one(self, groups, what):
+    def wait_for_one(self, groups: list[list], what: str) -> None:
         """Wait for the first group: another one may be ready no earlier in a turn."""
         for each in groups[0]:
             each.wait(what)
 
-    def end_product(self):
+    def end_product(self) -> None:
         """Let the other ranks run if this is the last one and arrays are in files.
 
         The last rank finds all messages, so it need not wait. If it went on it would be a
@@ -79,7 +87,7 @@ class LocalComm(MpiComm):
             self.mpi.turns.pass_turn(self.mpi.world_ranks[self.mpi.rank])
             self._record_disk()
 
-    def in_rank_order(self):
+    def in_rank_order(self) -> None:
         """Let ranks go on in the order of their numbers if arrays are in files.
 
         The last rank that calls a collective goes on first. Its next messages would be in
@@ -89,7 +97,7 @@ class LocalComm(MpiComm):
             self.mpi.turns.in_order(self.mpi.world_ranks[self.mpi.rank])
             self._record_disk()
 
-    def _record_disk(self):
+    def _record_disk(self) -> None:
         """Add the times of the disk to the timeline of this rank."""
         disk = self.mpi.turns.observer
         for event in disk.take_events(self.mpi.world_ranks[self.mpi.rank]) if disk else ():
@@ -152,7 +160,8 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
                       for comm in _communicators(turns, local_mpi.Post(), nodes)])
 
 
-def run_on_disk(function, ranks, scratch, *arguments, kept=0, room=None, **options):
+def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, kept: int = 0,
+                room: int | None = None, **options: Any) -> list:
     """Call a function like `run_on_ranks`, with large arrays in files.
 
     The files lie in the folder `scratch`. The arrays of three turns are in memory at a
@@ -165,7 +174,7 @@ def run_on_disk(function, ranks, scratch, *arguments, kept=0, room=None, **optio
     residency = Residency(ranks - kept, ranks)
     turns = Turns(ranks, residency)
 
-    def run(comm):
+    def run(comm: SerialComm) -> Any:
         comm.disk = residency
         if comm.rank >= residency.in_files:
             return function(comm, *arguments, **options)
@@ -185,7 +194,7 @@ def run_on_disk(function, ranks, scratch, *arguments, kept=0, room=None, **optio
     return results
 
 
-def _communicators(turns, post, nodes=None):
+def _communicators(turns: Turns, post: local_mpi.Post, nodes: Any = None) -> list:
     """Return a communicator for each rank, all over the same post.
 
     `nodes` as in `run_on_ranks`.
@@ -199,7 +208,8 @@ def _communicators(turns, post, nodes=None):
     return communicators
 
 
-def in_process(function, comm=None, ranks=1, *arguments, nodes=None, **options):
+def in_process(function: Callable, comm: Any = None, ranks: int = 1, *arguments: Any,
+               nodes: Any = None, **options: Any) -> Any:
     """Call `function(comm, ...)` here, or on `ranks` ranks in this process.
 
     One rank calls it directly. `nodes` is that of `run_on_ranks`. Returns the result of

@@ -5,15 +5,22 @@ copied from the sender's array to the receiver's when both are there. Sums are t
 the order in which MPICH takes them, so that results are equal to the bit. Scripts also
 get the calls with Python objects.
 """
+from __future__ import annotations
+
 import functools
 import operator
 import pickle
 from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.errors import InternalError, UsageError
+
+if TYPE_CHECKING:
+    from hpgcn.comm.turns import Turns
 
 SUM = np.add
 MAX = np.maximum
@@ -32,23 +39,23 @@ class Request:
 
     copied = None
 
-    def __init__(self, start=None, *, done=False):
+    def __init__(self, start: Callable | None = None, *, done: bool = False) -> None:
         self.done = done
         self.start = start
 
-    def Start(self):
+    def Start(self) -> None:
         self.done = False
         self.start(self)
 
-    def Get_status(self):
+    def Get_status(self) -> bool:
         """Return whether the call is complete."""
         return self.done
 
-    def Free(self):
+    def Free(self) -> None:
         self.start = self.copied = None
 
     @staticmethod
-    def Testsome(requests):
+    def Testsome(requests: list[Request]) -> list[int]:
         """Return the positions of the complete requests."""
         return [place for place, request in enumerate(requests) if request.done]
 
@@ -57,7 +64,7 @@ class Prequest(Request):
     """Requests as `Send_init` and `Recv_init` return them."""
 
     @staticmethod
-    def Startall(requests):
+    def Startall(requests: list[Prequest]) -> None:
         for request in requests:
             request.Start()
 
@@ -69,7 +76,7 @@ class Status:
     """Result of `Iprobe` about a message; it never finds one."""
 
 
-def Query_thread():
+def Query_thread() -> int:
     """Return the thread level: only one thread at a time communicates."""
     return THREAD_SERIALIZED
 
@@ -77,12 +84,13 @@ def Query_thread():
 class Post:
     """Messages that the ranks of a run have sent or expect, until they meet their counterpart."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
         self.receives = defaultdict(deque)
         self.collectives = {}  # by (communicator, number of the call in it)
 
-    def message(self, queue, counterparts, key, buffer, request):
+    def message(self, queue: defaultdict, counterparts: defaultdict, key: tuple,
+                buffer: np.ndarray, request: Request) -> None:
         """Enqueue one side of a message, and copy it if the other side is there."""
         queue[key].append((buffer, request))
         if not counterparts[key]:
@@ -97,7 +105,8 @@ class Post:
         if sender.copied is not None:
             sender.copied()
 
-    def collective(self, key, rank, size, kind, part, finish):
+    def collective(self, key: tuple, rank: int, size: int, kind: str,
+                   part: Any, finish: Callable) -> Request:
         """Add a rank's part of a collective call.
 
         The last rank to call it runs `finish(parts)`.
@@ -119,7 +128,8 @@ class Post:
 class Intracomm:
     """A communicator: the methods are mpi4py's, with the arguments that hpgcn gives them."""
 
-    def __init__(self, post, turns, world_ranks, rank, name="world"):
+    def __init__(self, post: Post, turns: Turns, world_ranks: Iterable[int], rank: int,
+                 name: Any = "world") -> None:
         self.post = post
         self.turns = turns
         self.world_ranks = tuple(world_ranks)
@@ -130,108 +140,109 @@ class Intracomm:
         self.made = defaultdict(int)  # communicators made of this one, by their ranks
         self.nodes = np.zeros(self.size, np.int32)  # node of each rank
 
-    def Get_rank(self):
+    def Get_rank(self) -> int:
         return self.rank
 
-    def Get_size(self):
+    def Get_size(self) -> int:
         return self.size
 
-    def Get_group(self):
+    def Get_group(self) -> _Group:
         """Return the group of all ranks, whose `Incl` selects ranks."""
         return _Group(range(self.size))
 
-    def Create_group(self, group):
+    def Create_group(self, group: _Group) -> Intracomm:
         """Return the communicator of a group of ranks that includes this rank."""
         ranks = [self.world_ranks[rank] for rank in group.ranks]
         return self._make(ranks, group.ranks.index(self.rank))
 
-    def Dup(self):
+    def Dup(self) -> Intracomm:
         return self._make(self.world_ranks, self.rank)
 
-    def Free(self):
+    def Free(self) -> None:
         """Do nothing, because a communicator has no memory."""
 
-    def _make(self, world_ranks, rank):
+    def _make(self, world_ranks: Sequence[int], rank: int) -> Intracomm:
         ranks = tuple(world_ranks)
         self.made[ranks] += 1
         name = self.name, ranks, self.made[ranks]
         return Intracomm(self.post, self.turns, ranks, rank, name)
 
-    def Isend(self, buffer, dest, tag):
+    def Isend(self, buffer: np.ndarray, dest: int, tag: int) -> Request:
         return self._begin(self._send(buffer, dest, tag))
 
-    def Irecv(self, buffer, source, tag):
+    def Irecv(self, buffer: np.ndarray, source: int, tag: int) -> Request:
         return self._begin(self._receive(buffer, source, tag))
 
-    def Send_init(self, buffer, dest, tag):
+    def Send_init(self, buffer: np.ndarray, dest: int, tag: int) -> Prequest:
         return Prequest(self._send(buffer, dest, tag), done=True)
 
-    def Recv_init(self, buffer, source, tag):
+    def Recv_init(self, buffer: np.ndarray, source: int, tag: int) -> Prequest:
         return Prequest(self._receive(buffer, source, tag), done=True)
 
-    def Iprobe(self, source, tag, status):
+    def Iprobe(self, source: int, tag: int, status: Status) -> bool:
         """Return False: no message that hpgcn probes for is sent in one process."""
         return False
 
-    def Ibarrier(self):
+    def Ibarrier(self) -> Request:
         return self._collective("barrier", None, lambda parts: None)
 
-    def Ibcast(self, buffer, root):
-        def copy(parts):
+    def Ibcast(self, buffer: np.ndarray, root: int) -> Request:
+        def copy(parts: list[np.ndarray]) -> None:
             for rank, part in enumerate(parts):
                 if rank != root:
                     part[...] = parts[root]
 
         return self._collective(f"broadcast of rank {root}", buffer, copy)
 
-    def Ireduce(self, sent, received, op, root):
-        def reduce(parts):
+    def Ireduce(self, sent: Any, received: np.ndarray | None, op: Callable,
+                root: int) -> Request:
+        def reduce(parts: list[tuple]) -> None:
             total = parts[root][1]
             arrays = [total if rank == root else part[0] for rank, part in enumerate(parts)]
             total[...] = reduced(arrays, op, root)
 
         return self._collective(f"reduction at rank {root}", (sent, received), reduce)
 
-    def Iallreduce(self, sent, received, op):
-        def reduce(parts):
+    def Iallreduce(self, sent: Any, received: np.ndarray, op: Callable) -> Request:
+        def reduce(parts: list[np.ndarray]) -> None:
             total = folded(parts, op)
             for part in parts:
                 part[...] = total
 
         return self._collective("allreduce", received, reduce)
 
-    def Barrier(self):
+    def Barrier(self) -> None:
         self.share(None, "Barrier")
 
     barrier = Barrier
 
-    def bcast(self, value, root=0):
+    def bcast(self, value: Any, root: int = 0) -> Any:
         """Return a copy of the root's `value`."""
         kind = self._at(root, "bcast")
         return pickle.loads(self.share(pickled(value) if self.rank == root else None, kind)[root])
 
-    def gather(self, value, root=0):
+    def gather(self, value: Any, root: int = 0) -> list | None:
         """Return a list with copies of the values of all ranks on the root, None on the others."""
         values = self.share(pickled(value), self._at(root, "gather"))
         return [*map(pickle.loads, values)] if self.rank == root else None
 
-    def allreduce(self, value, op=operator.add):
+    def allreduce(self, value: Any, op: Any = operator.add) -> Any:
         """Combine copies of all values in rank order by a function of two, such as MPI.MAX."""
         values = self.share(pickled(value), "allreduce of objects")
         return functools.reduce(op, map(pickle.loads, values))
 
-    def allgather(self, value):
+    def allgather(self, value: Any) -> list:
         """Return a list with copies of the values of all ranks."""
         return [*map(pickle.loads, self.share(pickled(value), "allgather of objects"))]
 
-    def share(self, value, kind="exchange of objects"):
+    def share(self, value: Any, kind: str = "exchange of objects") -> list:
         """Return a list of the values of all ranks: the objects themselves, not copies.
 
         All ranks call it with the same `kind`; InternalError if one differs.
         """
         values = []
 
-        def copy(parts):
+        def copy(parts: list[tuple]) -> None:
             everything = [value for value, _ in parts]
             for _, theirs in parts:
                 theirs.extend(everything)
@@ -240,53 +251,53 @@ class Intracomm:
         self.turns.wait(self.world_ranks[self.rank], lambda: request.done, lambda: kind)
         return values
 
-    def _at(self, root, kind):
+    def _at(self, root: int, kind: str) -> str:
         if not isinstance(root, int | np.integer) or not 0 <= root < self.size:
             raise UsageError(f"{kind}: root is {root!r}, expected a rank from 0 to {self.size - 1}")
         return f"{kind} of objects with root {root}"
 
-    def _begin(self, start):
+    def _begin(self, start: Callable) -> Request:
         request = Request(start)
         request.Start()
         return request
 
-    def _send(self, buffer, dest, tag):
+    def _send(self, buffer: np.ndarray, dest: int, tag: int) -> Callable:
         key = self.name, self.rank, dest, tag
         view = as_bytes(buffer)
         return lambda request: self.post.message(self.post.sends, self.post.receives, key, view,
                                                  request)
 
-    def _receive(self, buffer, source, tag):
+    def _receive(self, buffer: np.ndarray, source: int, tag: int) -> Callable:
         key = self.name, source, self.rank, tag
         view = as_bytes(buffer)
         return lambda request: self.post.message(self.post.receives, self.post.sends, key, view,
                                                  request)
 
-    def _collective(self, kind, part, finish):
+    def _collective(self, kind: str, part: Any, finish: Callable) -> Request:
         self.calls += 1
         return self.post.collective((self.name, self.calls), self.rank, self.size, kind, part,
                                     finish)
 
 
 class _Group:
-    def __init__(self, ranks):
+    def __init__(self, ranks: Iterable[int]) -> None:
         self.ranks = list(ranks)
 
-    def Incl(self, ranks):
+    def Incl(self, ranks: Sequence[int]) -> _Group:
         return _Group(self.ranks[rank] for rank in ranks)
 
-    def Free(self):
+    def Free(self) -> None:
         pass
 
 
-def as_bytes(buffer):
+def as_bytes(buffer: np.ndarray) -> np.ndarray:
     """Return a contiguous array, or bytes, as one-dimensional uint8 that shares its memory."""
     if isinstance(buffer, bytes | bytearray):
         return np.frombuffer(buffer, np.uint8)
     return buffer.reshape(-1).view(np.uint8)
 
 
-def folded(arrays, op):
+def folded(arrays: list[np.ndarray], op: Callable) -> np.ndarray:
     """Return the reduction of P arrays in the order of MPICH's allreduce.
 
     Let p be the largest power of two up to P. The first 2 (P - p) arrays are added in
@@ -302,7 +313,7 @@ def folded(arrays, op):
     return arrays[0]
 
 
-def reduced(arrays, op, root):
+def reduced(arrays: list[np.ndarray], op: Callable, root: int) -> np.ndarray:
     """Return the reduction of P arrays in the order of MPICH's reduce to a root.
 
     Long arrays are reduced as by `folded`, short ones along a binomial tree with the

@@ -3,7 +3,10 @@
 HPGCN_NODES=2 divides the ranks evenly between two nodes, in rank order; HPGCN_NODES=0,0,1
 lists the node of each rank. Only the choice of messages depends on it.
 """
+from __future__ import annotations
+
 import os
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from hpgcn.errors import UsageError, setting
 VARIABLE = "HPGCN_NODES"
 
 
-def layout_of(nodes, ranks, named):
+def layout_of(nodes: Any, ranks: int, named: str) -> np.ndarray:
     """Return the node of each rank, (P,) int32, numbered from 0 in order of first ranks.
 
     Parameters
@@ -36,7 +39,7 @@ def layout_of(nodes, ranks, named):
     return numbered(given)
 
 
-def parsed(text, named):
+def parsed(text: str, named: str) -> int | list[int]:
     """Return the number of nodes in a text such as 2, or the list in a text such as 0,0,1."""
     try:
         numbers = [int(part) for part in text.split(",")]
@@ -46,13 +49,13 @@ def parsed(text, named):
     return numbers if "," in text else numbers[0]
 
 
-def numbered(nodes):
+def numbered(nodes: Any) -> np.ndarray:
     """Return nodes, (P,), renumbered from 0 in order of their first ranks; int32."""
     _, first, place = np.unique(nodes, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[place].astype(np.int32)
 
 
-def requested_layout(ranks):
+def requested_layout(ranks: int) -> np.ndarray | None:
     """Return the node of each rank by HPGCN_NODES, (P,) int32; None if it is not set."""
     text = os.environ.get(VARIABLE, "")
     return layout_of(parsed(text, VARIABLE), ranks, VARIABLE) if text else None

@@ -2,9 +2,15 @@
 
 A few pieces go at a time, because MPI keeps copies of every array under reduction.
 """
+from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hpgcn.comm.local_mpi import Request
 
 PIECE_BYTES = 4 << 20
 UNDER_WAY = 4  # pieces: enough that one travels while others are added
@@ -13,7 +19,8 @@ UNDER_WAY = 4  # pieces: enough that one travels while others are added
 class Pending:
     """A collective under way. Its arrays belong to it until `wait` returns."""
 
-    def __init__(self, comm, requests=(), describe=None, finish=None, name=None):
+    def __init__(self, comm: Any, requests: Sequence = (), describe: Callable | None = None,
+                 finish: Callable | None = None, name: str | None = None) -> None:
         self.comm = comm
         self.requests = requests
         self.describe = describe
@@ -22,14 +29,14 @@ class Pending:
         self.part = comm.clock.messages_part
         self.open = set(range(len(requests)))
 
-    def test(self):
+    def test(self) -> bool:
         """Let messages progress, which MPI does only within calls; return whether all arrived."""
         if self.open:
             with self.comm.clock.messages(self.part), self.comm.clock("comm"):
                 self.comm.test(self.requests, self.open)
         return not self.open
 
-    def wait(self, what):
+    def wait(self, what: str) -> None:
         """Wait until the result is there; calling it again does nothing.
 
         StoppedError after the communicator's `timeout`, naming this rank, those it
@@ -54,12 +61,12 @@ class Queue:
     does.
     """
 
-    def __init__(self, busy):
+    def __init__(self, busy: list) -> None:
         self.busy = busy
         self.waiting = deque()  # (list of requests, place in it, function that returns the request)
         self.running = []
 
-    def extend(self, starts, null):
+    def extend(self, starts: list[Callable], null: Any) -> list[Request]:
         """Queue calls, each of which starts once a slot is free.
 
         Return a list of their requests. A call that has not started has the request
@@ -73,7 +80,7 @@ class Queue:
             self.advance()
         return requests
 
-    def advance(self, most=UNDER_WAY):
+    def advance(self, most: int = UNDER_WAY) -> None:
         """Start pieces while fewer than `most` are under way; does not wait."""
         self.running = [request for request in self.running if not request.Get_status()]
         while self.waiting and len(self.running) < most:
@@ -83,12 +90,12 @@ class Queue:
         if not self.waiting:
             self.busy.remove(self)
 
-    def flush(self):
+    def flush(self) -> None:
         if self.waiting:
             self.advance(most=len(self.running) + len(self.waiting))
 
 
-def format_ranks(ranks):
+def format_ranks(ranks: Iterable[int]) -> str:
     """Name ranks in words, at most eight of them: "rank(s) 0, 2, 5"."""
     ranks = sorted(ranks)
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""

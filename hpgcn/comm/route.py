@@ -5,6 +5,7 @@ go on), MPI's kinds of memory (MPI 4.1, section 3.2.4), a function of its librar
 is probed by a process that sends GPU memory to itself. If the library claims too much,
 that process crashes, and no rank does.
 """
+from __future__ import annotations
 
 import ctypes
 import logging
@@ -12,9 +13,14 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.errors import UsageError
 from hpgcn.runtime.machine import child_environment
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.runtime.device import Host
 
 log = logging.getLogger("hpgcn")
 VARIABLE = "HPGCN_GPU_AWARE_MPI"
@@ -36,13 +42,13 @@ class Route:
     direct: frozenset
     reason: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         straight = ", ".join(WORDS[name] for name in WORDS if name in self.direct)
         return (f"{straight or 'nothing'} straight, the rest by way of pinned host memory: "
                 f"{self.reason}")
 
 
-def choose(comm, device, aware=None):
+def choose(comm: SerialComm, device: Host, aware: str | None = None) -> Route:
     """Choose how messages of a communicator leave a device; all ranks call it together.
 
     `aware` ("0", "1" or "auto") stands in place of HPGCN_GPU_AWARE_MPI. The Route is
@@ -81,7 +87,7 @@ def choose(comm, device, aware=None):
     return Route(frozenset(direct), f"{reason}; probe passed")
 
 
-def query_gpu_support(MPI, aware=None):
+def query_gpu_support(MPI: Any, aware: str | None = None) -> tuple[bool, str]:
     """Return whether MPI claims to accept GPU memory, and the source of the claim."""
     text = os.environ.get(VARIABLE, "auto") if aware is None else aware
     if text not in ("0", "1", "auto"):
@@ -94,7 +100,7 @@ def query_gpu_support(MPI, aware=None):
     return library(ctypes.CDLL(MPI.__file__))
 
 
-def library(symbols):
+def library(symbols: Any) -> tuple[bool, str]:
     """Return whether the MPI library claims to accept GPU memory, and by which function."""
     if hasattr(symbols, "MPIX_Query_cuda_support"):  # Open MPI, MVAPICH, MPICH
         name = "MPIX_Query_cuda_support"
@@ -111,7 +117,7 @@ def library(symbols):
     return bool(answer), f"{name} says {'yes' if answer else 'no'}"
 
 
-def probe(number):
+def probe(number: int) -> str:
     """Send memory of GPU `number` in another process.
 
     Return a text that describes the failure, "" after success.

@@ -7,9 +7,12 @@ of GPU memory and ranks in one process are not delayed.
 
 With HPGCN_OVERLAP=0 a rank waits for each broadcast as soon as it has started it.
 """
+from __future__ import annotations
+
 import os
 import re
 import time
+from collections.abc import Sequence
 
 from hpgcn.errors import UsageError
 from hpgcn.runtime.machine import is_allowed
@@ -31,14 +34,14 @@ class SlowNetwork:
         Seconds that a message of no bytes takes.
     """
 
-    def __init__(self, bytes_per_s, latency_s):
+    def __init__(self, bytes_per_s: float, latency_s: float) -> None:
         self.bytes_per_s = bytes_per_s
         self.latency_s = latency_s
         self.free = 0.0  # time at which the link has taken all messages so far
         # by id of a list of requests: times of those not delivered, and the numbers held back
         self.under_way = {}
 
-    def begin(self, requests, received, hops=1):
+    def begin(self, requests: Sequence, received: Sequence[int], hops: int = 1) -> None:
         """Note that these requests start now.
 
         `received` has the bytes that each request receives, 0 for a send.
@@ -51,7 +54,7 @@ class SlowNetwork:
             times[number] = self.free + hops * self.latency_s if size else now
         self.under_way[id(requests)] = times, set()
 
-    def deliver(self, requests, completed, pending):
+    def deliver(self, requests: Sequence, completed: list[int], pending: set[int]) -> list[int]:
         """Return the numbers of completed requests whose delay is over.
 
         `completed` are the numbers of requests that MPI has completed, `pending` those
@@ -73,7 +76,7 @@ class SlowNetwork:
         return ready
 
 
-def parse(text):
+def parse(text: str) -> SlowNetwork:
     """Return the SlowNetwork of a text such as 1Gb,50us; UsageError otherwise."""
     match = re.fullmatch(r"([\d.]+)([KMG][bB]),([\d.]+)(us|ms|s)", text)
     try:
@@ -86,17 +89,17 @@ def parse(text):
     return SlowNetwork(rate, latency)
 
 
-def requested():
+def requested() -> str:
     """Return the value of the variable HPGCN_NETWORK, "" if it is not set."""
     return os.environ.get(VARIABLE, "")
 
 
-def requested_network():
+def requested_network() -> SlowNetwork | None:
     """Return the SlowNetwork that HPGCN_NETWORK describes, or None if it is not set."""
     return parse(requested()) if requested() else None
 
 
-def requested_overlap():
+def requested_overlap() -> bool:
     """Return whether ranks compute during broadcasts, by HPGCN_OVERLAP.
 
     Raise a UsageError unless the variable is 0 or 1.

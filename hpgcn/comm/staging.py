@@ -8,12 +8,19 @@ compute in the meantime. Copies have two streams of their own, one for each dire
 Received data are copied to the GPU as they arrive. The stream that computes then waits
 for these copies, the host does not.
 """
+from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpgcn.runtime.device import address
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.runtime.device import Host
+
 
 CHUNK_BYTES = 4 << 20  # bytes of a copy or a message: one is sent while the next is copied
 SEND = 1  # what a call does with its memory: bits, a sum in place has both
@@ -23,8 +30,8 @@ RECEIVE = 2
 class MpiCall(NamedTuple):
     """An MPI call to be made: `start(piece)` returns its request; `way`: bits SEND and RECEIVE."""
 
-    start: object
-    piece: object
+    start: Callable
+    piece: Any
     way: int
 
 
@@ -45,14 +52,14 @@ class StagedCopy(NamedTuple):
 class PinnedMemory:
     """Pinned host memory, (bytes,) uint8, which a GPU copies from and to by itself."""
 
-    def __init__(self, device, size):
+    def __init__(self, device: Host, size: int) -> None:
         self.memory = device.pinned(size)
         self.copied = None  # event after the last copy to the GPU: until then nothing is written
 
-    def is_free(self):
+    def is_free(self) -> bool:
         return self.copied is None or self.copied.done
 
-    def wait(self):
+    def wait(self) -> None:
         if not self.is_free():
             self.copied.synchronize()
 
@@ -60,7 +67,8 @@ class PinnedMemory:
 class Messages(list):
     """Requests of calls with GPU memory; the request of a call not yet made is inactive or null."""
 
-    def __init__(self, stager, requests=(), copies=(), blocks=(), held=None):
+    def __init__(self, stager: GpuStager, requests: Sequence = (), copies: Sequence = (),
+                 blocks: Sequence = (), held: Any = None) -> None:
         super().__init__(requests)
         self.stager = stager
         self.copies = list(copies)  # a StagedCopy for each request
@@ -69,10 +77,10 @@ class Messages(list):
         self.queued = None  # event after all GPU work that was queued before these calls
         self.copied = None  # event after the last copy to the GPU without a wait yet
 
-    def make(self, number, start, piece):
+    def make(self, number: int, start: Any, piece: Any) -> None:
         self[number] = start(piece)
 
-    def complete_receives(self, numbers):
+    def complete_receives(self, numbers: Sequence[int]) -> None:
         """Copy the data that the completed requests `numbers` received to the GPU."""
         copies = sorted(self.copies[number][1:4] for number in numbers
                         if self.copies[number].host and self.copies[number].way & RECEIVE)
@@ -86,13 +94,13 @@ class Messages(list):
             for block in self.blocks:
                 block.copied = self.copied
 
-    def wait_for_copies(self):
+    def wait_for_copies(self) -> None:
         """Make the compute stream wait for the last copy to the GPU."""
         if self.copied is not None:
             self.stager.device.wait(self.copied)
             self.copied = None
 
-    def finish(self):
+    def finish(self) -> None:
         """Wait for the copies once all requests are complete, and release the pinned memory."""
         self.wait_for_copies()
         self.stager.release(self.blocks)
@@ -107,7 +115,7 @@ class GpuStager:
     memory, others go by way of pinned host memory.
     """
 
-    def __init__(self, device, direct=frozenset()):
+    def __init__(self, device: Host, direct: Iterable[str] = frozenset()) -> None:
         self.device = device
         self.direct = frozenset(direct)
         self.down = device.stream()
@@ -115,7 +123,7 @@ class GpuStager:
         self.waiting = deque()  # (event, communicator, function that makes an MPI call)
         self.pool = {}  # unused PinnedMemory, by size
 
-    def most(self, operation, limit):
+    def most(self, operation: str, limit: int) -> int:
         """Return the bytes of the longest piece that an operation sends at once.
 
         Sums are not cut, because the cut would change their bits.
@@ -124,7 +132,7 @@ class GpuStager:
             return limit
         return min(limit, CHUNK_BYTES)
 
-    def begin(self, comm, calls, operation):
+    def begin(self, comm: SerialComm, calls: list[MpiCall], operation: str) -> Messages:
         """Start MPI calls of an operation on GPU arrays; return their Messages."""
         messages = Messages(self, [comm.MPI.REQUEST_NULL] * len(calls), held=calls)
         if operation in self.direct:
@@ -156,7 +164,7 @@ class GpuStager:
         self.launch(comm, messages)
         return messages
 
-    def launch(self, comm, messages):
+    def launch(self, comm: SerialComm, messages: Any) -> None:
         """Make the MPI calls of `messages`, each as soon as its memory is ready."""
         messages.queued = self.device.event()
         if not messages.blocks:
@@ -179,12 +187,12 @@ class GpuStager:
 
         self.advance()
 
-    def advance(self):
+    def advance(self) -> None:
         """Make the waiting MPI calls whose memory is ready, without blocking."""
         while self.waiting and self.waiting[0][0].done:
             self.waiting.popleft()[2]()
 
-    def flush(self, comm):
+    def flush(self, comm: SerialComm) -> None:
         """Make all waiting MPI calls of a communicator, in their order.
 
         MPI matches collectives by this order.
@@ -196,7 +204,7 @@ class GpuStager:
             event.synchronize()
             start()
 
-    def acquire(self, size):
+    def acquire(self, size: int) -> PinnedMemory:
         """Return pinned memory of `size` bytes or more: a released block, or a new one."""
         size = 1 << max(size - 1, 4095).bit_length()
         blocks = self.pool.setdefault(size, [])
@@ -205,13 +213,13 @@ class GpuStager:
                 return blocks.pop(place)
         return PinnedMemory(self.device, size)
 
-    def release(self, blocks):
+    def release(self, blocks: list[PinnedMemory]) -> None:
         """Release pinned memory; copies to the GPU may still read it."""
         for block in blocks:
             self.pool[block.memory.size].append(block)
 
 
-def joined(copies):
+def joined(copies: Iterable[tuple]) -> Iterator[tuple]:
     """Join copies that are adjacent in both memories, into chunks.
 
     A copy is (GPU address, host address, bytes). Yield (GPU address, host address,

@@ -1,11 +1,11 @@
 """Find the ranks that are late once a deadline has passed: MPI does not name them."""
-
 import time
+from typing import Any
 
 WORD = 22  # tag
 
 
-def unresponsive_ranks(comm, seconds):
+def unresponsive_ranks(comm: Any, seconds: float) -> set[int]:
     """Return the ranks that send no message within `seconds`.
 
     These ranks compute, or hang. Every rank whose deadline has passed calls this, and
@@ -26,7 +26,7 @@ def unresponsive_ranks(comm, seconds):
     return {comm.ranks[rank] for rank in missing}
 
 
-def drain(comm):
+def drain(comm: Any) -> None:
     """Receive all messages that `unresponsive_ranks` left.
 
     `comm` is the communicator of the whole job, not of a group. MPICH does not finalize
@@ -37,7 +37,7 @@ def drain(comm):
         pass
 
 
-def heard(comm):
+def heard(comm: Any) -> int | None:
     """Receive a message of `unresponsive_ranks`, and return its source.
 
     Return None if there is no message.

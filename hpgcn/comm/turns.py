@@ -3,8 +3,12 @@
 A rank runs until it waits for a message that has not arrived. Then the next rank in
 cyclic order that can go on runs. So the schedule depends only on the ranks' calls.
 """
+from __future__ import annotations
+
 import threading
+from collections.abc import Callable
 from contextvars import copy_context
+from typing import Any
 
 from hpgcn.errors import DeadlockError, HpgcnError, InternalError
 
@@ -29,7 +33,7 @@ class Turns:
         Called between the turns of two ranks.
     """
 
-    def __init__(self, size, observer=None):
+    def __init__(self, size: int, observer: Any = None) -> None:
         self.size = size
         self.observer = observer
         self._turn = [threading.Semaphore(0) for _ in range(size)]
@@ -39,7 +43,8 @@ class Turns:
         self._failure = None  # (rank, exception) of the first rank that failed
         self._arrivals = [0] * size  # calls of `in_order` by each rank
 
-    def wait(self, rank, ready, describe, place=None):
+    def wait(self, rank: int, ready: Callable, describe: Callable,
+             place: str | None = None) -> None:
         """Let other ranks run until `ready()` is true.
 
         Parameters
@@ -77,19 +82,19 @@ class Turns:
         del self._waits[rank]
         self._raise_if_ended()
 
-    def pass_turn(self, rank):
+    def pass_turn(self, rank: int) -> None:
         """Let all other ranks that can go on run before this one goes on."""
         passed = []
         self.wait(rank, lambda: bool(passed) or passed.append(True), lambda: "its turn")
 
-    def in_order(self, rank):
+    def in_order(self, rank: int) -> None:
         """Let this rank go on once all ranks before it have gone on from the same call."""
         number = self._arrivals[rank]
         self.wait(rank, lambda: all(calls > number for calls in self._arrivals[:rank]),
                   lambda: "the ranks before it")
         self._arrivals[rank] += 1
 
-    def run(self, functions):
+    def run(self, functions: list[Callable]) -> list:
         """Call one function a rank, the first on this thread; return their results in rank order.
 
         Raises
@@ -102,7 +107,7 @@ class Turns:
         results = [None] * self.size
 
         # a rank begins when it gets the turn, and passes it on at its end
-        def call(rank):
+        def call(rank: int) -> None:
             self._acquire(rank)
             try:
                 self._raise_if_ended()
@@ -132,7 +137,7 @@ class Turns:
             raise self._named_failure()
         return results
 
-    def _acquire(self, rank):
+    def _acquire(self, rank: int) -> None:
         """Wait for the turn; an interrupt in the meantime ends all ranks, each in its turn."""
         while True:
             try:
@@ -141,18 +146,18 @@ class Turns:
             except BaseException as error:  # Ctrl-C reaches rank 0 while another rank runs
                 self._failure = self._failure or (rank, error)
 
-    def _join(self, thread):
+    def _join(self, thread: threading.Thread) -> None:
         while thread.is_alive():
             try:
                 thread.join()
             except BaseException as error:
                 self._failure = self._failure or (0, error)
 
-    def _raise_if_ended(self):
+    def _raise_if_ended(self) -> None:
         if self._failure is not None:
             raise RankEnded
 
-    def _next(self, rank):
+    def _next(self, rank: int) -> int | None:
         """Return the next rank in cyclic order that can go on, or None."""
         for step in range(1, self.size + 1):
             other = (rank + step) % self.size
@@ -162,7 +167,7 @@ class Turns:
                 return other
         return None
 
-    def _pass_on(self, rank):
+    def _pass_on(self, rank: int) -> None:
         """Let the next rank run, after this rank has ended."""
         following = self._next(rank)
         if following is None and len(self._over) < self.size:
@@ -171,19 +176,19 @@ class Turns:
         if following is not None:
             self._switch(rank, following)
 
-    def _switch(self, leaving, entering):
+    def _switch(self, leaving: int, entering: int) -> None:
         """Call the observer, and let the next rank run."""
         if self.observer is not None and self._failure is None:
             _, describe, place = self._waits.get(leaving, (None, str, None))
             self.observer.switch(leaving, entering, (place, describe()))
         self._turn[entering].release()
 
-    def _describe_waits(self):
+    def _describe_waits(self) -> str:
         waits = [f"rank {rank} has returned" if rank in self._over else
                  f"rank {rank} waits for {self._waits[rank][1]()}" for rank in range(self.size)]
         return f"no rank can go on: {'; '.join(waits)}"
 
-    def _named_failure(self):
+    def _named_failure(self) -> BaseException:
         rank, error = self._failure
         if not isinstance(error, Exception) or self.size == 1 or isinstance(error, DeadlockError):
             return error

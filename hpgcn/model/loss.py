@@ -2,14 +2,22 @@
 
 Ranks that share a row exchange sums over its columns.
 """
+from __future__ import annotations
+
 import copy
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from hpgcn import kernels
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.model.targets import PLAIN
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.spec import ModelSpec
+    from hpgcn.model.targets import Targets
+    from hpgcn.parallel.shared_rows import SharedRows
 
 
 class MaskedRows(NamedTuple):
@@ -22,7 +30,7 @@ class MaskedRows(NamedTuple):
     count: dict
 
     @staticmethod
-    def of(masks, columns):
+    def of(masks: dict[str, np.ndarray], columns: SharedRows) -> MaskedRows:
         """Find the rows of each mask, dict of (m,) bool.
 
         A row that several ranks share counts once.
@@ -36,7 +44,8 @@ class MaskedRows(NamedTuple):
 class BatchLoss:
     """Base class of both losses: their rows, and their restriction to mini-batches."""
 
-    def __init__(self, labels, masked, columns, num_classes):
+    def __init__(self, labels: Array, masked: MaskedRows, columns: SharedRows,
+                 num_classes: int) -> None:
         self.num_classes = num_classes
         self.labels = columns.device.put(labels)
         self.columns = columns
@@ -44,7 +53,7 @@ class BatchLoss:
         self.rows, self.count = masked
         self.norm = self.count["train"]
 
-    def part(self, labels, train, share):
+    def part(self, labels: np.ndarray, train: np.ndarray, share: float) -> Self:
         """Return the training loss restricted to some rows.
 
         `labels` are those of the rows, (m',) or (m', t); `train`, (k,), the positions
@@ -59,14 +68,14 @@ class BatchLoss:
         part.norm = self.norm * share
         return part
 
-    def tally(self, logits):
+    def tally(self, logits: Array) -> np.ndarray:
         """Count correct, predicted and true vertices over all ranks.
 
         Return (masks, 3, c), by mask and class (or label).
         """
         predicted, true = self.predictions(logits)
         counts = np.array([self.count_rows(predicted[rows], true[rows]) for rows in
-                           (self.columns.device.get(self.rows[key]) for key in SPLIT)], float)
+                           (self.columns.device.get(self.rows[key]) for key in SPLIT)], np.float64)
         return self.comm.sum(counts.ravel()).reshape(counts.shape)
 
 
@@ -80,7 +89,8 @@ class Loss(BatchLoss):
 
     several = False
 
-    def __init__(self, labels, masked, columns, num_classes, targets):
+    def __init__(self, labels: Array, masked: MaskedRows, columns: SharedRows, num_classes: int,
+                 targets: Targets) -> None:
         super().__init__(labels, masked, columns, num_classes)
         self.first = columns.of(num_classes).start
         self.target = None
@@ -90,7 +100,8 @@ class Loss(BatchLoss):
         elif targets.smoothing:
             self.target = columns.device.put(targets.table(np.ones(num_classes)))
 
-    def _weigh(self, labels, num_classes, targets):
+    def _weigh(self, labels: np.ndarray, num_classes: int,
+               targets: Targets) -> tuple[np.ndarray, float]:
         """Return the weight of each class, and the total weight.
 
         The total is over the training vertices of all ranks.
@@ -101,7 +112,7 @@ class Loss(BatchLoss):
         weights = targets.weights(counts)
         return weights, float(counts @ weights)
 
-    def gradient(self, logits, out=None):
+    def gradient(self, logits: Array, out: Array | None = None) -> tuple:
         """Return this rank's term of the SUM of losses, and a gradient.
 
         The gradient, (m, c_j), is that of the mean of losses.
@@ -114,7 +125,7 @@ class Loss(BatchLoss):
             return total, grad
         return self._spread(logits, self._moments(logits), "train", **options), grad
 
-    def evaluate(self, logits):
+    def evaluate(self, logits: Array) -> dict[str, Any]:
         """Return a dict of train_acc, val_acc, test_acc and val_loss; None if a mask is empty."""
         if self.columns.row.size == 1:
             ops = kernels.backend(logits)
@@ -135,7 +146,7 @@ class Loss(BatchLoss):
         result["val_loss"] = float(sums[2] / count["val"]) if count["val"] else None
         return result
 
-    def _moments(self, logits):
+    def _moments(self, logits: Array) -> tuple:
         """Return z_max and the sum of exp(z - z_max) of each row.
 
         Maximum and sum are over the ranks that share the row.
@@ -145,31 +156,31 @@ class Loss(BatchLoss):
         self.columns.row.allreduce(total, "dense")
         return largest, total
 
-    def _largest(self, logits):
+    def _largest(self, logits: Array) -> Array:
         """Return the maximum logit of each row, over all ranks that share the row."""
         largest = kernels.backend(logits).spread_max(logits)
         self.columns.row.allreduce(largest, "dense", op="max")
         return largest
 
-    def _spread(self, logits, moments, key, **options):
+    def _spread(self, logits: Array, moments: tuple, key: str, **options: Any) -> float:
         """Return the loss terms of this rank's columns over the rows of a mask."""
         return kernels.backend(logits).spread_gradient(
             logits, self.labels, self.first, self.rows[key], *moments, **options)
 
-    def _right(self, logits, largest):
+    def _right(self, logits: Array, largest: Array) -> np.ndarray:
         """Return which rows are classified correctly, (m,) bool.
 
         Among the ranks that share a row only the first counts it.
         """
         return (self._predicted(logits, largest) == self.labels) & (self.columns.row.rank == 0)
 
-    def _predicted(self, logits, largest):
+    def _predicted(self, logits: Array, largest: Array) -> np.ndarray:
         """Return the predicted class of each row, (m,) int64."""
         where = -kernels.backend(logits).spread_argmax(logits, self.first, largest)
         self.columns.row.allreduce(where, "dense", op="max")
         return -where
 
-    def predictions(self, logits):
+    def predictions(self, logits: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return the predicted classes (m,) and the labels, on the host.
 
         The first class with the largest logit is predicted.
@@ -177,7 +188,7 @@ class Loss(BatchLoss):
         get = self.columns.device.get
         return get(self._predicted(logits, self._largest(logits))), get(self.labels)
 
-    def count_rows(self, predicted, true):
+    def count_rows(self, predicted: np.ndarray, true: np.ndarray) -> Any:
         """Count correct, predicted and true vertices by class, (3, c).
 
         Among the ranks that share rows only the first counts them.
@@ -186,7 +197,7 @@ class Loss(BatchLoss):
         return [own * np.bincount(classes, minlength=self.num_classes)
                 for classes in (true[predicted == true], predicted, true)]
 
-    def ranking(self, logits):
+    def ranking(self, logits: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return scores and labels for ROC-AUC with two classes, on the host.
 
         Scores are z[:, 1] - z[:, 0], (m, 1), labels y == 1.
@@ -211,12 +222,13 @@ class MultiLabelLoss(BatchLoss):
 
     several = True
 
-    def __init__(self, labels, masked, columns, num_labels, targets):
+    def __init__(self, labels: Array, masked: MaskedRows, columns: SharedRows, num_labels: int,
+                 targets: Targets) -> None:
         labels = np.ascontiguousarray(labels[:, columns.of(num_labels)])
         super().__init__(labels, masked, columns, num_labels)
         self.smoothing = targets.smoothing
 
-    def gradient(self, logits, out=None):
+    def gradient(self, logits: Array, out: Array | None = None) -> tuple:
         """Return this rank's term of the SUM of mean losses, and a gradient.
 
         Means are over the labels of a vertex. The gradient, (m, t_j), is that of the
@@ -229,7 +241,7 @@ class MultiLabelLoss(BatchLoss):
                            smoothing=self.smoothing)
         return total / self.num_classes, grad
 
-    def evaluate(self, logits):
+    def evaluate(self, logits: Array) -> dict[str, Any]:
         """Return the same dict as `Loss.evaluate`, with micro-F1 in place of accuracy."""
         kernel = kernels.backend(logits).sigmoid_cross_entropy
         found = [number for key in SPLIT for number in kernel(logits, self.labels, self.rows[key])]
@@ -242,25 +254,26 @@ class MultiLabelLoss(BatchLoss):
         result["val_loss"] = float(found[4] / count) if count else None
         return result
 
-    def predictions(self, logits):
+    def predictions(self, logits: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return which labels are predicted, and which are true, (m, t_j) bool on the host."""
         numbers, true = self.ranking(logits)
         return numbers > 0, true
 
-    def count_rows(self, predicted, true):
+    def count_rows(self, predicted: np.ndarray, true: np.ndarray) -> Any:
         """Count like `Loss.count_rows`, but by label: (3, t)."""
         counts = np.zeros((3, self.num_classes))
         counts[:, self.columns.of(self.num_classes)] = [
             which.sum(0) for which in (predicted & true, predicted, true)]
         return counts
 
-    def ranking(self, logits):
+    def ranking(self, logits: Array) -> tuple[np.ndarray, np.ndarray]:
         """Return the logits (m, t_j) and a bool array of the true labels, on the host."""
         get = self.columns.device.get
         return get(logits), get(self.labels) > 0
 
 
-def make_loss(spec, labels, masked, columns, targets=PLAIN):
+def make_loss(spec: ModelSpec, labels: Array, masked: MaskedRows, columns: SharedRows,
+              targets: Targets = PLAIN) -> BatchLoss:
     """Return the loss of a model for labels (m,), or labels (m, t) if spec.multilabel."""
     kind = MultiLabelLoss if spec.multilabel else Loss
     return kind(labels, masked, columns, spec.widths[-1], targets)

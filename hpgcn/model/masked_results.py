@@ -17,13 +17,21 @@ numbers.) A masked product thus avoids a share of the reads, and costs
 The backward always uses the mask, because applying it afterwards would cost another
 pass.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from hpgcn.model.model_parts import blocks_of
+
+if TYPE_CHECKING:
+    from hpgcn.model.model_parts import LayerBlock
+    from hpgcn.model.spec import ModelSpec
 
 ROW, SECTOR = 1 << 24, 8  # columns that a kernel on a CPU, and on a GPU, skips together
 PASSES = 3  # over the mask
 
 
-def skipped_share(dropped, width, together):
+def skipped_share(dropped: float, width: int, together: int) -> float:
     """Return the expected share of a row in units that dropout sets to 0 completely.
 
     Units are `together` columns of a row of `width`; the last one may be narrower.
@@ -33,7 +41,7 @@ def skipped_share(dropped, width, together):
     return (whole * unit * dropped**unit + rest * dropped**rest) / width
 
 
-def saves(dropped, width, together, itemsize, row_entries):
+def saves(dropped: float, width: int, together: int, itemsize: int, row_entries: float) -> bool:
     """Return whether skipping dropped elements saves more than its cost.
 
     The cost is reading the mask. `row_entries` is the mean number of entries in a row
@@ -43,7 +51,8 @@ def saves(dropped, width, together, itemsize, row_entries):
     return share >= 1 / (8 * itemsize) and share * row_entries >= PASSES
 
 
-def masked_layers(spec, setting, slices, row_entries, *, on_gpu=False):
+def masked_layers(spec: ModelSpec, setting: str, slices: int, row_entries: float, *,
+                  on_gpu: bool = False) -> tuple:
     """Return for each layer whether its product with A skips elements.
 
     The result is a tuple of bool. Dropout sets the skipped elements to 0.
@@ -63,7 +72,7 @@ def masked_layers(spec, setting, slices, row_entries, *, on_gpu=False):
     """
     together = SECTOR if on_gpu else ROW
 
-    def masked(block):
+    def masked(block: LayerBlock) -> bool:
         # dropout acts on the product itself, not on a sum or a norm of it
         elementwise = not block.residual and (block.norm == "none" or block.norm_first)
         if not (block.kind.masks_result and elementwise and not block.ffn and block.dropout):

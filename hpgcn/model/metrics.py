@@ -4,13 +4,22 @@ They are exact over all ranks. Ranks add whole numbers, or one rank collects all
 Therefore the partition does not influence metrics, except through rounding of the
 logits.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.errors import UsageError, assigned
 from hpgcn.graphs.validation import SPLIT
 
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.loss import BatchLoss
+    from hpgcn.model.spec import ModelSpec
 
-def macro_f1(loss, logits):
+
+def macro_f1(loss: BatchLoss, logits: Array) -> dict:
     """Return macro-F1 by mask.
 
     The mean of 2 TP / (2 TP + FP + FN) over classes, or labels; a dict.
@@ -28,7 +37,7 @@ def macro_f1(loss, logits):
     return found
 
 
-def roc_auc(loss, logits):
+def roc_auc(loss: BatchLoss, logits: Array) -> dict:
     """Return the area under the ROC curve by mask, a dict.
 
     The area is the share of pairs of a true and a false vertex whose scores are in
@@ -59,7 +68,7 @@ def roc_auc(loss, logits):
             for key, area, known in zip(SPLIT, areas, there)}
 
 
-def _area(score, true):
+def _area(score: np.ndarray, true: np.ndarray) -> float | None:
     """Return the area under the ROC curve for scores (m,) and truth (m,) bool.
 
     Return None if all or none are true.
@@ -77,7 +86,7 @@ def _area(score, true):
 METRICS = {"macro-f1": macro_f1, "roc-auc": roc_auc}
 
 
-def metric_of(spec, name):
+def metric_of(spec: ModelSpec, name: str) -> str:
     """Return the name of the metric by which a model is judged; `auto` is resolved.
 
     Raise UsageError if the metric does not exist for this kind of labels.

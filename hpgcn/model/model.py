@@ -5,7 +5,11 @@ layer, and an activation follows each layer but the last: H' = dropout(act(Z + b
 with normalization H' = dropout(act(norm(Z + b))). hpgcn.model.model_parts lists further
 options.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from hpgcn import kernels
 from hpgcn.model.layers.jump import JUMPS
@@ -14,6 +18,16 @@ from hpgcn.model.layers.norms import NORMS
 from hpgcn.model.model_parts import INNER_KEY, blocks_of
 from hpgcn.model.parameters import Parameters
 from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual, chain
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.layers.layer import Layer
+    from hpgcn.model.model_features import Features
+    from hpgcn.model.model_parts import LayerBlock
+    from hpgcn.model.spec import ModelSpec
+    from hpgcn.parallel.receptive_field import ReceptiveField
+    from hpgcn.parallel.shared_rows import SharedRows
+    from hpgcn.parallel.workspace import Workspace
 
 WORK = ("H1", "H2")  # arrays of a step to which layers of an evaluation write in turn
 
@@ -29,7 +43,8 @@ class Model:
     ORIGINAL numbers of this rank's rows; they key dropout.
     """
 
-    def __init__(self, spec, parameters, field, columns, workspace, vertex):
+    def __init__(self, spec: ModelSpec, parameters: Parameters, field: ReceptiveField,
+                 columns: SharedRows, workspace: Workspace, vertex: Array) -> None:
         self.spec = spec
         self.parameters = parameters
         self.workspace = workspace
@@ -55,7 +70,7 @@ class Model:
             jump = JUMPS[spec.jump](groups[first:last], groups[last], self.layers[first:])
             self.stages = [*(stage for group in groups[:first] for stage in group), jump]
 
-    def _groups(self):
+    def _groups(self) -> list[list]:
         """Create the layers and norms, and return the stages of each layer."""
         blocks = blocks_of(self.spec)
         scale = kernels.backend(self.parameters.flat).dropout_scale
@@ -78,7 +93,7 @@ class Model:
         self._link_pipelines(groups)
         return groups
 
-    def _link_pipelines(self, groups):
+    def _link_pipelines(self, groups: list[list]) -> None:
         """Connect the RowPipelines of layers with the row-wise work that follows."""
         for group, following in zip(groups, [*groups[1:], []]):
             first, *behind = group
@@ -104,7 +119,7 @@ class Model:
                 if first.layer.A and (pipeline.expected or stage.pipeline.lower):
                     self.borders.append((first.layer.A, layer.A))
 
-    def _fused(self, blocks, number):
+    def _fused(self, blocks: list[LayerBlock], number: int) -> bool:
         """Return whether the next layer's backward applies an activation's mask.
 
         The activation is the one after layer `number`.
@@ -117,7 +132,8 @@ class Model:
                                             and number >= self.spec.linear_first)
         return not (read_twice or (following.norm != "none" and following.norm_first))
 
-    def _stages(self, block, layer, given, before, fused):
+    def _stages(self, block: LayerBlock, layer: Layer, given: tuple,
+                before: Activation | None, fused: bool) -> list:
         """Return the stages that make up one LayerBlock: norm, layer, activation and so on."""
         # the norm, before or after the layer
         number = block.number
@@ -129,12 +145,13 @@ class Model:
             norm = NORMS[block.norm](layer, block, total)
             self.norms.append(norm)
 
-        def activation(bias, kind, key, name, *, fused=False):
+        def activation(bias: str, kind: str, key: int, name: Any, *,
+                       fused: bool = False) -> Activation:
             return Activation(layer, bias, kind, block.dropout, self.vertex[level],
                               self.spec.seed, key, name=name, fused=fused)
 
         # the layer itself
-        stages = [norm] if norm and block.norm_first else []
+        stages: list = [norm] if norm and block.norm_first else []
         centred = block.norm == "batch" and not block.norm_first
         dtype = self.spec.dtype if last else None  # logits are not rounded to 16 bits
         stages.append(self._map(layer, f"H{level}", before, last=last, centred=centred,
@@ -157,7 +174,8 @@ class Model:
             stages.append(after)
         return stages
 
-    def _map(self, layer, kept, before=None, **which):
+    def _map(self, layer: Layer, kept: str, before: Activation | None = None,
+             **which: Any) -> LayerStage:
         """Return the LayerStage of a layer.
 
         Output and input arrays differ. An evaluation writes to the arrays of a step.
@@ -167,7 +185,7 @@ class Model:
         self._place = WORK[0] if layer.hop.maps or taken == WORK[1] else WORK[1]
         return LayerStage(layer, kept, self._place, before, **which)
 
-    def _place_backwards(self):
+    def _place_backwards(self) -> None:
         """Choose the arrays for gradients of all layers.
 
         The two gradients of a linear layer lie in different arrays.
@@ -177,7 +195,7 @@ class Model:
             place = "ping" if layer.hop.maps or place == "pong" else "pong"
             layer.place = place
 
-    def infer(self, features, *, embed=False):
+    def infer(self, features: Features, *, embed: bool = False) -> tuple:
         """Apply the model without dropout to Features of the input level.
 
         Return this rank's columns of the logits (m_L, c), valid until the next step.
@@ -190,7 +208,7 @@ class Model:
         logits, _ = chain(self.stages, features.X, context)
         return logits, embedded
 
-    def forward(self, features, step):
+    def forward(self, features: Features, step: int) -> tuple:
         """Run the forward of a training step on Features of the input level.
 
         `step`, from 1, keys dropout. Return the logits (m_L, c) and backward.
@@ -209,11 +227,11 @@ class Model:
         logits, backward = chain(self.stages, H, ForwardContext(step, keep=True, AX=features.AX))
         return logits, partial(self._backward, backward, dropped)
 
-    def prepare(self, features, width):
+    def prepare(self, features: Features, width: int) -> None:
         """Exchange the rows of the input features once, because they stay constant."""
         self.layers[0].prepare(features, width)
 
-    def outputs(self):
+    def outputs(self) -> list:
         """Return the output of each layer in the last training forward.
 
         The result is a list of (m, f). The backward overwrites all but the last one.
@@ -224,7 +242,7 @@ class Model:
                                       self.spec.dtype if layer is last else None)
                 for layer, block in zip(self.layers, blocks_of(self.spec))]
 
-    def update_running_moments(self, gradient):
+    def update_running_moments(self, gradient: Parameters) -> None:
         """Move batch-norm moments to the running statistics.
 
         The gradient's allreduce has summed the moments as well.
@@ -232,7 +250,7 @@ class Model:
         for norm in self.norms:
             norm.update_running_moments(gradient)
 
-    def _backward(self, backward, dropped, G):
+    def _backward(self, backward: Callable, dropped: tuple, G: Array) -> Parameters:
         gradient = Parameters.zeros(self.spec, self.columns.device)
         backward(G, gradient)
         self.columns.device.discard(*dropped)  # the next step draws again

@@ -2,10 +2,19 @@
 
 The product is stored if it is computed once.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from hpgcn import kernels
 from hpgcn.parallel.csr import Csr
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.workspace import Workspace
+    from hpgcn.runtime.device import Host
 
 
 class Features:
@@ -14,26 +23,26 @@ class Features:
     X is an array or a Csr, or None if only A X is read.
     """
 
-    def __init__(self, X, AX=None):
+    def __init__(self, X: Array, AX: Array | None = None) -> None:
         self.X = X
         self.AX = AX
 
     @property
-    def sparse(self):
+    def sparse(self) -> bool:
         return isinstance(self.X, Csr)
 
-    def arrays(self):
+    def arrays(self) -> list:
         """Return X and A X, a list without missing ones."""
         return [each for each in (self.X, self.AX) if each is not None]
 
-    def select(self, rows, device):
+    def select(self, rows: np.ndarray | None, device: Host) -> Features:
         """Return the features of some rows, in the memory of `device`.
 
         `rows`, (r,), increase; None stands for all.
         """
         return Features(*(select_rows(each, rows, device) for each in (self.X, self.AX)))
 
-    def dropped(self, vertex, workspace, **key):
+    def dropped(self, vertex: Array, workspace: Workspace, **key: Any) -> Array:
         """Return X after dropout.
 
         The draws are keyed by `key`: seed, epoch, layer, p, first. A dense result is
@@ -47,7 +56,7 @@ class Features:
         return kernels.backend(X).dropout(X, vertex, out=workspace.buffer("X", *X.shape), **key)
 
 
-def select_rows(X, rows, device):
+def select_rows(X: Any, rows: np.ndarray | None, device: Host) -> Any:
     """Return some rows of an array, of a Csr or of None, in the memory of `device`."""
     if isinstance(X, Csr):
         if rows is not None:

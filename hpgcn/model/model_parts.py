@@ -2,11 +2,17 @@
 
 Parameters and stages of the model are made from this structure.
 """
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hpgcn.model.layers.layer import indexed
 from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.registry import layer_kinds
+
+if TYPE_CHECKING:
+    from hpgcn.model.spec import ModelSpec
 
 ACTIVATIONS = ("relu", "elu", "gelu")
 MOMENTS = ("mean", "variance")  # running moments of columns in batch normalisation
@@ -33,15 +39,15 @@ class LayerBlock:
     own: dict  # shapes of the layer's own parameters, by name
 
     @property
-    def norm_width(self):
+    def norm_width(self) -> int:
         return self.fan_in if self.norm_first else self.fan_out
 
     @property
-    def bias(self):
+    def bias(self) -> str:
         """Name of the last bias; "" if the layer has none."""
         return self.kind.last_bias and indexed(self.kind.last_bias, self.number)
 
-    def shapes(self):
+    def shapes(self) -> dict[str, tuple]:
         """Return the shapes of the layer's parameters by name."""
         shapes = dict(self.own)
 
@@ -64,7 +70,7 @@ class LayerBlock:
         return {indexed(name, self.number): shape for name, shape in shapes.items()}
 
 
-def blocks_of(spec):
+def blocks_of(spec: ModelSpec) -> list[LayerBlock]:
     """Return the layers of a model, list of LayerBlock."""
     kinds = layer_kinds(spec)
     blocks = []

@@ -1,8 +1,12 @@
 """All parameters of a model in one flat array, with keyed initial values."""
+from __future__ import annotations
+
 import hashlib
 import math
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +15,12 @@ from hpgcn.model.layers.layer import layer_of
 from hpgcn.model.model_parts import blocks_of
 from hpgcn.model.registry import MODELS, find_model, find_widths, spec_of
 from hpgcn.runtime.device import HOST
+
+if TYPE_CHECKING:
+    from hpgcn.config import Config
+    from hpgcn.kernels import Array
+    from hpgcn.model.spec import ModelSpec
+    from hpgcn.runtime.device import Host
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +34,13 @@ class Parameters:
     arrays: dict[str, np.ndarray]  # views into it by name, in the order of `parameter_shapes`
 
     @staticmethod
-    def zeros(spec, device=HOST):
+    def zeros(spec: ModelSpec, device: Host = HOST) -> Parameters:
         """Return the parameters of a model, all 0, in the memory of `device`."""
         flat = device.xp.zeros(num_parameters(spec), spec.dtype)
         return Parameters.over(flat, parameter_shapes(spec))
 
     @staticmethod
-    def over(flat, shapes):
+    def over(flat: Array, shapes: dict[str, tuple]) -> Parameters:
         """Return Parameters whose arrays are views of a flat array.
 
         `shapes` are those of the arrays, in this order.
@@ -40,7 +50,7 @@ class Parameters:
                   for (name, shape), end in zip(shapes.items(), ends)}
         return Parameters(flat, arrays)
 
-    def on(self, device):
+    def on(self, device: Host) -> Parameters:
         """Return a copy in the memory of `device`.
 
         On the host, return views of the same array.
@@ -49,7 +59,7 @@ class Parameters:
         return Parameters.over(device.put(self.flat), shapes)
 
     @staticmethod
-    def initial(spec):
+    def initial(spec: ModelSpec) -> Parameters:
         """Return initial values of parameters.
 
         Glorot uniform weights keyed by (seed, name), gains and variances 1, all others 0.
@@ -67,7 +77,8 @@ class Parameters:
         return parameters
 
     @staticmethod
-    def stored(arrays, options, name):
+    def stored(arrays: dict[str, np.ndarray], options: Config,
+               name: Path | str) -> tuple[Parameters, ModelSpec]:
         """Build Parameters from the arrays in a file; return them and the ModelSpec.
 
         `arrays` are by name. `options` are the Config of the run that trained them,
@@ -113,16 +124,16 @@ class Parameters:
         return parameters, spec
 
     @property
-    def weights(self):
+    def weights(self) -> list[np.ndarray]:
         """All matrices, a list."""
         return [array for array in self.arrays.values() if array.ndim == 2]
 
     @property
-    def biases(self):
+    def biases(self) -> list[np.ndarray]:
         """All vectors, a list."""
         return [array for array in self.arrays.values() if array.ndim == 1]
 
-    def decayed(self, which):
+    def decayed(self, which: str) -> int:
         """Return the number of elements with weight decay.
 
         They are those of matrices, of the "first" layer or of "all" layers.
@@ -131,7 +142,7 @@ class Parameters:
                    if array.ndim == 2 and (which == "all" or layer_of(name) == 0))
 
 
-def parameter_shapes(spec):
+def parameter_shapes(spec: ModelSpec) -> dict[str, tuple]:
     """Return the shapes of a model's parameters by name, matrices first.
 
     Matrices are in the order of layers, followed by the vectors. Each name has the
@@ -143,12 +154,12 @@ def parameter_shapes(spec):
     return matrices | vectors
 
 
-def num_parameters(spec):
+def num_parameters(spec: ModelSpec) -> int:
     """Return the number of elements of all parameters of a model."""
     return sum(map(math.prod, parameter_shapes(spec).values()))
 
 
-def keyed_uniform(seed, name, count):
+def keyed_uniform(seed: int, name: str, count: int) -> np.ndarray:
     """Return `count` float64 in [0, 1) that depend only on (seed, name)."""
     key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
     # NumPy keeps the raw bits of Philox stable

@@ -1,5 +1,9 @@
 """The registry of models: the class of layers for each name of a model."""
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.config import Config
 from hpgcn.errors import UsageError, agreed, assigned, only_for, setting, suggestion
@@ -14,6 +18,11 @@ from hpgcn.model.layers.sgc import SimplifiedConvolution
 from hpgcn.model.spec import ModelSpec
 from hpgcn.strategies import STRATEGIES
 
+if TYPE_CHECKING:
+    from hpgcn.graphs.header import Header
+    from hpgcn.model.layers.layer import Layer
+    from hpgcn.strategies.strategy import Strategy
+
 MODELS = {"gcn": GraphConvolution, "sage-mean": SageMean, "sage-gcn": MeanConvolution,
           "gin": GraphIsomorphism, "gine": EdgeIsomorphism, "sgc": SimplifiedConvolution,
           "appnp": PersonalizedPropagation, "gat": GraphAttention}
@@ -22,7 +31,7 @@ HEADS = ("heads", "output_heads", "attention_dropout")  # settings of attention
 STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around layers with A
 
 
-def find_model(options):
+def find_model(options: Config) -> str:
     """Return the key of MODELS for a Config.
 
     The key is MODEL-AGGREGATOR, or MODEL if it has no aggregators. Raise a UsageError
@@ -40,7 +49,7 @@ def find_model(options):
     return name
 
 
-def _check_halves(options, name):
+def _check_halves(options: Config, name: str) -> None:
     """Refuse options that do not support rows in bf16.
 
     Only some kernels compute with 16 bits.
@@ -59,13 +68,13 @@ def _check_halves(options, name):
                              f"{getattr(Config, field)}")
 
 
-def unread_settings(layer):
+def unread_settings(layer: type[Layer]) -> tuple[str, ...]:
     """Return the settings that a model of these layers does not read."""
     return (*(() if layer.uses_attention else HEADS), *(() if layer.default_hops else ("hops",)),
             *(STACK if layer.after_mlp else ("restart",)))
 
 
-def models_that_read(field):
+def models_that_read(field: str) -> list[str]:
     """Return the values of --model that read a setting, all others do not."""
     if field == "aggregator":
         return [kind for kind in model_kinds() if kind not in MODELS]
@@ -73,7 +82,7 @@ def models_that_read(field):
                               if field not in unread_settings(layer)))
 
 
-def _check_stack(options, layer):
+def _check_stack(options: Config, layer: type[Layer]) -> None:
     """Refuse settings of layers that exclude each other or do not apply."""
     # settings that this model does not read
     for field in unread_settings(layer):
@@ -93,7 +102,7 @@ def _check_stack(options, layer):
                          "another already")
 
 
-def _model_name(model, aggregator):
+def _model_name(model: str, aggregator: str) -> str:
     name = f"{model}-{aggregator}"
     if name in MODELS:
         return name
@@ -110,7 +119,7 @@ def _model_name(model, aggregator):
                      f"{suggestion(model, model_kinds())}")
 
 
-def norm_of(spec):
+def norm_of(spec: ModelSpec) -> str:
     """Return the normalization of A in a model.
 
     It is the setting, or else the default of its layers.
@@ -118,24 +127,24 @@ def norm_of(spec):
     return MODELS[spec.architecture].norm if spec.norm_adj == "own" else spec.norm_adj
 
 
-def model_kinds():
+def model_kinds() -> list[str]:
     """Return the valid values of --model, a list of str."""
     return list(dict.fromkeys(name.partition("-")[0] for name in MODELS))
 
 
-def layer_kinds(spec):
+def layer_kinds(spec: ModelSpec) -> list[type[Layer]]:
     """Return the class of each layer of a model, a list."""
     last = spec.num_layers - spec.linear_last
     return [MODELS[spec.architecture] if spec.linear_first <= number < last else Linear
             for number in range(spec.num_layers)]
 
 
-def products_of(spec):
+def products_of(spec: ModelSpec) -> list[int]:
     """Return the number of products with A in each layer, a list of L int."""
     return [kind.products_of(spec) for kind in layer_kinds(spec)]
 
 
-def supports_pruning(spec):
+def supports_pruning(spec: ModelSpec) -> bool:
     """Return whether a model can skip rows that no loss depends on.
 
     Batch norm needs all rows.
@@ -143,18 +152,18 @@ def supports_pruning(spec):
     return spec.norm != "batch" and all(kind.supports_pruning for kind in layer_kinds(spec))
 
 
-def inner_widths(spec):
+def inner_widths(spec: ModelSpec) -> list[int]:
     """Return the inner width of each layer, list of L int: see `hpgcn.model.Layer.inner_width`."""
     return [kind.inner_width(spec, number)
             for number, kind in enumerate(layer_kinds(spec))]
 
 
-def reads_X(spec):
+def reads_X(spec: ModelSpec) -> bool:
     """Return whether the first layer reads X even if A X is computed in advance."""
     return layer_kinds(spec)[0].reads_self or spec.residual
 
 
-def find_widths(options, architecture, features, classes):
+def find_widths(options: Config, architecture: str, features: int, classes: int) -> tuple[int, ...]:
     """Return the L + 1 widths of a model.
 
     They are the features, the hidden widths by the options, and the classes.
@@ -164,7 +173,8 @@ def find_widths(options, architecture, features, classes):
     return (features, *hidden, classes, *([classes] * MODELS[architecture].after_mlp))
 
 
-def spec_of(options, architecture, widths, **others):
+def spec_of(options: Config, architecture: str, widths: Any,
+            **others: Any) -> ModelSpec:
     """Return the ModelSpec for a Config and widths.
 
     `others` are fields that depend on the graph.
@@ -191,7 +201,7 @@ def spec_of(options, architecture, widths, **others):
     return spec
 
 
-def make_spec(header, options, widths=None):
+def make_spec(header: Header, options: Config, widths: Sequence[int] | None = None) -> ModelSpec:
     """Return the ModelSpec of a run on the graph with this header.
 
     By default `widths` are the graph's features, the options' hidden layers and the
@@ -228,7 +238,7 @@ def make_spec(header, options, widths=None):
                    keeps_rows=kinds[0].uses_attention and constant)
 
 
-def find_edge_width(header, architecture):
+def find_edge_width(header: Header, architecture: str) -> int:
     """Return the number of columns of edge features that a model reads.
 
     It is 0 if the model reads none. Raise a UsageError if the graph lacks them.
@@ -242,7 +252,7 @@ def find_edge_width(header, architecture):
     return header.num_edge_features
 
 
-def _check_messages(options, sparse, name):
+def _check_messages(options: Config, sparse: bool, name: str) -> None:
     """Refuse settings that messages with edge features do not support."""
     if options.batch != Config.batch:
         raise UsageError(f"{setting('batch', options.batch)}: model {name} supports only full "
@@ -252,7 +262,7 @@ def _check_messages(options, sparse, name):
                          f"{setting('input_layer', True)} puts a linear layer before it")
 
 
-def heads_of(spec):
+def heads_of(spec: ModelSpec) -> list[int]:
     """Return the attention heads of each product with A in a model.
 
     The number is 0 without attention.
@@ -262,7 +272,7 @@ def heads_of(spec):
             for _ in range(kind.products_of(spec))]
 
 
-def check_strategy(strategy, spec, ranks):
+def check_strategy(strategy: type[Strategy], spec: ModelSpec, ranks: int) -> None:
     """Raise UsageError if a Strategy cannot compute a model's layers on `ranks` ranks."""
     heads = heads_of(spec)
     if spec.halved and not strategy.supports_bf16:

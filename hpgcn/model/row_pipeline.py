@@ -5,9 +5,18 @@ batch while the next one is aggregated (mixgcn, section 3.2.2). It may begin the
 product with A with these rows. The layers contain none of this: their products with W are
 already formed when they read them.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from hpgcn import kernels
 from hpgcn.model.layers.layer import Layer
 from hpgcn.parallel.csr import Csr
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.stages import ForwardContext
 
 
 class RowPipeline:
@@ -31,14 +40,14 @@ class RowPipeline:
 
     activation = following = expected = lower = None
 
-    def __init__(self, layer: Layer):
+    def __init__(self, layer: Layer) -> None:
         self.layer = layer
 
     @property
-    def _in_batches(self):
+    def _in_batches(self) -> bool:
         return self.layer.A and self.layer.A.returns_batches
 
-    def begin(self, Z, context) -> None:
+    def begin(self, Z: Array, context: ForwardContext) -> None:
         """Let the next product with A complete the rows of Z, (m, f')."""
         layer, following = self.layer, self.following
         if not (self.activation and self._in_batches):
@@ -52,7 +61,7 @@ class RowPipeline:
         if self.expected:
             expect(self.expected, Y if following else Z, "forward")
 
-        def rows_done(T, first, last):
+        def rows_done(T: Array, first: int, last: int) -> None:
             if layer.spmm_first:
                 times_W(layer, T, Z, first, last)
             activate(first, last)
@@ -61,11 +70,12 @@ class RowPipeline:
 
         layer.A.rows_done = rows_done
 
-    def serves(self, H) -> bool:
+    def serves(self, H: Array) -> bool:
         """Return whether `backward` computes the gradients of a layer with input H."""
         return not (self.layer.stores_AX or isinstance(H, Csr)) and self._in_batches
 
-    def backward(self, H, G, below, gradient):
+    def backward(self, H: Array, G: Array, below: Array | None,
+                 gradient: Parameters) -> Array | None:
         """Compute the gradients of W and of H as rows of A^T G return."""
         layer = self.layer
         W, dW = layer.parameter("W"), gradient.arrays[layer.name_of("W")]
@@ -78,7 +88,7 @@ class RowPipeline:
         if self.lower:
             expect(self.lower, dH, "backward")
 
-        def rows_done(dY, first, last):
+        def rows_done(dY: Array, first: int, last: int) -> None:
             rows = slice(first, last)
             with layer.clock("dense"):
                 ops.add(ops.matmul(H[rows].T, dY[rows], part), dW)
@@ -91,13 +101,13 @@ class RowPipeline:
         return dH
 
 
-def times_W(layer, H, out, first, last):
+def times_W(layer: Layer, H: Array, out: Array, first: int, last: int) -> None:
     """Write rows [first, last) of H W to `out`."""
     with layer.clock("dense"):
         layer.columns.linear(H[first:last], layer.parameter("W"), out[first:last])
 
 
-def expect(layer, H, phase):
+def expect(layer: Layer, H: Array, phase: str) -> None:
     """Note that `layer` takes the next product with A, of H."""
     with layer.clock.named(f"layer {layer.number} {phase}"):
         layer.A.expect(H, backward=phase == "backward")

@@ -45,7 +45,7 @@ class ModelSpec:
     dropout: float = 0.0  # before the others
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         widths = tuple(map(int, self.widths))
         object.__setattr__(self, "widths", widths)
         if len(widths) < 2 or min(widths) < 1:
@@ -61,25 +61,25 @@ class ModelSpec:
                              "once only if X is dense")
 
     @property
-    def itemsize(self):
+    def itemsize(self) -> int:
         """Bytes of one number among weights and sums."""
         return np.dtype(self.dtype).itemsize
 
     @property
-    def row_dtype(self):
+    def row_dtype(self) -> np.dtype:
         """Dtype of the rows that are stored and sent."""
         return BF16 if self.halved else np.dtype(self.dtype)
 
     @property
-    def row_itemsize(self):
+    def row_itemsize(self) -> int:
         """Bytes of one number in a row that is stored and sent."""
         return self.row_dtype.itemsize
 
     @property
-    def layers(self):
+    def layers(self) -> list[tuple]:
         """Pairs (fan_in, fan_out), one for each layer."""
         return list(pairwise(self.widths))
 
     @property
-    def num_layers(self):
+    def num_layers(self) -> int:
         return len(self.widths) - 1

@@ -7,13 +7,23 @@ backward(G, gradient). This writes the stage's parts of `gradient`, Parameters o
 rank's partial sums, and returns the gradient of H, None for features. `context` is a
 ForwardContext.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hpgcn import kernels
 from hpgcn.model.row_pipeline import RowPipeline
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.kernels import Array
+    from hpgcn.model.layers.layer import Layer
+    from hpgcn.model.parameters import Parameters
 
 
 class ForwardContext(NamedTuple):
@@ -25,7 +35,7 @@ class ForwardContext(NamedTuple):
     embedded: list | None = None  # receives copies of the last layer's inputs
 
 
-def chain(stages, H, context):
+def chain(stages: list, H: Array, context: ForwardContext) -> tuple:
     """Apply stages one after another.
 
     Return the result and the backward function of the whole chain.
@@ -37,7 +47,7 @@ def chain(stages, H, context):
     return H, partial(_backward_of_all, backwards)
 
 
-def _backward_of_all(backwards, G, gradient):
+def _backward_of_all(backwards: list[Callable], G: Array, gradient: Parameters) -> Array | None:
     for backward in reversed(backwards):
         G = backward(G, gradient)
     return G
@@ -55,7 +65,9 @@ class LayerStage:
     errors. `dtype` is that of the output.
     """
 
-    def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
+    def __init__(self, layer: Layer, kept: str, place: str,
+                 before: Activation | None = None, *, last: bool = False, centred: bool = False,
+                 dtype: DTypeLike | None = None) -> None:
         self.masked_by = None
         self.pipeline = RowPipeline(layer) if layer.bare else None
         self.layer = layer
@@ -66,7 +78,7 @@ class LayerStage:
         self.dtype = dtype
         self.learns_bias = bool(layer.bias) and not centred
 
-    def forward(self, H, context):
+    def forward(self, H: Array, context: ForwardContext) -> tuple:
         layer = self.layer
         if self.last and context.embedded is not None:
             context.embedded.append(H.copy())
@@ -83,7 +95,8 @@ class LayerStage:
         Z, backward = layer.forward(H, out, keep=context.keep, **options)
         return Z, partial(self._backward, backward, H, out)
 
-    def _backward(self, backward, H, out, G, gradient):
+    def _backward(self, backward: Callable, H: Array, out: Array, G: Array,
+                  gradient: Parameters) -> Array | None:
         layer = self.layer
         layer.clock.detail = f"layer {layer.number} backward"
         if self.learns_bias:
@@ -106,7 +119,8 @@ class Activation:
     layer applies it. The slope of ELU follows from its result, that of GELU is stored.
     """
 
-    def __init__(self, layer, bias, kind, p, vertex, seed, key, *, name, fused=False):
+    def __init__(self, layer: Layer, bias: str, kind: str, p: float, vertex: Array,
+                 seed: int, key: int, *, name: int, fused: bool = False) -> None:
         self.layer = layer
         self.bias = layer.parameter_arrays[bias]
         self.kind = kind
@@ -119,19 +133,19 @@ class Activation:
         self.drawn_before = False  # whether the mask was drawn for the current result
         self.begun = False  # whether rows are activated in batches
 
-    def draw(self, Z, context):
+    def draw(self, Z: Array, context: ForwardContext) -> Array:
         """Draw and return the dropout mask for Z before Z is computed."""
         layer = self.layer
         with layer.clock("dense"):
             bits = kernels.backend(Z).dropout_bits(
                 self.vertex, Z.shape[1], first=layer.columns.of(self.bias.size).start,
                 epoch=context.step, p=self.p, **self.drawn)
-            self.mask = layer.buffer(f"mask{self.name}", *bits.shape, np.uint8)
+            self.mask = layer.buffer(f"mask{self.name}", *bits.shape, dtype=np.uint8)
             self.mask[...] = bits
         self.drawn_before = True
         return self.mask
 
-    def begin(self, Z, context):
+    def begin(self, Z: Array, context: ForwardContext) -> Callable:
         """Return a function that activates rows [first, last) of Z.
 
         It is called before `forward`.
@@ -158,7 +172,7 @@ class Activation:
         else:
             apply = partial(ops.activate_smooth, kind=self.kind, **options)
 
-        def activate(first, last):
+        def activate(first: int, last: int) -> None:
             rows = slice(first, last)
             with layer.clock("dense", part="activation"):
                 apply(Z[rows], self.bias[mine],
@@ -166,13 +180,13 @@ class Activation:
 
         return activate
 
-    def forward(self, Z, context):
+    def forward(self, Z: Array, context: ForwardContext) -> tuple:
         if not self.begun:
             self.begin(Z, context)(0, len(Z))
         self.begun = False
         return Z, partial(self._backward, Z, self.slope)
 
-    def _backward(self, Z, slope, G, gradient):
+    def _backward(self, Z: Array, slope: Array | None, G: Array, gradient: Parameters) -> Array:
         if self.fused:
             return G
         ops = kernels.backend(G)
@@ -194,12 +208,12 @@ class Residual:
     equation 1.
     """
 
-    def __init__(self, stages, layer, *, matrix):
+    def __init__(self, stages: list, layer: Layer, *, matrix: bool) -> None:
         self.stages = stages
         self.layer = layer
         self.matrix = matrix
 
-    def forward(self, H, context):
+    def forward(self, H: Array, context: ForwardContext) -> tuple:
         layer = self.layer
         buffer = partial(layer.buffer, "residual", layer.rows_out, layer.width_out)
         if self.matrix:
@@ -214,7 +228,8 @@ class Residual:
             Z += added
         return Z, partial(self._backward, H, backward)
 
-    def _backward(self, H, backward, G, gradient):
+    def _backward(self, H: Array, backward: Callable, G: Array,
+                  gradient: Parameters) -> Array | None:
         layer = self.layer
         own = None
         if self.matrix:

@@ -1,12 +1,19 @@
 """Training targets: label smoothing and class weights."""
+from __future__ import annotations
+
 import os
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hpgcn.errors import DataError, InputNotFoundError, UsageError, agreed, setting
 from hpgcn.graphs.validation import MAX_NAME
 from hpgcn.runtime.files import reading
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph_source import GraphSource
 
 BALANCED = "balanced"
 LONGEST = 400  # characters of a number
@@ -24,7 +31,7 @@ class Targets(NamedTuple):
     smoothing: float = 0.0
     class_weight: np.ndarray | str | None = None  # (C,) float64, BALANCED, or None: all 1
 
-    def weights(self, counts):
+    def weights(self, counts: np.ndarray) -> np.ndarray:
         """Return the weight of each class, (C,) float64.
 
         `counts` has the number of training vertices of each class. Raise a DataError if
@@ -38,7 +45,7 @@ class Targets(NamedTuple):
             raise agreed(DataError("all classes of the training vertices have weight 0"))
         return self.class_weight
 
-    def table(self, weights):
+    def table(self, weights: np.ndarray) -> np.ndarray:
         """Return the argument `target` of the loss kernels for these class weights, (3, C)."""
         own = (1 - self.smoothing) * weights
         every = self.smoothing / weights.size * weights
@@ -48,7 +55,8 @@ class Targets(NamedTuple):
 PLAIN = Targets()
 
 
-def find_targets(source, comm, class_weight, label_smoothing):
+def find_targets(source: GraphSource, comm: SerialComm, class_weight: str,
+                 label_smoothing: float) -> Targets:
     """Return the Targets for two settings and the graph of a GraphSource.
 
     All ranks call this together. Raise on all ranks a UsageError if there are class
@@ -67,7 +75,7 @@ def find_targets(source, comm, class_weight, label_smoothing):
     return Targets(label_smoothing, weights)
 
 
-def read_weights(path, classes, names=None):
+def read_weights(path: str, classes: int, names: Sequence[str] | None = None) -> np.ndarray:
     """Read the weight of each of `classes` classes from a text file, (C,) float64.
 
     A line has the weight of a class, a number from 0, in the order of the classes.
@@ -106,14 +114,14 @@ def read_weights(path, classes, names=None):
     return weights
 
 
-def _is_weight(text):
+def _is_weight(text: str) -> bool:
     try:
         return 0 <= float(text) < np.inf
     except ValueError:
         return False
 
 
-def _named(line):
+def _named(line: bytes) -> tuple[bytes, bytes]:
     """Split a line into the name of a class and the text after it.
 
     The name may be quoted as in CSV.

@@ -15,6 +15,8 @@ Counts are (bytes, messages), arrays of int64 in the shape of the grid of ranks.
 of calls that MPI executes by itself are a Collective: their seconds are not those of
 these messages.
 """
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
@@ -41,13 +43,13 @@ class Collective(NamedTuple):
     axis: int = 0  # axis of the grid along which these ranks are
 
 
-def replicate(own, axis):
+def replicate(own: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Count an allgather along an axis; `own`: bytes of each rank's block."""
     others = own.shape[axis] - 1
     return own * others, (own > 0) * others
 
 
-def broadcasts(own, axis):
+def broadcasts(own: np.ndarray, axis: int) -> Collective:
     """Count one broadcast by each rank along an axis.
 
     `own` has the bytes that each rank broadcasts.
@@ -56,24 +58,24 @@ def broadcasts(own, axis):
                       axis)
 
 
-def reduce_scatter(own, axis):
+def reduce_scatter(own: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Count a reduce_scatter along an axis; `own`: bytes that each rank keeps."""
     full = own > 0
     return own.sum(axis, keepdims=True) - own, full.sum(axis, keepdims=True) - full
 
 
-def reduces(own, axis):
+def reduces(own: np.ndarray, axis: int) -> Collective:
     """Count a reduce to every rank in turn along an axis; `own`: bytes that it keeps."""
     return Collective(*reduce_scatter(own, axis), "reduce", own.shape[axis], _by_call(own, axis),
                       axis)
 
 
-def _by_call(own, axis):
+def _by_call(own: np.ndarray, axis: int) -> np.ndarray:
     """Return the `sizes` of a Collective that has one call for each rank along an axis."""
     return np.expand_dims(np.moveaxis(own, axis, 0), axis + 1)
 
 
-def allreduce(size, axis):
+def allreduce(size: np.ndarray, axis: int) -> Collective:
     """Count an allreduce along an axis; `size`: bytes, equal along the axis.
 
     The total over q ranks, 2 m (q - 1), is divided by q; the first ranks count the

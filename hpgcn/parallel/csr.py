@@ -1,5 +1,8 @@
 """Blocks of a sparse matrix, with all data that products need."""
+from __future__ import annotations
+
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -8,6 +11,10 @@ from hpgcn import kernels
 from hpgcn.graphs.partition import positions_of
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.runtime.device import HOST
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.runtime.device import Host
 
 TILES = 8  # most tiles of a block that is multiplied while messages are under way
 TILE_NONZEROS = 1 << 13  # nonzeros of a tile, at least
@@ -24,7 +31,8 @@ class Csr:
     the original matrix, before a cut or a transpose.
     """
 
-    def __init__(self, indptr, indices, data, num_columns, device=HOST, edges=None):
+    def __init__(self, indptr: Array, indices: Array, data: Array | None, num_columns: int,
+                 device: Host = HOST, edges: Array | None = None) -> None:
         self.indptr = indptr
         self.indices = indices
         self.data = data
@@ -34,27 +42,28 @@ class Csr:
         self._known = {}  # derived from the pattern only
 
     @classmethod
-    def of(cls, matrix, device=HOST):
+    def of(cls, matrix: Any, device: Host = HOST) -> Csr:
         """Return the Csr of a csr_array on a device.
 
         Its columns are sorted, and have the narrowest dtype.
         """
         matrix.sort_indices()
         indices = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)
-        arrays = matrix.indptr.astype(np.int64), indices, matrix.data
-        return cls(*map(device.put, arrays), matrix.shape[1], device)
+        indptr, indices, data = map(device.put, (matrix.indptr.astype(np.int64), indices,
+                                                 matrix.data))
+        return cls(indptr, indices, data, matrix.shape[1], device)
 
-    def to_scipy(self):
+    def to_scipy(self) -> Any:
         """Return a csr_array on the host that shares its memory if possible."""
         indptr, indices, data = map(self.device.get, (self.indptr, self.indices, self.data))
         return sp.csr_array((data, indices, indptr), shape=self.shape)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of row pointers, columns and values."""
         return self.indptr.nbytes + self.indices.nbytes + self.data.nbytes
 
-    def on(self, device):
+    def on(self, device: Host) -> Csr:
         """Return this matrix in the memory of a device; self if it is there already."""
         if device is self.device:
             return self
@@ -62,21 +71,21 @@ class Csr:
         arrays = (device.put(self.device.get(each)) for each in arrays)
         return Csr(*arrays, self.shape[1], device, device.put(self.edges))
 
-    def with_data(self, data):
+    def with_data(self, data: Array) -> Csr:
         """Return a matrix of the same pattern with other values, (nnz,)."""
         other = Csr(self.indptr, self.indices, data, self.shape[1], self.device, self.edges)
         other._known = self._known
         return other
 
     @property
-    def nonempty_rows(self):
+    def nonempty_rows(self) -> np.ndarray:
         """Numbers of the rows with entries, (r,) int64, on the device."""
         if "rows" not in self._known:
             rows = np.flatnonzero(np.diff(self.device.get(self.indptr)))
             self._known["rows"] = self.device.put(rows)
         return self._known["rows"]
 
-    def take_rows(self, numbers):
+    def take_rows(self, numbers: Array) -> Csr:
         """Return the Csr of the rows `numbers`, (r,) increasing.
 
         `edges` of the result are the positions of its entries in this matrix.
@@ -88,7 +97,7 @@ class Csr:
         return Csr(pointers, device.take(self.indices, edges), device.take(self.data, edges),
                    self.shape[1], device, edges)
 
-    def select(self, rows, columns):
+    def select(self, rows: np.ndarray, columns: np.ndarray) -> Any:
         """Return the submatrix of marked rows and columns, a csr_array on the host.
 
         Marks are (m,) bool and (n,) bool.
@@ -96,11 +105,11 @@ class Csr:
         indptr, indices, data = map(self.device.get, (self.indptr, self.indices, self.data))
         return select(indptr, indices, data, rows, columns)
 
-    def transposed(self):
+    def transposed(self) -> Csr:
         """Return the transpose, (n, m), on the same device."""
         return Csr.of(self.to_scipy().T.tocsr(), self.device)
 
-    def ordered_transpose(self):
+    def ordered_transpose(self) -> Csr:
         """Return the pattern of the transpose, which is cached.
 
         `edges` of the result are the positions of its entries in this matrix.
@@ -115,13 +124,13 @@ class Csr:
             self._known["transpose"] = Csr(indptr, indices, None, self.shape[0], self.device, order)
         return self._known["transpose"]
 
-    def transposed_times(self, G):
+    def transposed_times(self, G: Array) -> Array:
         """Return A^T G, (n, f), for G (m, f); the pattern of A^T is cached."""
         flipped = self.ordered_transpose()
         data = self.data[flipped.edges]
         return kernels.backend(G).spmm(flipped.indptr, flipped.indices, data, G)
 
-    def tiles(self, under_way, accumulate, most=TILES):
+    def tiles(self, under_way: bool, accumulate: bool, most: int = TILES) -> list[tuple]:
         """Cut the rows into tiles for a product.
 
         There are several tiles while messages are under way, else one. Messages
@@ -139,7 +148,7 @@ class Csr:
                                 for lo, hi in cut_rows(self.indptr, count)]
         return self._known[key]
 
-    def _tile(self, lo, hi, accumulate):
+    def _tile(self, lo: int, hi: int, accumulate: bool) -> tuple:
         indptr = rows_of(self.indptr, lo, hi + 1)
         if not accumulate:
             return lo, hi, indptr, None
@@ -149,7 +158,7 @@ class Csr:
         return lo, hi, indptr, None if rows.size == hi - lo else rows
 
 
-def cut_rows(indptr, count):
+def cut_rows(indptr: np.ndarray, count: int) -> list[tuple]:
     """Cut rows into `count` runs of about equal nonzeros.
 
     Return pairs (first row, row after the last). Row pointers, (m + 1,), need not begin
@@ -163,7 +172,7 @@ def cut_rows(indptr, count):
     return list(pairwise([0, *inner.tolist(), indptr.size - 1]))
 
 
-def rows_of(array, first, last):
+def rows_of(array: Array | None, first: int, last: int) -> Array | None:
     """Return rows [first, last) of an array, or None for None.
 
     For all rows the array itself is returned: kernels on a GPU recognize an array of
@@ -174,7 +183,8 @@ def rows_of(array, first, last):
     return array[first:last]
 
 
-def select(indptr, indices, data, rows, columns):
+def select(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, rows: np.ndarray,
+           columns: np.ndarray) -> Any:
     """Return the submatrix of marked rows and columns, a csr_array.
 
     Marks are (m,) bool and (n,) bool.
@@ -192,7 +202,7 @@ def select(indptr, indices, data, rows, columns):
     return sp.csr_array((data[kept], numbers[indices[kept]], pointers), shape=shape)
 
 
-def in_order(matrix, rows, columns):
+def in_order(matrix: Any, rows: np.ndarray, columns: np.ndarray) -> Any:
     """Move row i of a csr_array to row rows[i], and column j to column columns[j].
 
     Columns of the result are not sorted.
@@ -202,14 +212,14 @@ def in_order(matrix, rows, columns):
     return sp.csr_array((moved.data, columns[moved.indices], moved.indptr), shape=matrix.shape)
 
 
-def inverse(order):
+def inverse(order: np.ndarray) -> np.ndarray:
     """Return the position of each number in a permutation, (n,)."""
     places = np.empty_like(order)
     places[order] = np.arange(order.size)
     return places
 
 
-def bool_matrix(indptr, indices):
+def bool_matrix(indptr: np.ndarray, indices: np.ndarray) -> Any:
     """Return the square csr_array of a pattern, bool."""
     indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening columns
     n = indptr.size - 1

@@ -4,14 +4,22 @@ Requests are persistent, and bound to two buffers. A GPU packs its rows itself; 
 takes no GPU memory, requests are bound to pinned host views of the buffers. Ranks of a
 node may read each other's rows in shared memory.
 """
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn.comm import collectives
 from hpgcn.comm.staging import RECEIVE, SEND, Messages, StagedCopy
 from hpgcn.runtime.device import address
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.comm.local_mpi import Prequest
+    from hpgcn.parallel.workspace import HaloBuffers
 
 
 @dataclass(eq=False)
@@ -47,7 +55,8 @@ class Exchange:
 
     tags = 1, 2
 
-    def __init__(self, ends, sums, comm, buffers):
+    def __init__(self, ends: tuple[np.ndarray, np.ndarray], sums: tuple[np.ndarray, np.ndarray],
+                 comm: SerialComm, buffers: HaloBuffers) -> None:
         self.ends = ends
         self.sums = sums
         self.comm = comm
@@ -61,24 +70,24 @@ class Exchange:
             # first row for this rank in the two buffers of each rank of the node
             self.places = self.memory.starts(*ends)
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         """Allocate the buffers for rows of `width` columns."""
         self._reserve(width * (self.buffers.words if self.buffers.pushes else 1))
 
-    def _reserve(self, words):
+    def _reserve(self, words: int) -> None:
         self.buffers.reserve(*(int(offsets[-1]) * words for offsets in self.ends))
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of the buffers."""
         return self.buffers.owned.nbytes + self.buffers.ghost.nbytes
 
     @property
-    def pending(self):
+    def pending(self) -> bool:
         """Whether messages are under way."""
         return self.channel is not None and bool(self.channel.pending)
 
-    def progress(self):
+    def progress(self) -> None:
         """Let messages progress: MPI moves them only within its calls."""
         if self.pending:
             with self.comm.clock("comm"):
@@ -101,7 +110,7 @@ class Exchange:
         if self.stager is not None:
             self.channel.requests.wait_for_copies()
 
-    def received(self, source: int, place: slice | None = None):
+    def received(self, source: int, place: slice | None = None) -> np.ndarray:
         """Return the rows that rank `source` sent.
 
         `place` is their slice of the receive buffer, None for all rows.
@@ -125,13 +134,13 @@ class Exchange:
         """Wait for all messages, those that are sent as well."""
         self._wait(self.channel, set(self.channel.pending), what)
 
-    def release(self):
+    def release(self) -> None:
         """Let ranks of the node overwrite their rows; else the next exchange does so."""
         if self.memory is not None:
             self.memory.release()
 
-    def _wait(self, channel, numbers, what):
-        def describe(pending):
+    def _wait(self, channel: Channel, numbers: set[int], what: str) -> None:
+        def describe(pending: list[int]) -> str:
             ranks = sorted({channel.others[number] for number in pending})
             return f"rank(s) {', '.join(map(str, ranks))} in {what}"
 
@@ -140,7 +149,7 @@ class Exchange:
             self.comm.wait(channel.requests, describe, waited)
             channel.pending -= numbers
 
-    def _start(self, channel):
+    def _start(self, channel: Channel) -> None:
         if self.buffers.device.in_files:
             self.buffers.device.read_ahead(channel.outgoing, False)
             self.buffers.device.read_ahead(channel.incoming, True)
@@ -157,7 +166,7 @@ class Exchange:
         self.comm.counters.add("aggregation", channel.outgoing.nbytes, channel.messages,
                                channel.to, channel.sums)
 
-    def _channel(self, width, adjoint):
+    def _channel(self, width: int, adjoint: bool) -> Channel:
         """Return the Channel for a width and a direction; its buffers may be filled next."""
         if self.memory is not None:
             self.memory.wait_for_readers()
@@ -208,7 +217,8 @@ class Exchange:
                 readers, set())
         return self.channels[width, adjoint]
 
-    def _requests(self, kind, buffer, host_view, cuts, tag, requests):
+    def _requests(self, kind: str, buffer: np.ndarray, host_view: np.ndarray, cuts: np.ndarray,
+                  tag: int, requests: list[Prequest]) -> tuple[list, dict]:
         """Add persistent requests for each rank's rows, in pieces that MPI and a stager support.
 
         Messages between ranks that share memory are empty: the rows are there already.
@@ -243,7 +253,7 @@ class Exchange:
 
         return others, pieces
 
-    def close(self):
+    def close(self) -> None:
         """Free the requests; afterwards the exchange cannot be used."""
         for channel in self.channels.values():
             for request in channel.requests:

@@ -14,8 +14,12 @@ sends along the swapped lists, and its receiver adds.
 Sources: demirci-2022, Algorithms 1 and 2; Kayaaslan, Aykanat and Ucar, SIAM J. Sci.
 Comput. 40(4), 2018.
 """
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,8 +30,12 @@ from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.transfers import LOCAL, Transfer
 from hpgcn.parallel.workspace import HaloBuffers
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.parallel.csr import Csr
 
-def nearest_first(comm, ranks):
+
+def nearest_first(comm: SerialComm, ranks: Iterable[int]) -> list[int]:
     """Return the list of ranks in the order in which their rows are used.
 
     Ranks of this node come first, because their rows arrive sooner. Both ranks of this node
@@ -54,8 +62,9 @@ class HaloExchange(Transfer):
         First own row, and first ghost, for each rank in the shared buffers.
     """
 
-    def __init__(self, plan: HaloPlan, comm, buffers: HaloBuffers, shared: Exchange | None = None,
-                 adjoint: bool = False, places: tuple | None = None):
+    def __init__(self, plan: HaloPlan, comm: SerialComm, buffers: HaloBuffers,
+                 shared: Exchange | None = None, adjoint: bool = False,
+                 places: tuple | None = None) -> None:
         returned = np.diff(plan.recv_offsets)
         self.alone = shared is None
         self.exchange = shared or Exchange((plan.send_offsets, plan.recv_offsets),
@@ -71,25 +80,25 @@ class HaloExchange(Transfer):
         self.ghosts = slices_of(ghosts, returned)
         self.send_rows = comm.device.put(plan.send_rows)
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         """Allocate the buffers for rows of `width` columns."""
         self.exchange.reserve(width)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of the buffers."""
         return self.exchange.nbytes
 
     @property
-    def pending(self):
+    def pending(self) -> bool:
         """Whether messages are under way."""
         return self.exchange.pending
 
-    def progress(self):
+    def progress(self) -> None:
         """Let messages progress."""
         self.exchange.progress()
 
-    def start(self, H, what):
+    def start(self, H: np.ndarray, what: str) -> None:
         """Start sending rows of H (m, f) to their readers.
 
         Messages shared with another transfer are sent once its sums are filled in.
@@ -105,7 +114,8 @@ class HaloExchange(Transfer):
             for q, place in self.rows.items():
                 gather(H, self.returned[q], outgoing[place])
 
-    def received_rows(self, wanted, what):
+    def received_rows(self, wanted: Iterable[int],
+                      what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (LOCAL, own rows), then (source, rows from it).
 
         Sources are those in `wanted`, in the order of `nearest_first`.
@@ -119,25 +129,25 @@ class HaloExchange(Transfer):
         if self.alone:
             self.exchange.wait_for_all(what)
 
-    def rows_for(self, target, wanted, what):
+    def rows_for(self, target: int, wanted: dict[int, Csr], what: str) -> Iterable[tuple]:
         # Sums for another rank wait for nothing if they read own rows only.
         if target != LOCAL and wanted.keys() == {LOCAL}:
             return [(LOCAL, self.H)]
         return self.received_rows(wanted, what)
 
-    def multiplied(self, source):
+    def multiplied(self, source: int) -> None:
         """Drop the rows of a source."""
         if source != LOCAL:
             self.buffers.device.discard(self.incoming[self.ghosts[source]])
 
-    def partial_sums(self, out, what):
+    def partial_sums(self, out: np.ndarray, what: str) -> list[tuple]:
         """Return pairs (source, buffer for partial sums of its rows).
 
         The last pair is (LOCAL, out).
         """
         return [*self.send_buffers(out.shape[1]), (LOCAL, out)]
 
-    def send_buffers(self, width):
+    def send_buffers(self, width: int) -> list[tuple]:
         """Return (source, buffer of the partial sums to return) for each source.
 
         A buffer is (rows, width).
@@ -147,7 +157,7 @@ class HaloExchange(Transfer):
         self._launch_if_filled()
         return [(source, outgoing[place]) for source, place in self.ghosts.items()]
 
-    def send(self, target):
+    def send(self, target: int) -> None:
         """Mark the buffer for rank `target` as filled.
 
         All buffers are sent once the last one is filled.
@@ -156,12 +166,12 @@ class HaloExchange(Transfer):
             self.unsent.remove(target)
             self._launch_if_filled()
 
-    def _launch_if_filled(self):
+    def _launch_if_filled(self) -> None:
         if not self.unsent:
             with self.comm.clock("comm"):
                 self.exchange.launch()
 
-    def finish(self, out, what):
+    def finish(self, out: np.ndarray, what: str) -> None:
         """Add the returned partial sums to `out`, in the order of ranks."""
         scatter_add = kernels.backend(out).scatter_add
         for numbers, rows in self.received_sums(what):
@@ -169,7 +179,7 @@ class HaloExchange(Transfer):
                 scatter_add(rows, numbers, out)
         self.exchange.release()
 
-    def received_sums(self, what):
+    def received_sums(self, what: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (numbers of own rows, partial sums received for them), rank after rank."""
         for source in self.exchange.arriving(what):
             if source in self.rows:
@@ -178,47 +188,47 @@ class HaloExchange(Transfer):
                 if self.alone and source not in self.exchange.channel.near:
                     self.buffers.device.discard(rows)
 
-    def release(self):
+    def release(self) -> None:
         """Let ranks of the node overwrite rows, unless sums follow."""
         if self.alone:
             self.exchange.release()
 
-    def discard(self):
+    def discard(self) -> None:
         self.buffers.discard()
 
     @property
-    def sources(self):
+    def sources(self) -> list[int]:
         return [*self.ghosts]
 
     @property
-    def ghost_counts(self):
+    def ghost_counts(self) -> dict[int, int]:
         """Number of rows of each source, a dict in the order of ghosts."""
         return {source: place.stop - place.start for source, place in self.ghosts.items()}
 
     @property
-    def incoming(self):
+    def incoming(self) -> np.ndarray:
         """Receive buffer of the messages under way, (rows, width)."""
         return self.exchange.channel.incoming
 
     @property
-    def outgoing(self):
+    def outgoing(self) -> np.ndarray:
         """Send buffer that is filled, (rows, width)."""
         return self.exchange.filling.outgoing
 
     @property
-    def ghost_positions(self):
+    def ghost_positions(self) -> np.ndarray:
         """Row of these two buffers that each ghost has, (g,) int64."""
         places = [np.arange(place.start, place.stop) for place in self.ghosts.values()]
         return np.concatenate([np.empty(0, np.int64), *places])
 
     @cached_property
-    def returned(self):
+    def returned(self) -> list[np.ndarray]:
         """Numbers of the own rows that each rank reads and returns sums for, by rank."""
         cuts = pairwise(self.plan.send_offsets.tolist())
         return [rows_of(self.send_rows, first, last) for first, last in cuts]
 
     @cached_property
-    def message_transfer(self):
+    def message_transfer(self) -> HaloExchange:
         # If two share messages, one takes their buffers.
         if self.alone:
             return self
@@ -227,20 +237,20 @@ class HaloExchange(Transfer):
             buffers = HaloBuffers(buffers.device, self.comm.stager, buffers.dtype, buffers.sums)
         return HaloExchange(self.plan, self.comm, buffers)
 
-    def close(self):
+    def close(self) -> None:
         """Free the requests; afterwards neither transfer of the exchange can be used."""
         self.exchange.close()
         if not self.alone and "message_transfer" in vars(self):
             self.message_transfer.close()
 
 
-def slices_of(first, counts):
+def slices_of(first: np.ndarray, counts: np.ndarray) -> dict[int, slice]:
     """Return the slices of `counts` rows from `first` on, by rank; leave out empty ones."""
     return {q: slice(int(first[q]), int(first[q] + counts[q]))
             for q in np.flatnonzero(counts).tolist()}
 
 
-def joined_transfers(pull: HaloPlan, push: HaloPlan, comm,
+def joined_transfers(pull: HaloPlan, push: HaloPlan, comm: SerialComm,
                      buffers: HaloBuffers) -> tuple[HaloExchange, HaloExchange]:
     """Return the transfers of two HaloPlans that share messages.
 

@@ -7,6 +7,8 @@ Once every rank's needs are exchanged, by an Alltoallv of row numbers, `complete
 the plan. Source: demirci-2022, section 4.1 and Algorithm 1 (the sets of rows a
 processor sends and receives).
 """
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,16 +33,16 @@ class HaloPlan:
     send_offsets: np.ndarray  # (P + 1,) int64
 
     @property
-    def sources(self):
+    def sources(self) -> np.ndarray:
         """Ranks that send to this one, increasing."""
         return np.flatnonzero(np.diff(self.recv_offsets))
 
     @property
-    def destinations(self):
+    def destinations(self) -> np.ndarray:
         """Ranks that this one sends to, increasing."""
         return np.flatnonzero(np.diff(self.send_offsets))
 
-    def subset(self, ghosts, sent):
+    def subset(self, ghosts: np.ndarray, sent: np.ndarray) -> HaloPlan:
         """Return the plan of the marked ghosts and the marked rows to send.
 
         Marks are (g,) bool and (s,) bool. The other ranks must mark the same rows.
@@ -50,12 +52,12 @@ class HaloPlan:
         return HaloPlan(self.layout, *received, *returned)
 
     @property
-    def parts(self):
+    def parts(self) -> tuple[HaloPlan]:
         """The HaloPlans of its exchanges: itself."""
         return (self,)
 
 
-def needs(indices, layout):
+def needs(indices: np.ndarray, layout: RowPartition) -> np.ndarray:
     """Return the rows of other ranks among column numbers, (g,) increasing.
 
     `indices` are the column numbers of a slab.
@@ -68,12 +70,12 @@ def needs(indices, layout):
     return np.flatnonzero(seen)
 
 
-def by_owner(rows, layout):
+def by_owner(rows: np.ndarray, layout: RowPartition) -> np.ndarray:
     """Return the offsets of owners in sorted row numbers, (P + 1,)."""
     return np.searchsorted(rows, layout.offsets).astype(np.int64)
 
 
-def complete(layout, ghosts, requested):
+def complete(layout: RowPartition, ghosts: np.ndarray, requested: list[np.ndarray]) -> HaloPlan:
     """Return the HaloPlan of a rank that reads `ghosts`.
 
     `requested` lists by rank the own rows that other ranks read.

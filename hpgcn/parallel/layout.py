@@ -1,4 +1,6 @@
 """Owners of the blocks of a distributed matrix (pure: no MPI, no files)."""
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
 
@@ -16,22 +18,22 @@ class RowPartition:
     rank: int  # this rank
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Number of ranks (P)."""
         return self.offsets.size - 1
 
     @property
-    def start(self):
+    def start(self) -> int:
         """First row owned by this rank."""
         return int(self.offsets[self.rank])
 
     @property
-    def stop(self):
+    def stop(self) -> int:
         """One past the last row owned by this rank."""
         return int(self.offsets[self.rank + 1])
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         """Rows owned by this rank (m)."""
         return self.stop - self.start
 
@@ -58,33 +60,33 @@ class BlockLayout:
     rank: int
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Number of ranks (P = B C)."""
         return (self.offsets.size - 1) * self.columns
 
     @property
-    def block(self):
+    def block(self) -> int:
         """Row block of this rank."""
         return self.rank // self.columns
 
     @property
-    def column(self):
+    def column(self) -> int:
         """Column block of this rank."""
         return self.rank % self.columns
 
     @property
-    def rows(self):
+    def rows(self) -> RowPartition:
         """RowPartition of the rows only, as seen from this rank's block."""
         return RowPartition(self.offsets, self.block)
 
-    def columns_of(self, width):
+    def columns_of(self, width: int) -> slice:
         """Return which of `width` columns this rank owns, a slice.
 
         It is empty if `width` is too small.
         """
         return slice(*split(width, self.columns)[self.column:self.column + 2].tolist())
 
-    def restricted(self, keep):
+    def restricted(self, keep: np.ndarray) -> BlockLayout:
         """Return the layout of the rows marked in `keep`, (n,) bool.
 
         Owners are the same, and rows are renumbered without gaps.
@@ -92,17 +94,17 @@ class BlockLayout:
         return replace(self, offsets=compressed_offsets(self.offsets, keep))
 
     @property
-    def row_blocks(self):
+    def row_blocks(self) -> np.ndarray:
         """Row block of each row; (n,) int64."""
         return np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
 
     @property
-    def row_ranks(self):
+    def row_ranks(self) -> np.ndarray:
         """Ranks that share this rank's rows, increasing; (C,) int64."""
         return self.block * self.columns + np.arange(self.columns)
 
     @property
-    def column_ranks(self):
+    def column_ranks(self) -> np.ndarray:
         """Ranks that share this rank's columns, increasing; (B,) int64."""
         return np.arange(self.column, self.size, self.columns)
 
@@ -133,12 +135,12 @@ class BroadcastStages:
     piece: np.ndarray
 
     @property
-    def pieces(self):
+    def pieces(self) -> int:
         """Number of layers (L)."""
         return int(self.piece.max()) + 1
 
 
-def stages(offsets, rows, pieces, columns):
+def stages(offsets: np.ndarray, rows: int, pieces: int, columns: int) -> BroadcastStages:
     """Return the BroadcastStages of a product, in order.
 
     The columns of A are cut at the bounds of its C column blocks and of the R row
@@ -160,7 +162,7 @@ def stages(offsets, rows, pieces, columns):
                            piece[order])
 
 
-def compressed_offsets(offsets, keep):
+def compressed_offsets(offsets: np.ndarray, keep: np.ndarray) -> np.ndarray:
     """Return `offsets` counted only over rows that are marked in `keep`.
 
     `keep` is (n,) bool. If it has integers, row i counts keep[i] times.
@@ -168,7 +170,7 @@ def compressed_offsets(offsets, keep):
     return np.concatenate([[0], np.cumsum(keep)])[offsets]
 
 
-def split(length, parts):
+def split(length: int, parts: int) -> np.ndarray:
     """Return the bounds of `parts` nearly equal pieces, (parts + 1,) int64.
 
     Their sizes differ by at most one, and the longer ones come first.
@@ -178,7 +180,7 @@ def split(length, parts):
     return place * quotient + np.minimum(place, remainder)
 
 
-def cut_evenly(weights, k):
+def cut_evenly(weights: np.ndarray, k: int) -> np.ndarray:
     """Cut positive weights, (n,), into k runs of nearly equal weight.
 
     Return the run of each weight, (n,) int32, increasing from 0. An entry belongs to
@@ -189,7 +191,7 @@ def cut_evenly(weights, k):
     return np.minimum(middles * (k / weights.sum()), k - 1).astype(np.int32)
 
 
-def balanced(indptr, parts):
+def balanced(indptr: np.ndarray, parts: int) -> np.ndarray:
     """Cut rows into blocks of nearly equal nonzeros.
 
     Return the bounds of blocks, (parts + 1,) int64. A block may be empty beside a heavy
@@ -201,6 +203,6 @@ def balanced(indptr, parts):
     return np.searchsorted(cut_evenly(weights, parts), np.arange(parts + 1)).astype(np.int64)
 
 
-def divisors(number):
+def divisors(number: int) -> list[int]:
     """Return the divisors of a positive number, increasing."""
     return [d for d in range(1, number + 1) if number % d == 0]

@@ -1,6 +1,10 @@
 """Positions of the entries of a sparse matrix: all that planning reads of a graph."""
+from __future__ import annotations
+
 import hashlib
+from collections.abc import Callable
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -9,6 +13,10 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import bandwidth
 from hpgcn.parallel import pattern_counts
 from hpgcn.parallel.csr import in_order, inverse
+
+if TYPE_CHECKING:
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.parallel.layout import BlockLayout
 
 
 class Pattern:
@@ -23,7 +31,8 @@ class Pattern:
     all.
     """
 
-    def __init__(self, matrix, symmetric, weighted=False, rows_out=None, rows_in=None):
+    def __init__(self, matrix: Any, symmetric: bool, weighted: bool = False,
+                 rows_out: np.ndarray | None = None, rows_in: np.ndarray | None = None) -> None:
         self._matrix = matrix
         self.symmetric = symmetric
         self.weighted = weighted
@@ -33,36 +42,36 @@ class Pattern:
         self._counted = {}
 
     @property
-    def matrix(self):
+    def matrix(self) -> Any:
         """csr_array (n, n)."""
         return self._matrix
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         """Number of rows (n), including rows that are left out."""
         return self.matrix.shape[0]
 
     @property
-    def indptr(self):
+    def indptr(self) -> np.ndarray:
         """Row pointers, (n + 1,)."""
         return self.matrix.indptr
 
     @property
-    def indices(self):
+    def indices(self) -> np.ndarray:
         """Column numbers, (nnz,)."""
         return self.matrix.indices
 
     @cached_property
-    def rows(self):
+    def rows(self) -> np.ndarray:
         """Row of each entry, (nnz,) int64."""
         return np.repeat(np.arange(self.num_rows), np.diff(self.indptr))
 
     @property
-    def holders(self):
+    def holders(self) -> np.ndarray | None:
         """Part that holds each entry, (nnz,), or None."""
         return self.matrix.data if self.matrix.dtype == np.int32 else None
 
-    def with_holders(self, graph, parts):
+    def with_holders(self, graph: Graph, parts: np.ndarray) -> Pattern:
         """Return the pattern with a part for each entry as its holder.
 
         `parts`, (nnz,), are the parts of the stored entries of `graph`. Entries on the
@@ -73,20 +82,20 @@ class Pattern:
         holders[self.rows != self.indices] = parts[stored_rows != graph.indices]
         return self.assign_holders(holders)
 
-    def assign_holders(self, holders):
+    def assign_holders(self, holders: np.ndarray) -> Pattern:
         """Return the pattern with `holders`, (nnz,), as the part of each entry."""
         arrays = holders.astype(np.int32, copy=False), self.indices, self.indptr
         return Pattern(sp.csr_array(arrays, shape=self.matrix.shape), self.symmetric, self.weighted,
                        self.rows_out, self.rows_in)
 
     @cached_property
-    def square(self):
+    def square(self) -> bool:
         """Whether the result has the same rows as the multiplied matrix."""
         if self.rows_out is None or self.rows_in is None:
             return self.rows_out is self.rows_in
         return np.array_equal(self.rows_out, self.rows_in)
 
-    def restricted_numbers(self, rows):
+    def restricted_numbers(self, rows: np.ndarray | None) -> np.ndarray:
         """Return the number of each row among those marked in `rows`, (n,) int64.
 
         `rows` is (n,) bool. None marks all rows.
@@ -94,18 +103,18 @@ class Pattern:
         return np.arange(self.num_rows) if rows is None else np.cumsum(rows) - 1
 
     @cached_property
-    def bandwidth(self):
+    def bandwidth(self) -> int:
         """Largest distance of an entry from the diagonal."""
         return bandwidth(self.matrix)
 
     @cached_property
-    def transposed(self):
+    def transposed(self) -> Pattern:
         """The pattern of the transpose."""
         flipped = self.matrix.T.tocsr()
         flipped.sort_indices()
         return Pattern(flipped, self.symmetric, self.weighted, self.rows_in, self.rows_out)
 
-    def restrict(self, rows_out, rows_in):
+    def restrict(self, rows_out: np.ndarray | None, rows_in: np.ndarray | None) -> Pattern:
         """Return the pattern of the marked rows and columns.
 
         Marks are (n,) bool, or None for all. Repeated calls return the same object.
@@ -120,7 +129,8 @@ class Pattern:
             self._restricted[key] = self.select(kept, rows_out, rows_in)
         return self._restricted[key]
 
-    def select(self, kept, rows_out=None, rows_in=None, symmetric=None):
+    def select(self, kept: np.ndarray, rows_out: np.ndarray | None = None,
+               rows_in: np.ndarray | None = None, symmetric: bool | None = None) -> Pattern:
         """Return the pattern of the entries marked in `kept`, (nnz,) bool.
 
         `rows_out`, `rows_in`: as in the class. `symmetric`: by default that of this
@@ -133,7 +143,7 @@ class Pattern:
                        self.symmetric if symmetric is None else symmetric, self.weighted, rows_out,
                        rows_in)
 
-    def layouts(self, layout):
+    def layouts(self, layout: BlockLayout) -> tuple[BlockLayout, ...]:
         """Return the BlockLayouts of the result and of the multiplied matrix.
 
         `layout` is that of all rows.
@@ -141,24 +151,24 @@ class Pattern:
         return tuple(layout if rows is None else layout.restricted(rows)
                      for rows in (self.rows_out, self.rows_in))
 
-    def nonzeros(self, row_offsets, column_offsets):
+    def nonzeros(self, row_offsets: np.ndarray, column_offsets: np.ndarray) -> np.ndarray:
         """Count the entries of the blocks between row and column offsets; (R, C) int64."""
         return self._blocks(row_offsets, column_offsets)[0]
 
-    def touched_rows(self, row_offsets, column_offsets):
+    def touched_rows(self, row_offsets: np.ndarray, column_offsets: np.ndarray) -> np.ndarray:
         """Count the rows with entries in each block of rows and columns.
 
         Arguments and shape are those of `nonzeros`.
         """
         return self._blocks(row_offsets, column_offsets)[1]
 
-    def _blocks(self, *offsets):
+    def _blocks(self, *offsets: np.ndarray) -> np.ndarray:
         rows, columns = (np.asarray(each, np.int64) for each in offsets)
         return self.keep((rows.tobytes(), columns.tobytes()), lambda: pattern_counts.count_blocks(
             self.indptr, self.indices, rows, pattern_counts.block_numbers(columns),
             columns.size - 1))
 
-    def ghosts(self, offsets):
+    def ghosts(self, offsets: np.ndarray) -> np.ndarray:
         """Count the columns that blocks of rows read, and a greedy matching.
 
         Block p of rows and block q of columns; two (P, P) int64.
@@ -171,9 +181,9 @@ class Pattern:
                 self.indptr, self.indices, pattern_counts.block_numbers(offsets),
                 np.arange(self.num_rows), offsets)[2:])
 
-    def held(self, offsets):
+    def held(self, offsets: np.ndarray) -> np.ndarray:
         """Return the counts of `count_held` for the holders of this pattern."""
-        def count():
+        def count() -> np.ndarray:
             owner = pattern_counts.block_numbers(offsets)
             pushed = self.holders != np.repeat(owner, np.diff(self.indptr))
             return pattern_counts.count_held(self.indptr, self.indices, pushed, owner,
@@ -181,7 +191,7 @@ class Pattern:
 
         return self.keep(("held", np.asarray(offsets, np.int64).tobytes()), count)
 
-    def keep(self, key, make):
+    def keep(self, key: tuple, make: Callable) -> Any:
         """Return the result of `make`, a function, which is called once for each key."""
         if key not in self._counted:
             self._counted[key] = make()
@@ -209,7 +219,8 @@ class BlockPattern(Pattern):
         count depends on the order within parts.
     """
 
-    def __init__(self, whole, part, order, offsets, within):
+    def __init__(self, whole: Pattern, part: np.ndarray, order: np.ndarray, offsets: np.ndarray,
+                 within: Callable) -> None:
         super().__init__(None, whole.symmetric, whole.weighted)
         self.whole = whole
         self.part = part
@@ -218,43 +229,43 @@ class BlockPattern(Pattern):
         self.within = within
 
     @property
-    def matrix(self):
+    def matrix(self) -> Any:
         """csr_array (n, n), rows part by part."""
         return self._moved.matrix
 
     @cached_property
-    def _moved(self):
+    def _moved(self) -> Pattern:
         return permuted(self.whole, self.order)
 
     holders = None  # methods that assign nonzeros to parts have a Pattern
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         return self.whole.num_rows
 
     @cached_property
-    def indptr(self):
+    def indptr(self) -> np.ndarray:
         """Row pointers, (n + 1,)."""
         pointers = run_offsets(np.diff(self.whole.indptr)[self.order])
         return pointers.astype(self.whole.indptr.dtype, copy=False)
 
     @cached_property
-    def transposed(self):
+    def transposed(self) -> Pattern:
         return BlockPattern(self.whole.transposed, self.part, self.order, self.offsets,
                             self.within)
 
     @cached_property
-    def run_order(self):
+    def run_order(self) -> np.ndarray:
         """Rows of this pattern in the order of runs, (n,)."""
         return inverse(self.order)[self.within()]
 
     @cached_property
-    def ordered(self):
+    def ordered(self) -> Pattern:
         """The Pattern with its rows in the order of runs."""
         return permuted(self.whole, self.order[self.run_order])
 
     @cached_property
-    def _least_bandwidth(self):
+    def _least_bandwidth(self) -> int:
         """Lower bound of the bandwidth in every order; 0 if unknown.
 
         The bound is the least distance of blocks, if that exceeds the length of all
@@ -267,23 +278,23 @@ class BlockPattern(Pattern):
         return least if least >= np.diff(offsets).max() else 0
 
     @property
-    def needs_order(self):
+    def needs_order(self) -> bool:
         """Whether the bandwidth depends on the order."""
         return not self._least_bandwidth
 
     @property
-    def bandwidth(self):
+    def bandwidth(self) -> int:
         """Largest distance of an entry from the diagonal, or a lower bound.
 
         The bound is used if it exceeds the length of all blocks.
         """
         return self._least_bandwidth or self.ordered.bandwidth
 
-    def ghosts(self, offsets):
+    def ghosts(self, offsets: np.ndarray) -> np.ndarray:
         counted = np.array_equal(offsets, self.offsets)
         return self._part_counts[2:] if counted else super().ghosts(offsets)
 
-    def _blocks(self, *offsets):
+    def _blocks(self, *offsets: np.ndarray) -> np.ndarray:
         first, last = (np.asarray(each, np.int64) for each in offsets)
         if np.array_equal(first, last) and np.isin(first, self.offsets).all():
             if np.array_equal(first, self.offsets):
@@ -292,12 +303,12 @@ class BlockPattern(Pattern):
         return super()._blocks(*offsets)
 
     @cached_property
-    def _part_counts(self):
+    def _part_counts(self) -> np.ndarray:
         whole = self.whole
         return whole.keep(_key(self.part, self.offsets), lambda: pattern_counts.count_parts(
             whole.indptr, whole.indices, self.part, self.order, self.offsets, self.symmetric))
 
-    def _union_counts(self, offsets):
+    def _union_counts(self, offsets: np.ndarray) -> np.ndarray:
         """Count the blocks of unions of parts.
 
         Counts of another pattern with these unions as parts are reused.
@@ -311,12 +322,13 @@ class BlockPattern(Pattern):
             whole.indptr, whole.indices, offsets, part, offsets.size - 1, self.order))
 
 
-def _key(part, offsets):
+def _key(part: Any, offsets: np.ndarray) -> tuple:
     """Return a key of the parts of all rows, for counts that a pattern keeps."""
     return "parts", offsets.tobytes(), hashlib.sha256(part).digest()
 
 
-def elsewhere(lines, owner, holder, k):
+def elsewhere(lines: np.ndarray, owner: np.ndarray, holder: np.ndarray,
+              k: int) -> tuple[np.ndarray, ...]:
     """Return owner, holder and line of pairs without the owner, by line.
 
     A pair is a line and a holder that does not own it; each occurs once.
@@ -328,7 +340,7 @@ def elsewhere(lines, owner, holder, k):
     return owner[others][first], pairs % k, pairs // k
 
 
-def permuted(pattern, order):
+def permuted(pattern: Pattern, order: np.ndarray) -> Pattern:
     """Return the pattern with row and column order[i] moved to i.
 
     Columns are not sorted.

@@ -4,6 +4,8 @@ Each kernel reads every entry once. A thread counts in arrays of its own chunk o
 so the counts are the same on any number of threads. `indptr` (n + 1,) and `indices`
 (nnz,) are those of the pattern; columns need not be sorted.
 """
+from __future__ import annotations
+
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +19,8 @@ PIECE = 1 << 20  # entries of a chunk of rows, about
 WORD = 6  # a word of a bitmap has 2^WORD bits
 
 
-def row_chunks(indptr, offsets):
+def row_chunks(indptr: np.ndarray,
+               offsets: list[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Cut rows into chunks of about PIECE entries, and at `offsets`.
 
     Return the bounds of the chunks, (C + 1,) int64, and the block between offsets that
@@ -36,7 +39,7 @@ def row_chunks(indptr, offsets):
     return np.append(np.concatenate(bounds), offsets[-1]), np.array(blocks, np.int64)
 
 
-def block_numbers(offsets):
+def block_numbers(offsets: np.ndarray) -> np.ndarray:
     """Return the block between offsets of each row, (n,), of a narrow integer type."""
     blocks = len(offsets) - 1
     kind = np.int16 if blocks <= np.iinfo(np.int16).max else np.int32
@@ -66,7 +69,9 @@ def count_blocks(indptr: np.ndarray, indices: np.ndarray, row_offsets: np.ndarra
     return sums
 
 
-def _count_block_chunks(next_chunk, indptr, indices, order, bounds, block_of, entries, touched):
+def _count_block_chunks(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
+                        order: np.ndarray, bounds: np.ndarray, block_of: np.ndarray,
+                        entries: np.ndarray, touched: np.ndarray) -> None:
     """Count the entries, and the rows with entries, of chunks of rows.
 
     They are counted by block of columns. The loop has no branches, because no CPU would
@@ -87,7 +92,8 @@ def _count_block_chunks(next_chunk, indptr, indices, order, bounds, block_of, en
 _count_blocks = Threaded(_count_block_chunks)
 
 
-def count_parts(indptr, indices, part, order, offsets, symmetric=False):
+def count_parts(indptr: np.ndarray, indices: np.ndarray, part: np.ndarray, order: np.ndarray,
+                offsets: np.ndarray, symmetric: bool = False) -> np.ndarray:
     """Count the blocks (p, q) of a matrix.
 
     The entries in the rows of part p and the columns of part q.
@@ -120,7 +126,9 @@ def count_parts(indptr, indices, part, order, offsets, symmetric=False):
     return counts
 
 
-def _count_one_part(next_chunk, indptr, indices, part, order, offsets, symmetric, counts):
+def _count_one_part(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
+                    part: np.ndarray, order: np.ndarray, offsets: np.ndarray, symmetric: bool,
+                    counts: np.ndarray) -> None:
     """Fill in the counts of the rows of one part after the other.
 
     Unless `symmetric`, only `ghosts` are counted. The loop over entries has no branches
@@ -177,7 +185,9 @@ def count_held(indptr: np.ndarray, indices: np.ndarray, pushed: np.ndarray, part
     return counts
 
 
-def _count_held_blocks(next_chunk, indptr, indices, held, part, order, offsets, counts):
+def _count_held_blocks(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
+                       held: np.ndarray, part: np.ndarray, order: np.ndarray, offsets: np.ndarray,
+                       counts: np.ndarray) -> None:
     """Fill in the counts of one block of rows after the other."""
     ranks = offsets.size - 1
     words = (part.size >> WORD) + 1
@@ -206,7 +216,7 @@ def _count_held_blocks(next_chunk, indptr, indices, held, part, order, offsets, 
 _count_held = Threaded(_count_held_blocks)
 
 
-def with_loops(indptr, indices):
+def with_loops(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return CSR arrays with the missing entries of the diagonal.
 
     Columns are sorted in each row, before and after.
@@ -218,7 +228,8 @@ def with_loops(indptr, indices):
     return pointers, columns
 
 
-def _insert_loop_chunks(next_chunk, indptr, indices, bounds, pointers, columns):
+def _insert_loop_chunks(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
+                        bounds: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> None:
     """Copy the entries, and add the missing entry of the diagonal.
 
     It is inserted before the first larger column of its row.

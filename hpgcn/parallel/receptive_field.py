@@ -9,15 +9,24 @@ of all rows is extended to all rows. The blocks of A that compute it would cost 
 than they save time. For levels that no product computes (features, and results formed
 from them once) the limit is three quarters.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.strategies.strategy import Strategy
 
 SHARE, SHARE_GIVEN = 0.5, 0.75  # share of all rows beyond which a level is not restricted
 
 
-def layer_bounds(products):
+def layer_bounds(products: list[int]) -> list[int]:
     """Return the level before the first layer, and after each layer.
 
     Layer l has products[l] products with A.
@@ -25,7 +34,8 @@ def layer_bounds(products):
     return list(accumulate(products, initial=0))
 
 
-def find_levels(slab, masks, hops, comm, *, precomputed=False):
+def find_levels(slab: Graph, masks: list[np.ndarray], hops: int, comm: SerialComm, *,
+                precomputed: bool = False) -> list:
     """Return the rows of each level, found over all ranks.
 
     All ranks call this together.
@@ -39,13 +49,13 @@ def find_levels(slab, masks, hops, comm, *, precomputed=False):
     columns = slab.indices
     degrees = np.diff(slab.indptr)
 
-    def on_all_ranks(numbers):
+    def on_all_ranks(numbers: np.ndarray) -> np.ndarray:
         marks = np.zeros(slab.header.num_nodes, np.uint8)
         marks[numbers] = 1
         comm.allreduce(marks, "plan", op="max")
         return marks.view(bool)
 
-    def unless_most(level, place):
+    def unless_most(level: np.ndarray, place: int) -> np.ndarray | None:
         share = SHARE_GIVEN if place <= precomputed else SHARE
         return level if np.count_nonzero(level) <= level.size * share else None
 
@@ -86,7 +96,8 @@ class ReceptiveField:
     hops: list  # L Hop
 
     @staticmethod
-    def of(strategy, levels, products, *, precomputed=False, whole=None):
+    def of(strategy: Strategy, levels: list, products: list[int], *, precomputed: bool = False,
+           whole: Callable | None = None) -> ReceptiveField:
         """Return the ReceptiveField with maps between the levels of `find_levels`.
 
         All ranks call this together.
@@ -121,10 +132,11 @@ class ReceptiveField:
         hops = [Hop(maps[first:last], sizes[first:last + 1],
                     put(self_rows(numbers[first], numbers[last])), totals[last] < totals[first])
                 for first, last in pairwise(bounds)]
-        between = ([each[place] for place in bounds] for each in (numbers, totals, sizes))
-        return ReceptiveField(strategy, *between, hops)
+        numbers, totals, sizes = ([each[place] for place in bounds]
+                                  for each in (numbers, totals, sizes))
+        return ReceptiveField(strategy, numbers, totals, sizes, hops)
 
-    def select(self, level, array):
+    def select(self, level: int, array: np.ndarray) -> np.ndarray:
         """Select the rows of a level from an array over all rows.
 
         The array has shape (m, ...), the result (m_l, ...), of this rank.
@@ -132,11 +144,11 @@ class ReceptiveField:
         return array if self.rows[level] is None else array[self.rows[level]]
 
     @property
-    def maps(self):
+    def maps(self) -> list:
         """The map of each product with A, in order; None for a product that is skipped."""
         return [each for hop in self.hops for each in hop.maps]
 
-    def close(self):
+    def close(self) -> None:
         """Free the restricted maps. The caller closes the strategy of all rows afterwards."""
         of_all_rows = [self.strategy.map_for_product(hop) for hop in range(len(self.maps))]
         for each in dict.fromkeys(self.maps):
@@ -144,7 +156,7 @@ class ReceptiveField:
                 each.close()
 
 
-def self_rows(rows_in, rows_out):
+def self_rows(rows_in: Any, rows_out: np.ndarray | None) -> np.ndarray | None:
     """Return the positions of `rows_out` within `rows_in`.
 
     Both are sorted; None stands for all rows. Return None if the two are equal.

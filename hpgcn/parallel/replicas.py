@@ -4,8 +4,12 @@ One copy of a vertex is its owner's; the others are its replicas. Each rank has 
 that it owns, then its replicas by number. Partial sums go up from replicas to owners,
 totals down. Source: distgnn-2021, section 5.3 and Algorithm 4.
 """
+from __future__ import annotations
+
 import math
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +17,14 @@ import scipy.sparse as sp
 from hpgcn import kernels
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.workspace import HaloBuffers
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.halo_plan import HaloPlan
+
 
 SLICE_BYTES = 64  # bytes of a row that are sent to replicas at a time
 
@@ -23,18 +35,19 @@ class ReplicaExchange(HaloExchange):
     replicas: (c,) int64, their numbers among the rows of this rank, on the device.
     """
 
-    def __init__(self, plan, replicas, comm, dtype):
+    def __init__(self, plan: HaloPlan, replicas: np.ndarray, comm: SerialComm,
+                 dtype: DTypeLike) -> None:
         super().__init__(plan, comm, HaloBuffers(comm.device, comm.stager, dtype))
         self.replicas = replicas
 
-    def begin(self, width, up):
+    def begin(self, width: int, up: bool) -> None:
         """Choose the channel for messages of this width.
 
         Messages go up to the owners or down to the replicas.
         """
         self.exchange.channel = self.exchange.begin(width, adjoint=up)
 
-    def fill(self, Z, up):
+    def fill(self, Z: Array, up: bool) -> Array:
         """Copy rows of Z (m, f) into the messages up or down.
 
         Return these rows, (rows, f). The previous messages must have arrived.
@@ -44,19 +57,19 @@ class ReplicaExchange(HaloExchange):
             rows = self.replicas if up else self.send_rows
             return kernels.backend(Z).gather(Z, rows, self.outgoing)
 
-    def launch(self):
+    def launch(self) -> None:
         """Send the filled buffers."""
         with self.comm.clock("comm"):
             self.exchange.launch()
 
-    def received(self, what):
+    def received(self, what: str) -> Iterator[tuple]:
         """Yield (rank, rows from it) in increasing order of ranks.
 
         Wait for all sends at the end.
         """
         return ((rank, self.exchange.received(rank)) for rank in self.exchange.arriving(what))
 
-    def wait_all(self, what):
+    def wait_all(self, what: str) -> Array:
         """Wait for all messages; return the received rows (rows, f) by rank."""
         for _ in self.received(what):
             pass
@@ -66,14 +79,14 @@ class ReplicaExchange(HaloExchange):
 class WholeSum:
     """Exact sums over all copies of a vertex, sent to all copies, in two phases."""
 
-    def __init__(self, exchange):
+    def __init__(self, exchange: ReplicaExchange) -> None:
         self.exchange = exchange
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         """Allocate the buffers for rows of `width` columns."""
         self.exchange.reserve(width)
 
-    def add(self, Z, what):
+    def add(self, Z: Array, what: str) -> None:
         """Replace the partial sums Z (m, f) by the totals, which are added in rank order."""
         exchange = self.exchange
         exchange.fill(Z, up=True)
@@ -85,21 +98,21 @@ class WholeSum:
         exchange.launch()
         Z[exchange.replicas] = exchange.wait_all(what)
 
-    def persistent_arrays(self):
+    def persistent_arrays(self) -> list:
         """Return an empty list: nothing is stored between steps."""
         return []
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of buffers."""
         return self.exchange.nbytes
 
-    def close(self):
+    def close(self) -> None:
         """Free the requests."""
         self.exchange.close()
 
 
-def assign_bins(plan, count, comm):
+def assign_bins(plan: HaloPlan, count: int, comm: SerialComm) -> list[tuple]:
     """Divide the vertices that have replicas into `count` bins.
 
     All ranks call this together. Vertex t of those with replicas, counted in the
@@ -140,7 +153,7 @@ class DelayedSum:
 
     replaces = False  # whether a replica takes the total in place of its own share
 
-    def __init__(self, bins, width, comm, dtype):
+    def __init__(self, bins: list[tuple], width: int, comm: SerialComm, dtype: DTypeLike) -> None:
         self.comm = comm
         self.step = 0
         self.legs = []  # by bin: up, down
@@ -151,7 +164,7 @@ class DelayedSum:
                 leg.incoming[:] = 0
             self.legs.append(legs)
 
-    def add(self, Z, what):
+    def add(self, Z: Array, what: str) -> None:
         """Add the partial sums of earlier steps to Z (m, f).
 
         Other ranks sent these sums. Z has the sums of this rank.
@@ -185,16 +198,16 @@ class DelayedSum:
 
         self.step += 1
 
-    def persistent_arrays(self):
+    def persistent_arrays(self) -> list:
         """Wait for all messages; return a list of the arrays that later steps read."""
         return [leg.wait_all("the end of a step") for legs in self.legs for leg in legs]
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of buffers."""
         return sum(leg.nbytes for legs in self.legs for leg in legs)
 
-    def close(self):
+    def close(self) -> None:
         """Free the requests, once all messages have arrived."""
         self.persistent_arrays()
         for legs in self.legs:
@@ -211,7 +224,7 @@ class DelayedTotal(DelayedSum):
     replaces = True
 
 
-def with_replicas(array, plan, comm):
+def with_replicas(array: Any, plan: HaloPlan, comm: SerialComm) -> Any:
     """Extend an array (m, ...) of own rows by the rows of replicas.
 
     All ranks call this together. The result for a csr_array is a csr_array. Rows are
@@ -238,7 +251,7 @@ def with_replicas(array, plan, comm):
     return out
 
 
-def _sparse_with_replicas(array, plan, comm):
+def _sparse_with_replicas(array: Any, plan: HaloPlan, comm: SerialComm) -> Any:
     counts = with_replicas(np.diff(array.indptr), plan, comm)
     parts = [array[rows] for rows in _by_rank(plan)]
     indices = _sent([part.indices for part in parts], comm)
@@ -250,9 +263,9 @@ def _sparse_with_replicas(array, plan, comm):
                         shape=(counts.size, array.shape[1]))
 
 
-def _by_rank(plan):
+def _by_rank(plan: HaloPlan) -> list[np.ndarray]:
     return [plan.send_rows[first:last] for first, last in pairwise(plan.send_offsets.tolist())]
 
 
-def _sent(arrays, comm):
+def _sent(arrays: list[np.ndarray], comm: SerialComm) -> np.ndarray:
     return np.concatenate(comm.alltoallv(arrays))

@@ -7,11 +7,19 @@ may need whole rows, as any model of a user's own does. Each of the C ranks then
 share of the rows, with all columns. Pieces are exchanged within the C ranks before and
 after.
 """
+from __future__ import annotations
+
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn.parallel.layout import split
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.parallel.layout import BlockLayout
+
 
 
 class RowRedistribution:
@@ -21,14 +29,14 @@ class RowRedistribution:
     rows, and nothing is exchanged.
     """
 
-    def __init__(self, layout, comm):
+    def __init__(self, layout: BlockLayout, comm: SerialComm) -> None:
         self.layout = layout
         self.device = comm.device
         self.row = comm.group(layout.row_ranks.tolist())
         self.cuts = split(layout.rows.num_rows, layout.columns)
         self.own = slice(*self.cuts[layout.column:layout.column + 2].tolist())
 
-    def to_columns(self, H):
+    def to_columns(self, H: np.ndarray) -> np.ndarray:
         """Convert this rank's rows to all rows with own columns.
 
         H has all columns, (m_j, f). The result is (m, f_j).
@@ -43,7 +51,7 @@ class RowRedistribution:
         self._exchange(send, len(H) * np.diff(place), out, np.diff(self.cuts) * width)
         return out
 
-    def to_rows(self, T, width):
+    def to_rows(self, T: np.ndarray, width: int) -> np.ndarray:
         """Convert all rows with own columns to this rank's rows.
 
         T is (m, f_j), the result (m_j, f).
@@ -59,10 +67,11 @@ class RowRedistribution:
             out[:, first:last] = received[rows * first:rows * last].reshape(rows, last - first)
         return out
 
-    def _exchange(self, send, sizes, out, arriving):
+    def _exchange(self, send: np.ndarray, sizes: np.ndarray, out: np.ndarray,
+                  arriving: np.ndarray) -> None:
         self.row.start_alltoall(send.reshape(-1), sizes.tolist(), out.reshape(-1),
                                 arriving.tolist(), "dense").wait("whole rows of a matrix")
 
-    def close(self):
+    def close(self) -> None:
         """Free the communicator; all ranks call this together."""
         self.row.close()

@@ -3,8 +3,11 @@
 They are products with W, and gradients, written once for all layouts. Gradients of
 weights are partial sums over this rank's rows until all of them are reduced together.
 """
+from __future__ import annotations
+
 from functools import cache, partial
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +15,14 @@ from hpgcn import kernels
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.workspace import Workspace
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.parallel.layout import BlockLayout
 
 
 class SharedRows:
@@ -22,7 +33,8 @@ class SharedRows:
     rank's.
     """
 
-    def __init__(self, layout, comm, dtype=np.float32):
+    def __init__(self, layout: BlockLayout, comm: SerialComm,
+                 dtype: DTypeLike = np.float32) -> None:
         self.layout = layout
         self.comm = comm
         self.device = comm.device
@@ -31,12 +43,12 @@ class SharedRows:
         self.workspace = Workspace(dtype, comm.device)
         self.of = cache(layout.columns_of)  # slice of a width that this rank owns
 
-    def width(self, width):
+    def width(self, width: int) -> int:
         """Return the columns that this rank owns of `width` columns."""
         columns = self.of(width)
         return columns.stop - columns.start
 
-    def linear(self, T, W, out=None):
+    def linear(self, T: Array, W: Array, out: Array | None = None) -> Array:
         """Return T W, (m, f'_j), for T (m, f_j) and W (f, f').
 
         Partial products are summed over ranks.
@@ -67,7 +79,7 @@ class SharedRows:
         handle.wait("a dense product")
         return out
 
-    def gathered(self, G, width):
+    def gathered(self, G: Array, width: int) -> Array:
         """Gather all columns, (m, f'), of G, (m, f'_j).
 
         Each rank that shares the rows has a part. The result is valid until the next
@@ -85,7 +97,7 @@ class SharedRows:
             whole[:, first:last] = packed[m * first:m * last].reshape(m, last - first)
         return whole
 
-    def reduce(self, gradient):
+    def reduce(self, gradient: Parameters) -> None:
         """Sum the gradients of all hpgcn.model.Parameters over ranks, in place.
 
         Each rank has the sums over its rows for W[its columns, :] and b[its columns].
@@ -115,7 +127,7 @@ class SharedRows:
                 block[...] = every[first:first + block.size].reshape(block.shape)
                 first += block.size
 
-    def close(self):
+    def close(self) -> None:
         """Free the communicators."""
         self.row.close()
         self.column.close()

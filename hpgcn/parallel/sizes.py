@@ -1,7 +1,15 @@
 """Count the rows and messages of transfers by tables of pairs (pure)."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from hpgcn.parallel.counts import PairMessages
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.parallel.halo_plan import HaloPlan
 
 
 class ExchangeSizes:
@@ -38,7 +46,7 @@ class ExchangeSizes:
     """
 
     def __init__(self, *tables: np.ndarray, nodes: np.ndarray | None = None,
-                 joined: np.ndarray | None = None, linked: np.ndarray | None = None):
+                 joined: np.ndarray | None = None, linked: np.ndarray | None = None) -> None:
         self.received_parts = np.stack([table.sum(1) for table in tables])
         self.received = self.received_parts.sum(0)
         self.sent = sum(table.sum(0) for table in tables)
@@ -59,7 +67,7 @@ class ExchangeSizes:
             [_tiers(table, away, linked) for table in way] for way in (pulled, pushed))
 
     @property
-    def ghost_rows(self):
+    def ghost_rows(self) -> np.ndarray:
         """Number of rows that each rank receives from other ranks, (P,)."""
         return self.received
 
@@ -71,15 +79,16 @@ class ExchangeSizes:
         """Return the PairMessages of each call that pushes sums."""
         return self._calls(self._pushed, row_bytes)
 
-    def _calls(self, way, row_bytes):
+    def _calls(self, way: list[list], row_bytes: int) -> list[PairMessages]:
         calls = []
         for tiers in way:
-            (sent, messages), *between = [(rows * row_bytes, count) for rows, count in tiers]
+            counts: Any = [(rows * row_bytes, count) for rows, count in tiers]
+            (sent, messages), *between = counts
             calls.append(PairMessages(sent, messages, *between, shared=self.passes_gateways))
         return calls
 
 
-def _tiers(table, away, linked):
+def _tiers(table: np.ndarray, away: np.ndarray | None, linked: np.ndarray | None) -> list:
     """Return rows and messages sent by each rank, then those between nodes."""
     tiers = [(table.sum(0), np.count_nonzero(table if linked is None else linked, axis=0))]
     if away is not None:
@@ -99,7 +108,7 @@ def pair_table(owner: np.ndarray, reader: np.ndarray, ranks: int) -> np.ndarray:
     return table
 
 
-def gather_tables(comm, *plans) -> np.ndarray:
+def gather_tables(comm: SerialComm, *plans: HaloPlan) -> np.ndarray:
     """Return the tables of the HaloPlans or NodePlans of all ranks.
 
     They are (plans, 1 or 2, P, P) int64. All ranks call this together.

@@ -29,13 +29,25 @@ Each transfer has a plan class: the (bytes, messages) that all ranks send in eac
 and `buffer_rows`. It is pure, by rank in the shape of its grid.
 hpgcn.parallel.halo_exchange has the transfer of single rows to their readers.
 """
+from __future__ import annotations
+
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn.parallel.counts import broadcasts, reduce_scatter, reduces, replicate
 from hpgcn.parallel.layout import split
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.parallel.counts import Collective
+    from hpgcn.parallel.csr import Csr
+    from hpgcn.parallel.workspace import Workspace
 
 LOCAL = -1
 
@@ -48,23 +60,23 @@ class Transfer:
     sources = ()  # sources of rows that other ranks own
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of the buffers."""
         return self.workspace.nbytes if self.workspace else 0
 
     @property
-    def message_transfer(self):
+    def message_transfer(self) -> Transfer:
         """The transfer with messages of its own: itself, unless it shares them with another."""
         return self
 
-    def rows_for(self, target, wanted, what):
+    def rows_for(self, target: int, wanted: dict[int, Csr], what: str) -> Iterable[tuple]:
         """Return the pairs of `received_rows` for the partial sums of a target."""
         return self.received_rows(wanted, what)
 
-    def multiplied(self, source):
+    def multiplied(self, source: int) -> None:
         """Note that rows of `received_rows` are not read again. Default: do nothing."""
 
-    def close(self):
+    def close(self) -> None:
         """Do nothing: there are no MPI objects to free."""
 
     release = discard = close
@@ -75,29 +87,30 @@ class OwnRows(Transfer):
 
     adds = pending = False
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         """Do nothing: no buffers are needed."""
 
-    def start(self, H, what):
+    def start(self, H: np.ndarray, what: str) -> None:
         """Store H for `received_rows`."""
         self.H = H
 
-    def received_rows(self, wanted, what):
+    def received_rows(self, wanted: Iterable[int],
+                      what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (source, own rows) for each source in `wanted`."""
         for source in wanted:
             yield source, self.H
 
-    def partial_sums(self, out, what):
+    def partial_sums(self, out: np.ndarray, what: str) -> list[tuple]:
         """Return [(LOCAL, out)]: all partial sums are of own rows."""
         return [(LOCAL, out)]
 
-    def send(self, target):
+    def send(self, target: int) -> None:
         """Do nothing: partial sums stay on this rank."""
 
-    def finish(self, out, what):
+    def finish(self, out: np.ndarray, what: str) -> None:
         """Do nothing: nothing arrives."""
 
-    def progress(self):
+    def progress(self) -> None:
         """Do nothing: no message is under way."""
 
 
@@ -113,7 +126,8 @@ class StagedRows(Transfer):
     reduced.
     """
 
-    def __init__(self, heights, first, comm, workspace, sums=None):
+    def __init__(self, heights: list[int], first: int, comm: SerialComm, workspace: Workspace,
+                 sums: DTypeLike = None) -> None:
         self.heights = heights
         self.first = first
         self.comm = comm
@@ -125,32 +139,32 @@ class StagedRows(Transfer):
                            default=0)
         self.under_way = deque()  # (stage, buffer or None, rows, collective), in order
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         """Allocate the buffers for rows of `width` columns."""
         for buffer in self._buffers():
             self._rows_of(buffer, self.tallest, width, self.longest)
 
-    def _buffers(self):
+    def _buffers(self) -> list[str]:
         others = len(self.heights) - (self.own is not None)
         return [f"stage {number}" for number in range(min(others, 2))]
 
-    def _rows_of(self, buffer, rows, width, dtype):
+    def _rows_of(self, buffer: str, rows: int, width: int, dtype: np.dtype) -> np.ndarray:
         flat = self.workspace.flat_as(buffer, self.tallest * width, dtype)
         return flat[:rows * width].reshape(rows, width)
 
     @property
-    def pending(self):
+    def pending(self) -> bool:
         """Whether messages may be under way: there are several ranks."""
         return self.comm.size > 1
 
-    def start(self, H, what):
+    def start(self, H: np.ndarray, what: str) -> None:
         """Start the first broadcasts."""
         self.H = H
         self.free = self._buffers()
         self.waiting = deque(range(len(self.heights)))
         self._broadcast()
 
-    def _broadcast(self):
+    def _broadcast(self) -> None:
         """Start the next broadcasts until all buffers are in use; own rows need none."""
         while self.waiting and (self.waiting[0] == self.own or self.free):
             stage = self.waiting.popleft()
@@ -162,7 +176,7 @@ class StagedRows(Transfer):
             handle = self.comm.start_bcast(rows, self.first + stage, "aggregation")
             self.under_way.append((stage, buffer, rows, handle))
 
-    def received_rows(self, wanted, what):
+    def received_rows(self, wanted: Iterable[int], what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (stage, rows of that stage): own rows at once, then the others in order."""
         clock = self.comm.clock
         if self.own is not None:
@@ -179,7 +193,7 @@ class StagedRows(Transfer):
             self._broadcast()
         clock.stage = -1
 
-    def partial_sums(self, out, what):
+    def partial_sums(self, out: np.ndarray, what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (stage, array for its partial sums) as soon as a buffer is free.
 
         One array is reduced while the next one is filled.
@@ -198,19 +212,19 @@ class StagedRows(Transfer):
             self.comm.clock.stage = self.first + stage
             yield stage, partial
 
-    def send(self, target):
+    def send(self, target: int) -> None:
         """Start the reduction of the partial sums that were yielded last, of stage `target`."""
         buffer, partial = self.formed
         handle = self.comm.start_reduce(partial, None, self.first + target, "aggregation")
         self.under_way.append((target, buffer, partial, handle))
 
-    def finish(self, out, what):
+    def finish(self, out: np.ndarray, what: str) -> None:
         """Wait for all reductions; that of the own stage completes `out`."""
         while self.under_way:
             self._wait_for_oldest(what)
         self.comm.clock.stage = -1
 
-    def _wait_for_oldest(self, what):
+    def _wait_for_oldest(self, what: str) -> None:
         """Wait for the oldest reduction, and free its buffer."""
         stage, buffer, _, handle = self.under_way.popleft()
         self.comm.clock.stage = self.first + stage
@@ -218,7 +232,7 @@ class StagedRows(Transfer):
         if buffer is not None:
             self.free.append(buffer)
 
-    def progress(self):
+    def progress(self) -> None:
         for *_, handle in self.under_way:
             handle.test()
 
@@ -233,7 +247,8 @@ class GatheredRows(Transfer):
     is longer than the workspace's.
     """
 
-    def __init__(self, heights, comm, inner, workspace, sums=None):
+    def __init__(self, heights: np.ndarray, comm: SerialComm, inner: Transfer, workspace: Workspace,
+                 sums: DTypeLike = None) -> None:
         self.heights = heights
         self.comm = comm
         self.inner = inner
@@ -241,7 +256,7 @@ class GatheredRows(Transfer):
         self.sums = np.dtype(sums or workspace.dtype)
         self.rows = int(heights.sum())
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         """Allocate the buffers for rows of `width` columns."""
         others = (self.comm.size - 1) * int(self.heights[self.comm.rank])
         self.workspace.flat("whole", self.rows * width)
@@ -250,11 +265,11 @@ class GatheredRows(Transfer):
         self.inner.reserve(width)
 
     @property
-    def pending(self):
+    def pending(self) -> bool:
         """Whether messages are under way."""
         return self.inner.pending
 
-    def start(self, H, what):
+    def start(self, H: np.ndarray, what: str) -> None:
         """Gather the big block, then start the inner transfer with it."""
         width = H.shape[1]
         whole = self.workspace.buffer("whole", self.rows, width)
@@ -262,19 +277,19 @@ class GatheredRows(Transfer):
         handle.wait(f"the rows of a big block in {what}")
         self.inner.start(whole, what)
 
-    def received_rows(self, wanted, what):
+    def received_rows(self, wanted: Iterable[int], what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the pairs of the inner transfer."""
         yield from self.inner.received_rows(wanted, what)
 
-    def partial_sums(self, out, what):
+    def partial_sums(self, out: np.ndarray, what: str) -> list[tuple]:
         """Return the pairs of the inner transfer for partial sums of the big block."""
         return self.inner.partial_sums(self._big_block(out), what)
 
-    def send(self, target):
+    def send(self, target: int) -> None:
         """Send by the inner transfer."""
         self.inner.send(target)
 
-    def finish(self, out, what):
+    def finish(self, out: np.ndarray, what: str) -> None:
         """Complete the big block, then sum it over the owners of its pieces."""
         partial = self._big_block(out)
         self.inner.finish(partial, what)
@@ -283,17 +298,18 @@ class GatheredRows(Transfer):
         handle = self.comm.start_reduce_scatter(partial, out, counts, "aggregation", work=work)
         handle.wait(f"the sum over replicas in {what}")
 
-    def _big_block(self, out):
+    def _big_block(self, out: np.ndarray) -> np.ndarray:
         """Return the array for the sums of the big block of which `out` is a piece."""
         width = out.shape[1]
         partial = self.workspace.flat_as("partial", self.rows * width, out.dtype)
         return partial.reshape(self.rows, width)
 
-    def progress(self):
+    def progress(self) -> None:
         self.inner.progress()
 
 
-def tiles_of(block, pull, push, accumulate=False):
+def tiles_of(block: Csr, pull: Transfer, push: Transfer,
+             accumulate: bool = False) -> Iterator[tuple]:
     """Yield the tiles of a Csr, and let pending messages progress between them."""
     under_way = pull.pending or push.pending
     for tile in block.tiles(under_way, accumulate):
@@ -308,11 +324,11 @@ class OwnRowsPlan:
 
     buffer_rows = ghost_rows = 0
 
-    def held_bytes(self, row_bytes, sum_bytes, *, reduces):
+    def held_bytes(self, row_bytes: int, sum_bytes: int, *, reduces: bool) -> int:
         """Return the bytes of the buffers: 0."""
         return 0
 
-    def pull(self, row_bytes):
+    def pull(self, row_bytes: int) -> Iterable:
         """Yield nothing: no message is sent."""
         return iter(())
 
@@ -325,16 +341,16 @@ class StagedPlan:
 
     rows: np.ndarray  # (R, L) int64, of each piece
 
-    def held_bytes(self, row_bytes, sum_bytes, *, reduces):
+    def held_bytes(self, row_bytes: int, sum_bytes: int, *, reduces: bool) -> np.ndarray:
         """Return the bytes of the buffers, (R, L); `reduces`: sums are reduced in them."""
         return self.buffer_rows * (sum_bytes if reduces else row_bytes)
 
-    def _blocks(self, row_bytes):
+    def _blocks(self, row_bytes: int) -> np.ndarray:
         whole = self.rows.sum(1, keepdims=True) * row_bytes
         return whole * replica_assignment(*self.rows.shape)
 
     @property
-    def buffer_rows(self):
+    def buffer_rows(self) -> np.ndarray:
         """Rows of the buffers, (R, L).
 
         There are two buffers as tall as the tallest block that arrives, or one if only
@@ -354,15 +370,15 @@ class StagedPlan:
         return tallest
 
     @property
-    def ghost_rows(self):
+    def ghost_rows(self) -> np.ndarray:
         """Number of rows that arrive in all stages; (R, L)."""
         arriving = replica_assignment(*self.rows.shape).T @ self.rows.sum(1)
         return arriving - self.rows.sum(1, keepdims=True) * replica_assignment(*self.rows.shape)
 
-    def pull(self, row_bytes):
+    def pull(self, row_bytes: int) -> Iterator[Collective]:
         yield broadcasts(self._blocks(row_bytes), 0)
 
-    def push(self, row_bytes):
+    def push(self, row_bytes: int) -> Iterator[Collective]:
         yield reduces(self._blocks(row_bytes), 0)
 
 
@@ -373,16 +389,16 @@ class GatheredPlan:
     rows: np.ndarray  # (R, L) int64, of each piece
     inner: object  # plan of the transfer that follows
 
-    def pull(self, row_bytes):
+    def pull(self, row_bytes: int) -> Iterator[Collective | tuple[np.ndarray, np.ndarray]]:
         yield replicate(self.rows * row_bytes, 1)
         yield from self.inner.pull(row_bytes)
 
-    def push(self, row_bytes):
+    def push(self, row_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield from self.inner.push(row_bytes)
         yield reduce_scatter(self.rows * row_bytes, 1)
 
     @property
-    def ghost_rows(self):
+    def ghost_rows(self) -> np.ndarray:
         """Rows of the big blocks that are multiplied, (R, L).
 
         They lie in buffers.
@@ -391,11 +407,11 @@ class GatheredPlan:
         return np.broadcast_to(assigned.T @ self.rows.sum(1), self.rows.shape)
 
     @property
-    def buffer_rows(self):
+    def buffer_rows(self) -> np.ndarray:
         """Number of rows of the big block, its partial sums and `inner`; (R, L)."""
         return self.held_bytes(1, 1, reduces=False)
 
-    def held_bytes(self, row_bytes, sum_bytes, *, reduces):
+    def held_bytes(self, row_bytes: int, sum_bytes: int, *, reduces: bool) -> np.ndarray:
         """Return the bytes of the big block, its sums and the buffers of `inner`, (R, L)."""
         others = (self.rows.shape[1] - 1) * self.rows
         big = self.rows.sum(1, keepdims=True)
@@ -403,7 +419,7 @@ class GatheredPlan:
                 + np.maximum(big * row_bytes, others * sum_bytes))
 
 
-def replica_assignment(blocks, replicas):
+def replica_assignment(blocks: int, replicas: int) -> np.ndarray:
     """Assign blocks evenly to replicas, in order; return (blocks, replicas) of 0 and 1."""
     replica = np.repeat(np.arange(replicas), np.diff(split(blocks, replicas)))
     return (replica[:, None] == np.arange(replicas)).astype(np.int64)

@@ -1,11 +1,20 @@
 """Work arrays and message buffers that are made once, and grow when larger ones are needed."""
+from __future__ import annotations
+
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.comm.staging import PinnedMemory
 from hpgcn.kernels.host.threads import num_threads, run_on_all_threads
 from hpgcn.runtime.device import HOST
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.kernels import Array
+    from hpgcn.runtime.device import Host
 
 PAGE = 1 << 12  # bytes
 PIECE = 16 << 20  # bytes that a thread touches at a time
@@ -17,19 +26,20 @@ class Workspace:
     Arrays begin at multiples of 64 bytes, so that their rows lie in few cache lines.
     """
 
-    def __init__(self, dtype, device=HOST):
+    def __init__(self, dtype: DTypeLike, device: Host = HOST) -> None:
         self.dtype = np.dtype(dtype)
         self.device = device
         self.arrays = {}
 
-    def buffer(self, name, rows, width, dtype=None):
+    def buffer(self, name: str, rows: int, width: int,
+               dtype: DTypeLike | None = None) -> Array:
         """Return the (rows, width) array called `name`, with its last content.
 
         Arrays of another dtype than the workspace's have names of their own.
         """
         return self.flat(name, rows * width, dtype).reshape(rows, width)
 
-    def flat(self, name, size, dtype=None):
+    def flat(self, name: str, size: int, dtype: DTypeLike | None = None) -> Array:
         """Return the first `size` elements of the array called `name`, (size,)."""
         dtype = np.dtype(dtype or self.dtype)
         if dtype != self.dtype:
@@ -39,12 +49,12 @@ class Workspace:
             self.arrays[name] = self.device.empty(size, dtype)
         return self.arrays[name][:size]
 
-    def flat_as(self, name, size, dtype):
+    def flat_as(self, name: str, size: int, dtype: np.dtype) -> np.ndarray:
         """Return `size` elements of a longer dtype in the memory of the array called `name`."""
         words = np.dtype(dtype).itemsize // self.dtype.itemsize
         return self.flat(name, size * words).view(dtype)
 
-    def reserve(self, sizes):
+    def reserve(self, sizes: dict[str, tuple]) -> None:
         """Allocate arrays in advance.
 
         `sizes` has pairs (size, dtype) by the names in `arrays`.
@@ -59,7 +69,7 @@ class Workspace:
                 touch(array)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
@@ -78,7 +88,8 @@ class HaloBuffers:
     memory = None
     near = {}, {}
 
-    def __init__(self, device, stager, dtype, sums=None, *, pushes=True):
+    def __init__(self, device: Host, stager: Any, dtype: DTypeLike, sums: DTypeLike | None = None,
+                 *, pushes: bool = True) -> None:
         self.settings = device, stager, dtype, sums
         self.device = device
         self.dtype = np.dtype(dtype)
@@ -90,21 +101,21 @@ class HaloBuffers:
         self.owned = self.ghost = device.empty((0,), dtype)
         self.host_views = self.owned, self.ghost
 
-    def discard(self):
+    def discard(self) -> None:
         """Drop the contents, after an exchange."""
         if self.device.in_files:
             self.device.discard(self.owned, self.ghost)
 
-    def empty_copy(self):
+    def empty_copy(self) -> HaloBuffers:
         """Return buffers of the same kind, which are empty."""
         return HaloBuffers(*self.settings, pushes=self.pushes)
 
     @cached_property
-    def second(self):
+    def second(self) -> HaloBuffers:
         """Buffers of the same kind for a second exchange that goes with the first."""
         return self.empty_copy()
 
-    def reserve(self, owned, ghost):
+    def reserve(self, owned: int, ghost: int) -> None:
         """Make room for `owned` and `ghost` elements in the buffers.
 
         Existing requests keep the smaller buffers.
@@ -121,16 +132,16 @@ class HaloBuffers:
             self.host_views = tuple(block.memory[:buffer.nbytes].view(self.dtype)
                                     for block, buffer in zip(self.pinned, self.host_views))
 
-    def close(self):
+    def close(self) -> None:
         """Do nothing: only shared memory is freed."""
 
 
-def touch(array):
+def touch(array: np.ndarray) -> None:
     """Write to every page of an array on all threads; its content is lost."""
     memory = array.reshape(-1).view(np.uint8)
     starts = iter(range(0, memory.size, PIECE))
 
-    def write_pages():
+    def write_pages() -> None:
         for start in starts:
             memory[start:min(start + PIECE, memory.size):PAGE] = 0
 

@@ -3,6 +3,10 @@
 SAMPLERS holds the samplers by the name that --batch begins with. The rest of the
 package uses nothing else.
 """
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from hpgcn.errors import UsageError, assigned
 from hpgcn.sampling.batch_request import FULL, BatchRequest
 from hpgcn.sampling.induced_builder import InducedBatchBuilder
@@ -18,7 +22,7 @@ from hpgcn.sampling.vertices import VertexSampler
 SAMPLERS = {each.name: each for each in (VertexSampler, PartSampler, NeighbourSampler)}
 
 
-def parse(text):
+def parse(text: str) -> BatchRequest | None:
     """Return the BatchRequest of a setting `batch`, None for "full".
 
     Raise a UsageError if the setting is invalid.
@@ -38,7 +42,7 @@ def parse(text):
                      f"{_either(examples)}")
 
 
-def smallest(text):
+def smallest(text: str) -> str:
     """Return a setting `batch` that runs the same code on three vertices."""
     request = parse(text)
     if request is None:
@@ -49,7 +53,7 @@ def smallest(text):
     return f"{kind.name}:{kind.smallest}"
 
 
-def _either(words):
+def _either(words: Sequence[str]) -> str:
     *others, last = words
     return f"{', '.join(others)} or {last}"
 

@@ -1,8 +1,15 @@
 """A rank's share of a mini-batch: its rows, and the maps between them."""
+from __future__ import annotations
+
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds, self_rows
+
+if TYPE_CHECKING:
+    from hpgcn.runtime.device import Host
+    from hpgcn.strategies.rows import RowStrategy
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +36,7 @@ class Batch:
     share: float
     request_bytes: int = 0
 
-    def field(self, strategy, products, device):
+    def field(self, strategy: RowStrategy, products: list[int], device: Host) -> ReceptiveField:
         """Return the ReceptiveField of the batch.
 
         `products` has the number of products with A of each layer.
@@ -41,6 +48,7 @@ class Batch:
             narrows = first != last and self.rows[first] is not self.rows[last]
             own = self_rows(self.rows[first], self.rows[last]) if narrows else None
             hops.append(Hop(self.maps[first:last], sizes[first:last + 1], device.put(own), narrows))
-        levels = ([each[place] for place in bounds] for each in (self.rows, self.totals, sizes))
-        return ReceptiveField(strategy, *levels, hops)
+        rows, totals, sizes = ([each[place] for place in bounds]
+                               for each in (self.rows, self.totals, sizes))
+        return ReceptiveField(strategy, rows, totals, sizes, hops)
 

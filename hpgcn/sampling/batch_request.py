@@ -1,4 +1,6 @@
 """The setting --batch: the name of a sampler, and the sizes that it samples."""
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 
@@ -30,7 +32,7 @@ class BatchRequest:
     parts: str = ""
     fan_outs: tuple[int, ...] = ()
 
-    def fan_outs_for(self, hops):
+    def fan_outs_for(self, hops: int) -> tuple[int, ...]:
         """Return the fan-outs of `hops` products with A, in the order of the products.
 
         One number counts for all; a UsageError if there are neither one nor `hops`
@@ -43,7 +45,7 @@ class BatchRequest:
         return given[::-1]
 
 
-def positive(word):
+def positive(word: str) -> int:
     """Convert a word of the setting `batch` to an int of at least 1.
 
     Raise a ValueError if that fails.

@@ -5,13 +5,21 @@ Each rank cuts its part of the submatrix without messages.
 A rank needs two facts of vertices on other ranks: their ORIGINAL numbers, and their
 batch in an epoch. The sampler computes the batch of any vertex.
 """
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hpgcn.sampling import submatrix_kernels
 from hpgcn.sampling.batch import Batch
 from hpgcn.sampling.local_matrix import lists_to_owners, plan_of
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.sampling.local_matrix import LocalMatrix
+    from hpgcn.sampling.sampler import Sampler
 
 
 class BatchAssignment(NamedTuple):
@@ -46,7 +54,8 @@ class InducedBatchBuilder:
         All ranks make it together.
     """
 
-    def __init__(self, local, sampler, unit_of, weights, products, comm):
+    def __init__(self, local: LocalMatrix, sampler: Sampler, unit_of: Callable,
+                 weights: np.ndarray | None, products: int, comm: SerialComm) -> None:
         self.local = local
         self.sampler = sampler
         self.weights = weights
@@ -72,7 +81,7 @@ class InducedBatchBuilder:
             self.new_number = np.empty(m + g, np.int32)  # work: new column numbers
         self.assigned = None, None
 
-    def assignment(self, epoch):
+    def assignment(self, epoch: int) -> BatchAssignment:
         """Return the BatchAssignment of an epoch.
 
         This takes time in proportion to the rows in the rank's tables.
@@ -101,7 +110,7 @@ class InducedBatchBuilder:
             self.assigned = epoch, BatchAssignment(number, totals, *runs)
         return self.assigned[1]
 
-    def batch(self, epoch, batch):
+    def batch(self, epoch: int, batch: int) -> Batch:
         """Return batch number `batch` of an epoch, from 0, as a Batch.
 
         No message is sent.

@@ -7,6 +7,8 @@ through it again (cycle walking, Black and Rogaway 2002). If n is small, numbers
 sorted by keyed draws instead: networks of few bits are far from uniform. Entries of a
 row are drawn by Floyd's algorithm (Bentley and Floyd 1987).
 """
+from __future__ import annotations
+
 import numpy as np
 
 from hpgcn.kernels.entries import mix
@@ -18,7 +20,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MASK = (1 << 64) - 1
 
 
-def key_of(seed, *words):
+def key_of(seed: int, *words: int) -> np.uint64:
     """Return the key (uint64) of a draw: a hash of the seed and further words, all 0 or more."""
     key = seed * int(GOLDEN) & MASK
     for word in words:
@@ -27,12 +29,12 @@ def key_of(seed, *words):
 
 
 @jit()
-def fold(key, word):
+def fold(key: np.uint64, word: np.uint64) -> np.uint64:
     return mix(mix(key + GOLDEN) + word * GOLDEN)
 
 
 @jit()
-def _permute(numbers, n, key, out):
+def _permute(numbers: np.ndarray, n: int, key: int, out: np.ndarray) -> None:
     """Fill `out` with the images of numbers below n under the permutation network of a key."""
     # the least power of two that holds n, in two halves
     bits = 2
@@ -59,12 +61,12 @@ def _permute(numbers, n, key, out):
 
 
 @jit()
-def _draws(n, key, out):
+def _draws(n: int, key: int, out: np.ndarray) -> None:
     for i in range(n):
         out[i] = mix(key + np.uint64(i + 1) * GOLDEN)
 
 
-def permuted(numbers, n, key):
+def permuted(numbers: np.ndarray, n: int, key: np.uint64) -> np.ndarray:
     """Return the positions of `numbers` in a keyed permutation of [0, n).
 
     `key` selects the permutation. The result is (m,) int64.
@@ -81,7 +83,7 @@ def permuted(numbers, n, key):
     return out
 
 
-def block_of(positions, n, blocks):
+def block_of(positions: np.ndarray, n: int, blocks: int) -> np.ndarray:
     """Return the block of each position below n, (m,) int64.
 
     Blocks are cut as by `hpgcn.parallel.layout.split`: their sizes differ by at most

@@ -4,9 +4,12 @@ A rank that holds a nonzero has the rows that it reads and the sums that it form
 owners of its row and of its column receive its two vertices once, before training. So
 owners can derive which rows other ranks read, and which sums they send.
 """
+from __future__ import annotations
+
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +21,10 @@ from hpgcn.parallel.layout import RowPartition
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.sampling import submatrix_kernels
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.strategies.rows import RowStrategy
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +44,7 @@ class LocalMatrix:
         Plan of the ghosts, and plan of the rows of other ranks.
     """
 
-    strategy: object
+    strategy: RowStrategy
     indptr: np.ndarray
     columns: np.ndarray
     values: np.ndarray
@@ -47,7 +54,7 @@ class LocalMatrix:
     push: HaloPlan
 
     @staticmethod
-    def of(strategy, vertex, comm):
+    def of(strategy: RowStrategy, vertex: np.ndarray, comm: SerialComm) -> LocalMatrix:
         """Return the LocalMatrix of this rank.
 
         `vertex`, (m,), are the ORIGINAL numbers of own rows. All ranks call this
@@ -62,11 +69,11 @@ class LocalMatrix:
                            pull, push)
 
     @property
-    def num_own(self):
+    def num_own(self) -> int:
         """Rows that this rank owns (m)."""
         return self.row_vertex.size - self.push.ghosts.size
 
-    def in_tables(self):
+    def in_tables(self) -> LocalMatrix:
         """Return this matrix for random accesses.
 
         If arrays are in files, the result has those of 8 bytes a vertex in memory, and
@@ -81,7 +88,7 @@ class LocalMatrix:
                        **{name: device.keep(getattr(self, name))
                           for name in ("indptr", "row_vertex", "column_vertex")})
 
-    def entries_of(self, rows, *arrays):
+    def entries_of(self, rows: np.ndarray, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return where the entries of rows begin and end, and their arrays.
 
         Begins and ends are (r,) int64. The arrays are `arrays`, (nnz,) each. If these
@@ -94,7 +101,7 @@ class LocalMatrix:
         pointers, positions = positions_of(begins, ends)
         return pointers[:-1], pointers[1:], *(device.take(each, positions) for each in arrays)
 
-    def remote_entries(self):
+    def remote_entries(self) -> tuple[tuple, tuple]:
         """Return (rows, columns) of nonzeros in ghost columns or ghost rows.
 
         Rows of other ranks come last.
@@ -105,7 +112,8 @@ class LocalMatrix:
         rows = np.repeat(np.arange(self.num_own, self.indptr.size - 1), counts)
         return read, (rows, self.columns[self.indptr[self.num_own]:])
 
-    def blocks(self, cut, shape, pull, push):
+    def blocks(self, cut: tuple[np.ndarray, ...], shape: tuple[int, int], pull: HaloPlan,
+               push: HaloPlan) -> dict[int, dict]:
         """Return the blocks of a cut matrix, by target, then by source.
 
         The result is a dict, as in RowProduct. `cut` are row pointers, columns and
@@ -131,11 +139,12 @@ class LocalMatrix:
                     continue
                 block = submatrix_kernels.take_block(pointers, columns, values, cursor, first,
                                                      low, high)
-                row[source] = Csr(*map(device.put, block), high - low, device)
+                row[source] = Csr(*map(device.put, block), num_columns=high - low,
+                                  device=device)
         return blocks
 
 
-def _run(number, own, plan):
+def _run(number: int, own: int, plan: HaloPlan) -> tuple[int, int]:
     """Return the bounds of a target's rows or a source's columns.
 
     They are positions in the local matrix.
@@ -147,7 +156,7 @@ def _run(number, own, plan):
     return tuple(own + cut for cut in plan.recv_offsets[number:number + 2].tolist())
 
 
-def _with_own_buffers(strategy):
+def _with_own_buffers(strategy: RowStrategy) -> RowStrategy:
     """Return a RowStrategy for `submap`, with buffers of its own.
 
     Its message buffers and sums are empty, and grow when they are needed.
@@ -163,7 +172,7 @@ def _with_own_buffers(strategy):
     return strategy
 
 
-def to_holders(plan, array, comm):
+def to_holders(plan: HaloPlan, array: np.ndarray, comm: SerialComm) -> np.ndarray:
     """Send values of own rows, (m,) of 8 bytes, to the ranks that read them.
 
     Return the values of ghosts, (g,).
@@ -173,7 +182,8 @@ def to_holders(plan, array, comm):
     return np.concatenate(comm.alltoallv(parts)).view(array.dtype)
 
 
-def lists_to_owners(plan, ghost, numbers, comm):
+def lists_to_owners(plan: HaloPlan, ghost: np.ndarray, numbers: np.ndarray,
+                    comm: SerialComm) -> tuple[np.ndarray, np.ndarray]:
     """Send numbers that belong to ghosts to the owners of these ghosts.
 
     All ranks call this together. `ghost`, (k,), has the ghost that each of the
@@ -185,12 +195,13 @@ def lists_to_owners(plan, ghost, numbers, comm):
     cuts = plan.recv_offsets
     ends = run_offsets(counts)[cuts]
     parts = [numbers[order[ends[q]:ends[q + 1]]] for q in range(comm.size)]
-    counts = [counts[cuts[q]:cuts[q + 1]] for q in range(comm.size)]
-    counts = np.concatenate(comm.alltoallv(counts))
+    counts = np.concatenate(comm.alltoallv([counts[cuts[q]:cuts[q + 1]]
+                                            for q in range(comm.size)]))
     return run_offsets(counts), np.concatenate(comm.alltoallv(parts))
 
 
-def plan_of(plan, ghosts, sent, place, rows):
+def plan_of(plan: HaloPlan, ghosts: np.ndarray, sent: np.ndarray, place: np.ndarray,
+            rows: int) -> HaloPlan:
     """Return the HaloPlan of some ghosts and sent rows of a plan.
 
     `ghosts` and `sent` are increasing positions. `place` has the new number of each own

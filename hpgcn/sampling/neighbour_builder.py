@@ -5,9 +5,11 @@ product with A ranks exchange which rows they need. Owners send needed row numbe
 the ranks that hold nonzeros of these rows. They receive the list of their rows that are
 read.
 """
+from __future__ import annotations
+
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +21,12 @@ from hpgcn.sampling import submatrix_kernels
 from hpgcn.sampling.batch import Batch
 from hpgcn.sampling.keyed_draws import key_of
 from hpgcn.sampling.local_matrix import lists_to_owners, plan_of, to_holders
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.sampling.local_matrix import LocalMatrix
+    from hpgcn.sampling.sampler import Sampler
+    from hpgcn.strategies.rows import RowStrategy
 
 
 class SampledHop(NamedTuple):
@@ -51,7 +59,8 @@ class NeighbourBatchBuilder:
         first.
     """
 
-    def __init__(self, local, sampler, seeds, units, comm, *, nested=True):
+    def __init__(self, local: LocalMatrix, sampler: Sampler, seeds: np.ndarray, units: np.ndarray,
+                 comm: SerialComm, *, nested: bool = True) -> None:
         self.sampler = sampler
         self.comm = comm
         self.nested = nested
@@ -96,7 +105,7 @@ class NeighbourBatchBuilder:
             self.wanted = np.zeros(m, bool)
         self.assigned = None, None
 
-    def _positions(self):
+    def _positions(self) -> tuple:
         """Return positions of stored entries in whole rows, and the rows' lengths.
 
         All ranks call this together.
@@ -126,7 +135,7 @@ class NeighbourBatchBuilder:
         positions[local.indptr[m]:] = np.concatenate(back)
         return positions, np.concatenate([degrees, to_holders(local.push, degrees, comm)])
 
-    def batch(self, epoch, batch):
+    def batch(self, epoch: int, batch: int) -> Batch:
         """Return batch number `batch` of an epoch, counted from 0, as a Batch.
 
         All ranks call this together.
@@ -152,13 +161,13 @@ class NeighbourBatchBuilder:
         return Batch(maps, levels, totals.astype(int).tolist(), self.sampler.share(batch),
                      request_bytes)
 
-    def _assignment(self, epoch):
+    def _assignment(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         if self.assigned[0] != epoch:
             number = self.sampler.batch_of(self.units, epoch).astype(np.int32)
             self.assigned = epoch, submatrix_kernels.by_batch(number, self.sampler.batches)
         return self.assigned[1]
 
-    def _sample_hop(self, rows, product, epoch):
+    def _sample_hop(self, rows: np.ndarray, product: int, epoch: int) -> SampledHop:
         """Draw entries of own rows, (r,), and return a SampledHop.
 
         All ranks call this together.
@@ -183,7 +192,7 @@ class NeighbourBatchBuilder:
         return SampledHop(rows, np.sort(needed), (pointers, columns, values), ghosts, targets, sent,
                           returned)
 
-    def _entries_of(self, lines):
+    def _entries_of(self, lines: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the LocalMatrix.entries_of some rows.
 
         Columns, values, and positions in whole rows; these are empty if no other rank
@@ -194,7 +203,7 @@ class NeighbourBatchBuilder:
             return local.entries_of(lines, local.columns, local.values, self.positions)
         return *local.entries_of(lines, local.columns, local.values), self.positions
 
-    def _targets(self, rows):
+    def _targets(self, rows: np.ndarray) -> np.ndarray:
         """Send row numbers to the ranks with nonzeros in these rows.
 
         Return the received rows, whose nonzeros are summed here.
@@ -210,7 +219,7 @@ class NeighbourBatchBuilder:
         begins = push.recv_offsets.tolist()
         return np.concatenate([begin + each for begin, each in zip(begins, found)])
 
-    def _ask(self, ghosts, targets):
+    def _ask(self, ghosts: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Send owners the list of their rows that are read and summed here.
 
         Return the lists received. `ghosts` and `targets` are increasing positions among
@@ -240,7 +249,7 @@ class NeighbourBatchBuilder:
             returned.append(self.local.push.send_offsets[other] + part[count:])
         return np.concatenate(sent), np.concatenate(returned)
 
-    def _map(self, hop, rows_in, rows_out):
+    def _map(self, hop: SampledHop, rows_in: np.ndarray, rows_out: np.ndarray) -> RowStrategy:
         """Return the map of a SampledHop between own rows of two levels."""
         local, m = self.local, self.m
         pointers, columns, values = submatrix_kernels.with_diagonal(

@@ -6,6 +6,8 @@ of the last product with A. Draws are keyed by seed, epoch, product and ORIGINAL
 -1 takes all entries. Source: Hamilton, Ying and Leskovec 2017 (GraphSAGE), section 3.1,
 Algorithm 2.
 """
+from __future__ import annotations
+
 from hpgcn.sampling.batch_request import BatchRequest, positive
 from hpgcn.sampling.sampler import Sampler
 
@@ -26,11 +28,11 @@ class NeighbourSampler(Sampler):
     induced = False
 
     @classmethod
-    def parse(cls, words):
+    def parse(cls, words: list[str]) -> BatchRequest:
         drawn, size = words
         fan_outs = tuple(ALL if each == str(ALL) else positive(each) for each in drawn.split(","))
         return BatchRequest(cls.name, positive(size), fan_outs=fan_outs)
 
-    def __init__(self, units, size, seed, fan_outs):
+    def __init__(self, units: int, size: int, seed: int, fan_outs: tuple[int, ...]) -> None:
         super().__init__(units, size, seed)
         self.fan_outs = fan_outs  # fan-out of each product with A, the first product's first

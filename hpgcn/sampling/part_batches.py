@@ -7,6 +7,8 @@ factor (K - 1) / (Q - 1) on the few entries between two parts makes them so nois
 models learn less. The parts are those of the training file, K that are made for the
 purpose, or those of another partitioned file of the same graph.
 """
+from __future__ import annotations
+
 import re
 
 from hpgcn.sampling.batch_request import BatchRequest, positive
@@ -23,7 +25,7 @@ class PartSampler(Sampler):
     samples_parts = True
 
     @classmethod
-    def parse(cls, words):
+    def parse(cls, words: list[str]) -> BatchRequest:
         size, *made = words
         parts = ":".join(made)  # a path may have colons
         if made and not parts:
@@ -32,6 +34,6 @@ class PartSampler(Sampler):
             parts = str(positive(parts))
         return BatchRequest(cls.name, positive(size), parts)
 
-    def factor(self, batch):
+    def factor(self, batch: int) -> float:
         # Entries between parts stay as they are.
         return 1.0

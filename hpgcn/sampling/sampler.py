@@ -50,7 +50,7 @@ class Sampler:
     samples_parts = False
 
     @classmethod
-    def parse(cls, words):
+    def parse(cls, words: list[str]) -> BatchRequest:
         """Return the BatchRequest of the words after the name.
 
         By default there is one word, the size of a batch. Raise a ValueError if the
@@ -59,13 +59,13 @@ class Sampler:
         size, = words
         return BatchRequest(cls.name, positive(size))
 
-    def __init__(self, units, size, seed):
+    def __init__(self, units: int, size: int, seed: int) -> None:
         self.units = units
         self.size = min(size, units)
         self.seed = seed
         self.batches = -(-units // self.size)
 
-    def batch_of(self, units, epoch):
+    def batch_of(self, units: np.ndarray, epoch: int) -> np.ndarray:
         """Return the batch of each unit in an epoch, (m,), from 0.
 
         Epochs count from 1.
@@ -73,18 +73,18 @@ class Sampler:
         order = permuted(units, self.units, key_of(self.seed, self.stream, epoch))
         return block_of(order, self.units, self.batches)
 
-    def sizes(self):
+    def sizes(self) -> np.ndarray:
         """Return the number of units in each batch, (batches,) int64.
 
         It is the same in all epochs.
         """
         return np.diff(split(self.units, self.batches))
 
-    def share(self, batch):
+    def share(self, batch: int) -> float:
         """Return the chance that a unit is in this batch."""
         return self.sizes()[batch] / self.units
 
-    def factor(self, batch):
+    def factor(self, batch: int) -> float:
         """Return the factor by which entries between two units of the batch are multiplied.
 
         By default it is 1 over the chance that the second unit is in the batch if the

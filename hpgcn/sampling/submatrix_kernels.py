@@ -4,6 +4,8 @@ They run on one thread, without the GIL.
 
 Rows and columns have local numbers: own ones first, then those of other ranks.
 """
+from __future__ import annotations
+
 import numpy as np
 
 from hpgcn.kernels.entries import mix
@@ -13,7 +15,7 @@ from hpgcn.sampling.keyed_draws import GOLDEN, fold
 
 
 @jit()
-def by_batch(number, batches):
+def by_batch(number: np.ndarray, batches: int) -> tuple:
     """Sort positions by batch.
 
     Return offsets (batches + 1,) and positions, increasing in each batch. `number`,
@@ -38,7 +40,8 @@ def by_batch(number, batches):
 
 
 @jit()
-def agreeing(pointers, witnesses, rows, out):
+def agreeing(pointers: np.ndarray, witnesses: np.ndarray, rows: np.ndarray,
+             out: np.ndarray) -> None:
     """Write the batch of each row to `out`, (s,), if a witness agrees.
 
     Without a witness in this batch it is -1. `rows`, (s,), has the batch of each row.
@@ -53,7 +56,9 @@ def agreeing(pointers, witnesses, rows, out):
 
 
 @jit()
-def induce(begins, ends, columns, values, rows, row_unit, column_unit, number, batch, factor):
+def induce(begins: np.ndarray, ends: np.ndarray, columns: np.ndarray, values: np.ndarray,
+           rows: np.ndarray, row_unit: np.ndarray, column_unit: np.ndarray, number: np.ndarray,
+           batch: int, factor: float) -> tuple:
     """Select the entries of some rows whose columns are also in a batch.
 
     begins, ends: (r,), where the entries of each of `rows` are in `columns` and
@@ -84,7 +89,9 @@ def induce(begins, ends, columns, values, rows, row_unit, column_unit, number, b
 
 
 @jit()
-def split_diagonal(indptr, columns, values, diagonal, present, kept, others):
+def split_diagonal(indptr: np.ndarray, columns: np.ndarray, values: np.ndarray,
+                   diagonal: np.ndarray, present: np.ndarray, kept: np.ndarray,
+                   others: np.ndarray) -> np.ndarray:
     """Move the diagonal entries of own rows to `diagonal`, (m,).
 
     Return row pointers of the other entries. `present`, (m,) bool, becomes True for
@@ -108,14 +115,14 @@ def split_diagonal(indptr, columns, values, diagonal, present, kept, others):
 
 
 @jit(inner=True)
-def _mark(seen, stamp, position):
+def _mark(seen: np.ndarray, stamp: np.ndarray, position: int) -> int:
     known = seen[position] == stamp
     seen[position] = stamp
     return known
 
 
 @jit(inner=True)
-def _position_in(positions, low, high, wanted):
+def _position_in(positions: np.ndarray, low: int, high: int, wanted: int) -> int:
     """Return the index of `wanted` between `low` and `high`, else -1.
 
     `positions` increase.
@@ -131,8 +138,9 @@ def _position_in(positions, low, high, wanted):
 
 
 @jit()
-def sample_entries(begins, ends, columns, values, positions, degrees, vertex, rows, count, key,
-                   longest):
+def sample_entries(begins: np.ndarray, ends: np.ndarray, columns: np.ndarray, values: np.ndarray,
+                   positions: np.ndarray, degrees: np.ndarray, vertex: np.ndarray, rows: np.ndarray,
+                   count: int, key: int, longest: int) -> tuple:
     """Draw `count` entries of each row in `rows`, or all if it is -1.
 
     `key` and the row's vertex key the draws. The entries of rows are those from
@@ -188,14 +196,14 @@ def sample_entries(begins, ends, columns, values, positions, degrees, vertex, ro
 
 
 @jit()
-def renumber(columns, place):
+def renumber(columns: np.ndarray, place: np.ndarray) -> None:
     """Replace each column by its new number, in place."""
     for e in range(columns.size):
         columns[e] = place[columns[e]]
 
 
 @jit()
-def distinct(numbers, seen):
+def distinct(numbers: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Return the distinct numbers in the order in which they first occur.
 
     `seen`, (n,) bool, is False before and after.
@@ -213,7 +221,8 @@ def distinct(numbers, seen):
 
 
 @jit()
-def with_diagonal(pointers, columns, values, rows, diagonal, present):
+def with_diagonal(pointers: np.ndarray, columns: np.ndarray, values: np.ndarray, rows: np.ndarray,
+                  diagonal: np.ndarray, present: np.ndarray) -> tuple:
     """Insert the diagonal entry of each row that has one before its other entries.
 
     Row k of the matrix is own row rows[k].
@@ -241,7 +250,7 @@ def with_diagonal(pointers, columns, values, rows, diagonal, present):
 
 
 @jit()
-def sort_rows(pointers, columns, values):
+def sort_rows(pointers: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
     """Sort the entries of each row by column, in place."""
     for k in range(pointers.size - 1):
         first, last = pointers[k], pointers[k + 1]
@@ -270,7 +279,8 @@ def sort_rows(pointers, columns, values):
 
 
 @jit()
-def take_block(pointers, columns, values, cursor, first, low, high):
+def take_block(pointers: np.ndarray, columns: np.ndarray, values: np.ndarray, cursor: np.ndarray,
+               first: int, low: int, high: int) -> tuple:
     """Extract a block of some rows.
 
     It has the entries from each row's cursor to column `high` - 1. `cursor`, (r,), has

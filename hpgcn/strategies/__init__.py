@@ -6,6 +6,8 @@ A strategy derives from Strategy, or from RowStrategy, and has a Plan class. STR
 maps the names that --strategy accepts to these classes; the rest of the package uses
 nothing else.
 """
+from __future__ import annotations
+
 from dataclasses import replace
 
 from hpgcn.config import Config
@@ -33,7 +35,7 @@ CHOOSING = (AUTO, AUTO_PER_LAYER)
 OF_CONFIG = "delay", "aggregate_on", "update_on"  # settings that only some strategies read
 
 
-def read_options(config):
+def read_options(config: Config) -> StrategyOptions:
     """Return the StrategyOptions of a Config; UsageError for a word of no strategy."""
     names, words = [], {}
     for part in config.strategy.split(BETWEEN):
@@ -52,7 +54,7 @@ def read_options(config):
     return StrategyOptions(config, BETWEEN.join(names), **words)
 
 
-def strategy_setting(name, options):
+def strategy_setting(name: str, options: StrategyOptions) -> str:
     """Return the setting `strategy`: names, with the words of StrategyOptions.
 
     For a name in CHOOSING the text has all words, each with its own name.
@@ -65,17 +67,17 @@ def strategy_setting(name, options):
                         for part in name.split(BETWEEN))
 
 
-def _word(name):
+def _word(name: str) -> str:
     return STRATEGIES[name].word if name in STRATEGIES else ""
 
 
-def without_grid(config):
+def without_grid(config: Config) -> str:
     """Return the setting `strategy` of a Config for any number of ranks."""
     options = replace(read_options(config), grid="", replication=0)
     return strategy_setting(options.strategy, options)
 
 
-def find_strategy(options):
+def find_strategy(options: StrategyOptions) -> type[Strategy]:
     """Return the strategy class that StrategyOptions name.
 
     For a name in CHOOSING, such as "auto", it is the first of STRATEGIES. Raise a
@@ -95,12 +97,12 @@ def find_strategy(options):
     return variant(strategy, options.config)
 
 
-def strategies_that_read(field):
+def strategies_that_read(field: str) -> list[str]:
     """Return the names of the strategies that read a setting, all others do not."""
     return [name for name, strategy in STRATEGIES.items() if field in strategy.options]
 
 
-def strategy_by_name(name):
+def strategy_by_name(name: str) -> type[Strategy]:
     """Return the strategy class for a name.
 
     The name is a key of STRATEGIES, or several keys joined by +, one for each product
@@ -126,7 +128,7 @@ def strategy_by_name(name):
     return per_layer(*(STRATEGIES[part] for part in names))
 
 
-def variant(strategy, config):
+def variant(strategy: type[Strategy], config: Config) -> type[Strategy]:
     """Return the class of a strategy under the setting `delay` of a Config.
 
     A vertex cut with a delay has a class of its own.

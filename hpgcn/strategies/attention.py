@@ -6,12 +6,20 @@ rows, hpgcn.strategies.mixture.mop_attention exchanges columns.
 
 Source: Velickovic et al. 2018.
 """
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn import kernels
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.runtime.clock import Clock
+    from hpgcn.runtime.device import Host
 
 SLOPE = 0.2  # slope of LeakyReLU below 0
 TILE = 1 << 13  # rows that are added at a time: a tile of them stays in a cache
@@ -44,11 +52,11 @@ class Heads:
     seed: int
     buffer: object
 
-    def array(self, name, rows, width, keep=True):
+    def array(self, name: str, rows: int, width: int, keep: bool = True) -> Array:
         """Return a work array: this layer's own if `keep`, else a shared one."""
         return self.buffer(f"{name}{self.layer}" if keep else name, rows, width)
 
-    def drawn(self, epoch):
+    def drawn(self, epoch: int) -> dict:
         """Return slope, dropout rate and dropout keys for the kernels.
 
         The rate is 0 if `epoch` is 0.
@@ -64,14 +72,15 @@ class Attention:
     Heads.
     """
 
-    def __init__(self, device, clock, heads):
+    def __init__(self, device: Host, clock: Clock, heads: Heads) -> None:
         self.device = device
         self.clock = clock
         self.heads = heads
         self.count = heads.count  # number of heads here
         self.rows_in, self.rows_out = heads.vertex_in.size, heads.vertex_out.size
 
-    def forward(self, x, a, b, *, W=None, epoch=0):
+    def forward(self, x: Array, a: Array, b: Array, *, W: Array | None = None,
+                epoch: int = 0) -> tuple:
         """Return the result out (m, K f), and a function for the backward.
 
         x is (m_in, K f). `a` and `b`, (K, f), are the attention vectors of l and r. `W`
@@ -100,7 +109,8 @@ class Attention:
         self.attend((x, r), l, state, heads.drawn(epoch), spread_b, W)
         return state[0], partial(self._backward, x, l, r, state, spread_a, spread_b, epoch)
 
-    def _backward(self, x, l, r, state, spread_a, spread_b, epoch, G):  # noqa: E741
+    def _backward(self, x: Array, l: Array, r: Array, state: list,  # noqa: E741
+                  spread_a: Array, spread_b: Array, epoch: int, G: Array) -> tuple:
         heads = self.heads
         K, width = heads.count, x.shape[1]
         out, lse, above, share = state
@@ -119,7 +129,7 @@ class Attention:
             self._add(dl, spread_a, dx, heads.self_rows)
         return dx, da, db
 
-    def _add(self, scores, spread, dx, rows=None):
+    def _add(self, scores: Array, spread: Array, dx: Array, rows: Array | None = None) -> None:
         """Add the gradient through `scores` to the gradient `dx` of x.
 
         `scores`, (m', K), are those of `rows` of x, None for all. A tile of rows is
@@ -138,10 +148,11 @@ class Attention:
                 ops.scatter_add(added, rows[lo:lo + tile], dx)
         self.device.discard(room)
 
-    def keep_rows(self, X, width):
+    def keep_rows(self, X: Array, width: int) -> None:
         """Store the received rows of X, which never change. By default does nothing."""
 
-    def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
+    def attend(self, rows: tuple, l: Array, state: list, drawn: dict,  # noqa: E741
+               spread: Array, W: Array | None) -> None:
         """Compute attention into the arrays `state`.
 
         Out, lse, above and share of kernels.attend. The last two may be None.
@@ -151,7 +162,7 @@ class Attention:
         """
         raise NotImplementedError
 
-    def return_(self, pulled, rows, gradients, drawn):
+    def return_(self, pulled: Array, rows: tuple, gradients: tuple, drawn: dict) -> None:
         """Compute the gradients of x and r into `gradients`.
 
         They are those of kernels.attend_backward: the gradient of x lacks the part
@@ -160,14 +171,14 @@ class Attention:
         """
         raise NotImplementedError
 
-    def _own(self, x):
+    def _own(self, x: Array) -> Array:
         """Select the rows of x that this layer computes results for."""
         if self.heads.self_rows is None:
             return x
         to = self.heads.buffer("part", self.rows_out, x.shape[1])
         return kernels.backend(x).gather(x, self.heads.self_rows, to)
 
-    def _spread(self, vectors, x):
+    def _spread(self, vectors: Array, x: Array) -> Array:
         """Return a matrix (K f, K) of attention vectors.
 
         Column h has the vector of head h, and 0 for other heads.
@@ -178,7 +189,7 @@ class Attention:
             spread[h * f:(h + 1) * f, h] = vectors[h]
         return spread
 
-    def _gathered(self, products):
+    def _gathered(self, products: Array) -> Array:
         """Return each head's own columns of `products` (K, K f), as (K, f)."""
         f = products.shape[1] // self.count
         gathered = self.device.empty((self.count, f), products.dtype)

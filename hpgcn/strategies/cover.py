@@ -15,6 +15,11 @@ product is longer than p2p's. Mini-batches keep the holders of the full product 
 so theirs may be longer. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
 40(4), 2018, section 3; on top of demirci-2022, sections 3 and 4.1.
 """
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -40,6 +45,16 @@ from hpgcn.strategies.p2p import local_numbers
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.parallel.halo_plan import HaloPlan
+    from hpgcn.parallel.layout import BlockLayout, RowPartition
+    from hpgcn.parallel.pattern import Pattern
+    from hpgcn.runtime.device import Host
+    from hpgcn.strategies.plan import RankGrid
+    from hpgcn.strategies.strategy import StrategyOptions
+
 
 class CoverTraffic(NonzeroTraffic):
     """Traffic of strategy cover: a message for each pair of ranks.
@@ -61,11 +76,11 @@ class CoverPlan(NonzeroPlan):
     needs_order = True
 
     @classmethod
-    def floor(cls, pattern, rank_grid):
+    def floor(cls, pattern: Pattern, rank_grid: RankGrid) -> CoverFloor | None:
         return CoverFloor(pattern, rank_grid) if isinstance(pattern, BlockPattern) else None
 
     @classmethod
-    def of(cls, pattern, rank_grid):
+    def of(cls, pattern: Pattern, rank_grid: RankGrid) -> CoverPlan:
         if isinstance(pattern, BlockPattern):
             return CoverCounts(pattern, rank_grid)
         # The holders are found once for each pattern.
@@ -74,32 +89,32 @@ class CoverPlan(NonzeroPlan):
         return cls(held, rank_grid)
 
     @staticmethod
-    def holders(pattern, rank_grid):
+    def holders(pattern: Pattern, rank_grid: RankGrid) -> np.ndarray:
         owner = rank_grid.layout.row_blocks
         pushed = balanced_cover(pattern.matrix, owner, owner, *loads_of(pattern, rank_grid))
         return holders_of(pattern.matrix, owner, owner, pushed)
 
     @property
-    def counts(self):
+    def counts(self) -> np.ndarray:
         """What ranks hold of each block, (5, P, P), as `Pattern.held`."""
         return self.pattern.held(self.rank_grid.layout.offsets)
 
-    def tables(self):
+    def tables(self) -> Sequence:
         if self.rank_grid.nodes.aware:
             return super().tables()
         return [self.counts[0]], [self.counts[2].T]
 
-    def added_rows(self, transposed, by_source):
+    def added_rows(self, transposed: bool, by_source: bool) -> np.ndarray:
         if self.rank_grid.nodes.aware:
             return super().added_rows(transposed, by_source)
         return self.counts[3].sum(0) if transposed else self.counts[1].sum(1)
 
     @property
-    def held_entries(self):
+    def held_entries(self) -> np.ndarray:
         entries = np.diff(self.pattern.indptr[self.rank_grid.layout.offsets]).astype(np.int64)
         return entries + self.counts[4].sum(0) - self.counts[4].sum(1)
 
-    def make_restricted(self, pattern):
+    def make_restricted(self, pattern: Pattern) -> CoverPlan:
         # If A is symmetric, the backward is a product of other rows as well.
         kind = CoverFloor if self.is_floor else CoverPlan
         made = kind(self.trimmed(pattern), self.rank_grid)
@@ -109,7 +124,7 @@ class CoverPlan(NonzeroPlan):
             made.traffic.reverse = [made.back.traffic.right, made.back.traffic.left]
         return made
 
-    def trimmed(self, pattern):
+    def trimmed(self, pattern: Pattern) -> Pattern:
         """Return a restricted pattern without sums that cost more than rows.
 
         The holders of its nonzeros are chosen anew.
@@ -119,11 +134,11 @@ class CoverPlan(NonzeroPlan):
         pushed = trimmed_cover(pattern.matrix, owner, owner, pushed)
         return pattern.assign_holders(holders_of(pattern.matrix, owner, owner, pushed))
 
-    def restrict_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize: int) -> np.ndarray:
         # Nonzeros return to the owners of their rows and then go to their holders.
         return self.held_entries * (READ + HELD) + self.rows() * ROW
 
-    def block_operand(self, transposed):
+    def block_operand(self, transposed: bool) -> Operand:
         # The own block, one for each source and one for each target.
         pulled, pushed = self.traffic.right, self.traffic.left
         layout = self.layout
@@ -144,14 +159,14 @@ class CoverCounts(CoverPlan):
     """
 
     @property
-    def counts(self):
+    def counts(self) -> np.ndarray:
         pattern = self.pattern
         loads, limit = loads_of(pattern, self.rank_grid)
         return pattern.keep(("cover", limit), lambda: count_held(
             pattern.whole.indptr, pattern.whole.indices, self._pushed(loads, limit), pattern.part,
             pattern.order, pattern.offsets))
 
-    def _pushed(self, loads, limit):
+    def _pushed(self, loads: np.ndarray, limit: int) -> np.ndarray:
         """Return the entries that owners of columns hold in runs, (nnz,) bool."""
         pattern = self.pattern
         return balanced_cover(pattern.whole, pattern.part, pattern.part, loads, limit,
@@ -167,21 +182,21 @@ class CoverFloor(CoverPlan):
 
     is_floor = True
 
-    def make_traffic(self, layouts):
+    def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> CoverTraffic:
         ghosts, matched = self.pattern.ghosts(self.rank_grid.layout.offsets)
         # a block for each pair, on either of its ranks
-        self.pairs = np.count_nonzero(ghosts) // self.num_ranks
+        self.pairs = int(np.count_nonzero(ghosts)) // self.num_ranks
         transfers = self.Traffic.sizes([matched], [0 * matched], None, (ghosts.T, ghosts))
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
-    def trimmed(self, pattern):
+    def trimmed(self, pattern: Pattern) -> Pattern:
         return pattern
 
     @property
-    def held_entries(self):
+    def held_entries(self) -> np.ndarray:
         return np.full(self.num_ranks, int(self.pattern.indptr[-1]) // self.num_ranks)
 
-    def block_operand(self, transposed):
+    def block_operand(self, transposed: bool) -> Operand:
         layout = self.layout_in if transposed else self.layout
         rows = np.full(self.num_ranks, int(layout.offsets[-1]) // self.num_ranks)
         listed = 0 if transposed else self.all_buffer_rows
@@ -203,26 +218,27 @@ class Cover(NonzeroStrategy):
     supports_nodes = ("products",)
 
     @classmethod
-    def own_options(cls, options, device):
+    def own_options(cls, options: StrategyOptions, device: Host) -> dict:
         return {"balance": options.balance}
 
     @staticmethod
-    def holders(adjacency, rank_grid, comm, rows, columns):
+    def holders(adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm,
+                rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         layout = rank_grid.layout.rows
         loads = np.array(comm.allgather(rows.size), np.int64)
         heaviest = comm.max([np.bincount(rows - layout.start).max(initial=0)])[0]
         limit = limit_of(loads, int(heaviest), rank_grid.options["balance"])
 
-        def total(array):
+        def total(array: np.ndarray) -> np.ndarray:
             return comm.sum(array).astype(np.int64)
 
         ends = local_pattern(rows, columns, layout, layout)
-        return holders_of(*ends, balanced_cover(*ends, loads, limit, total))
+        return holders_of(*ends, balanced_cover(*ends, loads=loads, limit=limit, total=total))
 
-    def build_submatrix(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out: np.ndarray, rows_in: np.ndarray) -> RowProduct:
         # The owners of rows choose again which sums to exchange.
         own = np.arange(self.layout.rows.start, self.layout.rows.stop)
-        layouts = [self.layout.restricted(chosen).rows for chosen in (rows_out, rows_in)]
+        layout, layout_in = (self.layout.restricted(chosen).rows for chosen in (rows_out, rows_in))
         matrix = self.local_matrix().tocoo()
         lines = [np.concatenate([own, half.plan.ghosts])[numbers] for half, numbers in (
             (self.product.push, matrix.row), (self.product.pull, matrix.col))]
@@ -232,24 +248,26 @@ class Cover(NonzeroStrategy):
         bits = matrix.data[kept].astype(np.float64).view(np.int64)
         del matrix, lines, kept
 
-        (i, j, bits), holder = sent_to(owners_of(layouts[0], i), (i, j, bits), self.comm)
+        (i, j, bits), holder = sent_to(owners_of(layout, i), (i, j, bits), self.comm)
         order = np.argsort(i, kind="stable")
         i, j, bits, holder = (array[order] for array in (i, j, bits, holder))
-        ends = local_pattern(i, j, *layouts)
+        ends = local_pattern(i, j, layout, layout_in)
         holder = holders_of(*ends, trimmed_cover(*ends, holder != self.comm.rank))
         (i, j, bits), _ = sent_to(holder, (i, j, bits), self.comm)
         entries = i, j, bits.view(np.float64).astype(self.dtype)
         buffers = [self.product.pull.buffers, self.product.push.buffers]
-        return self.product_by(entries, *layouts, self.comm, buffers, self.nodes)
+        return self.product_by(entries, layout, layout_in, self.comm, buffers, self.nodes)
 
-    def build_reverse_submatrix(self, product, rows_out, rows_in):
+    def build_reverse_submatrix(self, product: RowProduct, rows_out: np.ndarray,
+                                rows_in: np.ndarray) -> RowProduct:
         # The reverse is a product of its own.
         return self.build_submatrix(rows_in, rows_out)
 
     @staticmethod
-    def product_of(matrix, pull, push, comm, buffers):
+    def product_of(matrix: Any, pull: Any, push: Any,
+                   comm: SerialComm, buffers: list) -> RowProduct:
         firsts = [plan.parts[0] for plan in (pull, push)]
-        transfers = joined_transfers(*firsts, comm, buffers[0])
+        transfers = joined_transfers(*firsts, comm=comm, buffers=buffers[0])
         if firsts[0] is not pull:
             transfers = [NodeExchange(plan, first, HaloExchange, comm, buffer)
                          for plan, first, buffer in zip((pull, push), transfers, buffers)]
@@ -266,17 +284,17 @@ class Cover(NonzeroStrategy):
             blocks[LOCAL][q] = Csr.of(columns.T.tocsr(), comm.device)
         return RowProduct(blocks, pull, push, m)
 
-    def transfers_of(self, pull, push):
+    def transfers_of(self, pull: HaloPlan, push: HaloPlan) -> Sequence:
         return joined_transfers(pull, push, self.comm, self.product.pull.buffers)
 
     @property
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int:
         # Both transfers share the buffers of first messages.
         second = getattr(self.product.push, "second", None)
         return super().buffer_bytes + (second.nbytes if second and not self.parent else 0)
 
 
-def loads_of(pattern, rank_grid):
+def loads_of(pattern: Pattern, rank_grid: RankGrid) -> tuple[np.ndarray, int]:
     """Return the nonzeros in the rows of each rank, (P,), and the limit.
 
     The limit is the most nonzeros that a rank may hold.
@@ -286,7 +304,7 @@ def loads_of(pattern, rank_grid):
     return loads, limit_of(loads, heaviest, rank_grid.options["balance"])
 
 
-def limit_of(loads, heaviest, balance):
+def limit_of(loads: np.ndarray, heaviest: int, balance: float) -> int:
     """Return the most nonzeros that a rank may hold.
 
     Some of them may come from rows of other ranks.
@@ -294,7 +312,8 @@ def limit_of(loads, heaviest, balance):
     return max(int((1 + balance) * loads.sum() / loads.size), heaviest)
 
 
-def holders_of(matrix, reader, owner, pushed):
+def holders_of(matrix: Any, reader: np.ndarray, owner: np.ndarray,
+               pushed: np.ndarray) -> np.ndarray:
     """Return the holder of each entry of a csr_array, (nnz,).
 
     The owner of its row, or of its column if it is `pushed`, (nnz,) bool.
@@ -306,7 +325,8 @@ def holders_of(matrix, reader, owner, pushed):
     return holder
 
 
-def local_pattern(rows, columns, layout, layout_in):
+def local_pattern(rows: np.ndarray, columns: np.ndarray, layout: RowPartition,
+                  layout_in: RowPartition) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the entries of a rank's own rows, and two arrays of owners.
 
     The entries are a csr_array. The arrays have the owner of each of its rows and
@@ -324,12 +344,12 @@ def local_pattern(rows, columns, layout, layout_in):
     return matrix, np.full(shape[0], layout.rank), owner
 
 
-def owners_of(layout, rows):
+def owners_of(layout: RowPartition, rows: np.ndarray) -> np.ndarray:
     """Return the rank that owns each of `rows`, (r,), in a RowPartition."""
     return np.searchsorted(layout.offsets, rows, side="right") - 1
 
 
-def ghosts_of(transfer, matrix):
+def ghosts_of(transfer: Any, matrix: Any) -> Iterator[tuple]:
     """Yield (source, its rows) of a matrix with a row for each ghost."""
     first = 0
     for source, rows in transfer.ghost_counts.items():

@@ -30,8 +30,12 @@ owners.
 
 Source: distgnn-2021, section 5.3.
 """
+from __future__ import annotations
+
 import copy
 import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -58,6 +62,18 @@ from hpgcn.strategies.rows import RowProduct, RowStrategy
 from hpgcn.strategies.strategy import product_name
 from hpgcn.strategies.vertex_cut import VertexCut, VertexCutPlan
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.pattern import Pattern
+    from hpgcn.runtime.device import Host
+    from hpgcn.strategies.plan import Product, RankGrid
+    from hpgcn.strategies.strategy import Strategy, StrategyOptions
+
 MONITORED_STEPS = 5  # least number of training steps that are compared with exact ones
 
 
@@ -68,16 +84,16 @@ class DelayedTraffic(Traffic):
     or None if nothing is sent. `bins` lists the ExchangeSizes of the bins.
     """
 
-    def __init__(self, layouts, delay, bins):
+    def __init__(self, layouts: tuple[BlockLayout, ...], delay: int | None, bins: list) -> None:
         super().__init__(layouts)
         self.delay = delay
         self.bins = bins
 
     @property
-    def period(self):
+    def period(self) -> int:
         return max(self.delay or 0, 1)
 
-    def calls(self, product, itemsize):
+    def calls(self, product: Product, itemsize: int) -> Iterator:
         if self.delay is None:
             return
         row_bytes = product.width * itemsize
@@ -98,16 +114,16 @@ class DelayedPlan(Plan):
     Traffic = DelayedTraffic
 
     @property
-    def delay(self):
+    def delay(self) -> int | None:
         """Number of steps by which sums are late (r), or None if none are sent."""
         return self.rank_grid.options["delay"]
 
     @classmethod
-    def of(cls, pattern, rank_grid):
+    def of(cls, pattern: Pattern, rank_grid: RankGrid) -> Plan:
         # The holders are put into the pattern.
         return cls(pattern.assign_holders(VertexCutPlan.holders(pattern, rank_grid)), rank_grid)
 
-    def make_traffic(self, layouts):
+    def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> DelayedTraffic:
         # Find the replicas and the owners of all copies.
         pattern = self.pattern
         layout = self.rank_grid.layout
@@ -136,7 +152,7 @@ class DelayedPlan(Plan):
         offsets = np.concatenate([[0], np.cumsum(np.bincount(holder, minlength=k))])
         return self.Traffic((BlockLayout(offsets, 1, layout.rank),) * 2, self.delay, bins)
 
-    def operand(self, pattern, layout):
+    def operand(self, pattern: Pattern, layout: BlockLayout) -> Operand:
         # One block, of all copies.
         rows = np.diff(self.layout.offsets)
         plans = 2 if self.delay else 1  # plans of all replicas, and of bins
@@ -144,21 +160,21 @@ class DelayedPlan(Plan):
         return Operand.of(rows.shape, np.bincount(pattern.holders, minlength=self.num_ranks),
                           rows + 1, index_entries=index_entries, results=rows)
 
-    def adjoint(self, forward):
+    def adjoint(self, forward: Operand) -> Operand:
         return dataclasses.replace(forward, index_entries=np.zeros_like(forward.index_entries))
 
-    def buffer_bytes(self, width, itemsize):
+    def buffer_bytes(self, width: int, itemsize: int) -> np.ndarray:
         # Buffers of exact sums, and of gradients with the sums added to them.
         totals = self.rows() * (self.delay is not None)
         return (self.sent + self.replicas + totals) * width * itemsize
 
-    def persistent_bytes(self, product, itemsize):
+    def persistent_bytes(self, product: Product, itemsize: int) -> np.ndarray:
         # Messages up and down, as they were sent and as they arrive.
         if not self.delay:
             return super().persistent_bytes(product, itemsize)
         return 2 * (self.sent + self.replicas) * product.width * itemsize
 
-    def read_peak_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize: int) -> np.ndarray:
         # Own rows as they are read, nonzeros in transit, then one block.
         read = np.diff(self.pattern.indptr[self.rank_grid.layout.offsets])
         held, transposed = self.kept_bytes(itemsize)
@@ -192,7 +208,8 @@ class DelayedVertexCut(RowStrategy):
     supports_pruning = frees_rows = False
     num_monitored_steps = MONITORED_STEPS
 
-    def __init__(self, rank_grid, layout, comm, product, replicas, dtype, *, symmetric):
+    def __init__(self, rank_grid: RankGrid, layout: BlockLayout, comm: SerialComm,
+                 product: RowProduct, replicas: Any, dtype: DTypeLike, *, symmetric: bool) -> None:
         super().__init__(layout, layout, comm, product, symmetric=symmetric)
         self.rank_grid = rank_grid
         self.replicas = replicas
@@ -207,16 +224,17 @@ class DelayedVertexCut(RowStrategy):
         self.trained = []  # maps of training steps
 
     @classmethod
-    def title(cls, options):
+    def title(cls, options: StrategyOptions) -> str:
         delay = _steps(options)
         return f"{cls.name} 0c" if delay is None else f"{cls.name} cd-{delay}"
 
     @classmethod
-    def own_options(cls, options, device):
+    def own_options(cls, options: StrategyOptions, device: Host) -> dict:
         return {"delay": _steps(options)}
 
     @classmethod
-    def build(cls, adjacency, rank_grid, comm, *, width=0):
+    def build(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm, *,
+              width: int = 0) -> Strategy:
         rows = rank_grid.layout.rows
         i, j, values = held_nonzeros(adjacency, rank_grid, comm, VertexCut.holders)
 
@@ -236,7 +254,7 @@ class DelayedVertexCut(RowStrategy):
         strategy.reserve(width)
         return strategy
 
-    def replicate_slab(self, slab):
+    def replicate_slab(self, slab: Graph) -> Graph:
         # Only own rows have masks.
         arrays = {name: with_replicas(array, self.replicas, self.comm)
                   for name in ("features", "labels", "vertex", "original_ids")
@@ -246,7 +264,7 @@ class DelayedVertexCut(RowStrategy):
                                 for key, mask in slab.masks.items()}
         return dataclasses.replace(slab, masks=masks, **arrays)
 
-    def training_map(self, *widths):
+    def training_map(self, *widths: int) -> Strategy:
         if self.delay == 0:
             return self
         made = copy.copy(self)
@@ -256,7 +274,8 @@ class DelayedVertexCut(RowStrategy):
         self.trained.append(made)
         return made
 
-    def forward(self, H, *, mask=None, out=None):
+    def forward(self, H: Array, *, mask: Array | None = None,
+                out: Array | None = None) -> Array:
         if not self.sums:
             return self.multiply("product", H, mask=mask, out=out)
         out = self.multiply("product", H, out=out)
@@ -266,7 +285,8 @@ class DelayedVertexCut(RowStrategy):
                 kernels.backend(out).apply_mask(out, mask)
         return out
 
-    def backward(self, G, *, mask=None, out=None):
+    def backward(self, G: Array, *, mask: Array | None = None,
+                 out: Array | None = None) -> Array:
         # G is left as it is.
         if self.sums:
             totals = self.workspace.buffer("totals", *G.shape)
@@ -275,36 +295,36 @@ class DelayedVertexCut(RowStrategy):
             G = totals
         return self.multiply("back", G, mask=mask, out=out)
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         self.sums[0].reserve(width)
         if self.delay is not None:
             self.workspace.flat("totals", self.product.num_rows * width)
 
-    def traffic(self):
+    def traffic(self) -> Traffic:
         plans = [plan for plan, _ in self.bins] or [self.replicas]
         bins = [ExchangeSizes(*tables) for tables in gather_tables(self.comm, *plans)]
         return self.Plan.Traffic((self.layout, self.layout), self.delay, bins)
 
-    def persistent_arrays(self):
+    def persistent_arrays(self) -> list:
         return [array for each in self.sums for array in each.persistent_arrays()]
 
-    def resume_at_step(self, steps):
+    def resume_at_step(self, steps: int) -> None:
         for each in self.sums:
             each.step = steps
 
     @property
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int:
         if self.parent:
             return sum(each.nbytes for each in self.sums)
         return (self.sums[0].nbytes + self.workspace.nbytes
                 + sum(each.buffer_bytes for each in self.trained))
 
-    def close(self):
+    def close(self) -> None:
         for each in self.sums:
             each.close()
 
 
-def _steps(options):
+def _steps(options: StrategyOptions) -> int | None:
     """Return the number of steps of the setting `delay`, or None if nothing is sent."""
     steps = options.config.delay.rpartition(":")[2]
     return None if steps == "none" else int(steps)

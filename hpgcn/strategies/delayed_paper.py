@@ -12,18 +12,30 @@ The paper describes the forward. The other two are what the authors' program doe
 
 Source: distgnn-2021, section 5.3, Algorithm 4.
 """
+from __future__ import annotations
+
 import copy
 import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hpgcn.parallel.replicas import DelayedTotal, with_replicas
 from hpgcn.strategies.delayed import DelayedPlan, DelayedTraffic, DelayedVertexCut
 from hpgcn.strategies.plan import Plan
 
+if TYPE_CHECKING:
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.kernels import Array
+    from hpgcn.strategies.plan import Product
+    from hpgcn.strategies.strategy import Strategy, StrategyOptions
+
 
 class PaperTraffic(DelayedTraffic):
     """Traffic of the paper's variant: only forward products send messages."""
 
-    def calls(self, product, itemsize):
+    def calls(self, product: Product, itemsize: int) -> Iterator:
         if not product.backward:
             yield from super().calls(product, itemsize)
 
@@ -36,7 +48,7 @@ class PaperPlan(DelayedPlan):
 
     Traffic = PaperTraffic
 
-    def persistent_bytes(self, product, itemsize):
+    def persistent_bytes(self, product: Product, itemsize: int) -> np.ndarray:
         if product.backward:
             return Plan.persistent_bytes(self, product, itemsize)
         return super().persistent_bytes(product, itemsize)
@@ -48,10 +60,10 @@ class PaperVertexCut(DelayedVertexCut):
     Plan = PaperPlan
 
     @classmethod
-    def title(cls, options):
+    def title(cls, options: StrategyOptions) -> str:
         return f"{super().title(options)} paper"
 
-    def replicate_slab(self, slab):
+    def replicate_slab(self, slab: Graph) -> Graph:
         # Replicas of training vertices have a loss of their own; evaluations count owners.
         replicated = super().replicate_slab(slab)
         if slab.masks is None:
@@ -59,7 +71,7 @@ class PaperVertexCut(DelayedVertexCut):
         train = with_replicas(slab.masks["train"], self.replicas, self.comm)
         return dataclasses.replace(replicated, masks=replicated.masks | {"train": train})
 
-    def training_map(self, *widths):
+    def training_map(self, *widths: int) -> Strategy:
         made = copy.copy(self)
         made.parent = self
         made.sums = [DelayedTotal(self.bins, widths[0], self.comm, self.workspace.dtype)
@@ -67,7 +79,8 @@ class PaperVertexCut(DelayedVertexCut):
         self.trained.append(made)
         return made
 
-    def backward(self, G, *, mask=None, out=None):
+    def backward(self, G: Array, *, mask: Array | None = None,
+                 out: Array | None = None) -> Array:
         # Training multiplies by own nonzeros; other maps are exact.
         if self.parent:
             return self.multiply("back", G, mask=mask, out=out)

@@ -13,7 +13,12 @@ the owner merges them.
 
 Source: Velickovic et al. 2018; demirci-2022, section 4.4; Milakov and Gimelshein 2018.
 """
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +29,13 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.attention import Attention
 from hpgcn.strategies.strategy import product_name
 
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.csr import Csr
+    from hpgcn.parallel.transfers import Transfer
+    from hpgcn.strategies.attention import Heads
+    from hpgcn.strategies.rows import RowStrategy
+
 
 class RowAttention(Attention):
     """Attention for a RowStrategy: ranks pull rows of x from their owners.
@@ -32,7 +44,7 @@ class RowAttention(Attention):
     once, because these key the draws.
     """
 
-    def __init__(self, strategy, heads):
+    def __init__(self, strategy: RowStrategy, heads: Heads) -> None:
         super().__init__(strategy.comm.device, strategy.comm.clock, heads)
         self.strategy = strategy
         self.blocks = strategy.product.blocks
@@ -55,12 +67,12 @@ class RowAttention(Attention):
                 self.others = self._numbers(pull, heads.vertex_out)
 
     @property
-    def arrays(self):
+    def arrays(self) -> list:
         """Arrays stored between steps, except those of `Heads`."""
         return [*self.work.arrays.values(), *(self.constant or {}).values(),
                 *self.numbers.values(), *self.others.values()]
 
-    def _numbers(self, transfer, own):
+    def _numbers(self, transfer: Transfer, own: Array) -> dict[int, np.ndarray]:
         """Return the vertex numbers of rows of other ranks, by source.
 
         `own`, (m,) int64, are the numbers of own rows. They are sent as rows of floats
@@ -75,7 +87,8 @@ class RowAttention(Attention):
         return {source: xp.ascontiguousarray(part).view(np.int64).ravel().copy()
                 for source, part in self._received_rows(transfer, rows, what)}
 
-    def _received_rows(self, transfer, rows, what):
+    def _received_rows(self, transfer: Transfer, rows: np.ndarray,
+                       what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (source, rows received from it) for all other ranks.
 
         The rows are views of buffers.
@@ -85,7 +98,7 @@ class RowAttention(Attention):
             if part is not rows:
                 yield source, part
 
-    def keep_rows(self, X, width):
+    def keep_rows(self, X: Array, width: int) -> None:
         # Pull rows of X (m_in, f) in slices of columns.
         device = self.device
         self.constant = self.strategy.cached_ghost_rows
@@ -99,7 +112,8 @@ class RowAttention(Attention):
                     self.constant[source] = device.empty((len(rows), X.shape[1]), X.dtype)
                 self.constant[source][:, first:first + width] = rows
 
-    def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
+    def attend(self, rows: tuple, l: Array, state: list, drawn: dict,  # noqa: E741
+               spread: Array, W: Array | None) -> None:
         what = product_name(self.clock)
         self.ghosts = {}
         far = {target: part.copy() for target, part in self._received_rows(self.push, l, what)}
@@ -129,7 +143,8 @@ class RowAttention(Attention):
                     self._merge(state, numbers, sums)
         self.strategy.comm.end_product()
 
-    def _attend(self, target, blocks, own, l, state, vertex, drawn):  # noqa: E741
+    def _attend(self, target: int, blocks: Iterator, own: tuple, l: Array,  # noqa: E741
+                state: list, vertex: Array | None, drawn: dict) -> None:
         """Add the nonzeros in all blocks of `target` to the softmax in `state`."""
         out, lse, above, share = state
         attend = kernels.backend(out).attend
@@ -145,7 +160,9 @@ class RowAttention(Attention):
                            neighbour=neighbour, accumulate=accumulate, **drawn)
             accumulate = True
 
-    def _rows(self, target, rows, spread, W, what, *, keep):
+    def _rows(self, target: int, rows: tuple, spread: Array,
+              W: Array | None, what: str, *,
+              keep: bool) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (source, x, r) of own rows, and of rows of other ranks as they arrive."""
         wanted = self.blocks[target]
         mine = target == LOCAL
@@ -173,7 +190,8 @@ class RowAttention(Attention):
             if mine and not keep:
                 del self.ghosts[source]
 
-    def _constant(self, wanted, own, W):
+    def _constant(self, wanted: dict[int, Csr], own: Array,
+                  W: Array) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (source, rows of that source times W) from the rows that `keep_rows` stored."""
         for source in wanted:
             if source not in self.constant:
@@ -186,7 +204,7 @@ class RowAttention(Attention):
                     x = kernels.backend(X).matmul(X, W)
                 yield source, x
 
-    def _merge(self, state, numbers, sums):
+    def _merge(self, state: list, numbers: np.ndarray, sums: np.ndarray) -> None:
         """Merge partial results of own rows, received from another rank, into `state`."""
         parts = unpack(sums, [each if each is None else each.shape[1] for each in state],
                        self.device.xp)
@@ -198,7 +216,8 @@ class RowAttention(Attention):
             if each is not None:
                 each[numbers] = merged
 
-    def return_(self, pulled, rows, gradients, drawn):
+    def return_(self, pulled: Array, rows: tuple,
+                gradients: tuple, drawn: dict) -> None:
         what = product_name(self.clock)
         back = self.strategy.attention_back
         pull, push = back.pull.message_transfer, back.push.message_transfer
@@ -239,7 +258,7 @@ class RowAttention(Attention):
         self.strategy.comm.end_product()
 
 
-def pack(arrays, packed):
+def pack(arrays: Sequence, packed: np.ndarray) -> None:
     """Copy arrays side by side into the columns of `packed`; skip None."""
     first = 0
     for array in arrays:
@@ -248,7 +267,7 @@ def pack(arrays, packed):
             first += array.shape[1]
 
 
-def unpack(packed, widths, xp):
+def unpack(packed: np.ndarray, widths: list, xp: ModuleType | None) -> list:
     """Split the columns of `packed` into arrays of `widths`.
 
     The array for a width None is None. With `xp`, the arrays are in C order.

@@ -1,10 +1,19 @@
 """Count the additions of a masked product (S-SpMM) whose results its mask sets to 0."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
 
 ONES = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
 
 
-def count_masked(comm, indptr, bits, width, rows=None):
+def count_masked(comm: SerialComm, indptr: np.ndarray, bits: Array | None, width: int,
+                 rows: Array | None = None) -> None:
     """Count the additions that a mask makes needless, in the counters of `comm`.
 
     For each number of the result whose bit is 0 they are the entries of its row. On a

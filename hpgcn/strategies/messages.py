@@ -9,27 +9,41 @@ rows that it pulled in the forward pass.
 
 Source: Hu et al. 2020; distgnn-2021, section 3 (the aggregation primitive).
 """
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.workspace import Workspace
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.csr import Csr
+    from hpgcn.strategies.rows import RowStrategy
+
 
 class RowMessages:
     """Messages along the entries of a RowStrategy, for one layer."""
 
-    def __init__(self, strategy, dtype):
+    def __init__(self, strategy: RowStrategy, dtype: DTypeLike) -> None:
         self.strategy = strategy
         self.features = strategy.edge_features
         self.work = Workspace(dtype, strategy.comm.device)  # rows that the backward reads
 
     @property
-    def arrays(self):
+    def arrays(self) -> list:
         """Arrays stored between steps."""
         return list(self.work.arrays.values())
 
-    def forward(self, H, W, b, out, *, keep=False):
+    def forward(self, H: Array, W: Array, b: np.ndarray, out: Array, *,
+                keep: bool = False) -> tuple[np.ndarray, Callable]:
         """Return the sums (m, f) for H (m_in, f), and a function for the backward pass.
 
         `W`, `b`: (d, f) and (f,). The sums are written to `out`. The function takes
@@ -39,7 +53,8 @@ class RowMessages:
         rows = {}  # rows of H by source
         edge_relu = kernels.backend(H).edge_relu
 
-        def sum_tile(target, source, block, X, lo, hi, indptr, Z, *, accumulate):
+        def sum_tile(target: int, source: int, block: Csr, X: Array, lo: int, hi: int,
+                     indptr: np.ndarray, Z: Array, *, accumulate: bool) -> None:
             if keep and source not in rows:
                 rows[source] = X if X is H else self._copy(source, X)
             edge_relu(indptr, block.indices, block.data, X, self.features, W, b, Z,
@@ -48,16 +63,18 @@ class RowMessages:
         out = self.strategy.multiply("product", H, out=out, kernel=sum_tile)
         return out, partial(self._backward, rows, W, b)
 
-    def _copy(self, source, X):
+    def _copy(self, source: int, X: Array) -> np.ndarray:
         kept = self.work.buffer(f"rows {source}", *X.shape)
         kept[...] = X
         return kept
 
-    def _backward(self, rows, W, b, G, out):
+    def _backward(self, rows: dict[int, np.ndarray], W: Array, b: np.ndarray, G: Array,
+                  out: Array) -> tuple[np.ndarray, ...]:
         edge_relu_backward = kernels.backend(G).edge_relu_backward
         sums = [self.work.device.xp.zeros(each.shape) for each in (W, b)]
 
-        def return_tile(target, source, block, X, lo, hi, indptr, Z, *, accumulate):
+        def return_tile(target: int, source: int, block: Csr, X: Array, lo: int, hi: int,
+                        indptr: np.ndarray, Z: Array, *, accumulate: bool) -> None:
             _, *parts = edge_relu_backward(
                 indptr, block.indices, block.data, rows_of(rows[target], lo, hi), self.features,
                 W, b, X, Z, accumulate=accumulate)

@@ -10,7 +10,11 @@ the same. Masks apply to whole sums.
 Each rank reads the rows that it owns, scales them, and sends every nonzero to its
 holder, once.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +27,14 @@ from hpgcn.parallel.sizes import ExchangeSizes, gather_tables
 from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
 from hpgcn.strategies.plan import POINTER, WEIGHT, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowStrategy, RowTraffic
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.parallel.layout import BlockLayout, NodeLayout, RowPartition
+    from hpgcn.parallel.pattern import Pattern
+    from hpgcn.strategies.plan import Operand, Product, RankGrid
+    from hpgcn.strategies.rows import RowProduct
 
 READ, HELD = 70, 60  # bytes of an entry as it is read, and as it is held, while blocks are made
 ROW = 100  # bytes of a row in the pipeline
@@ -38,7 +50,9 @@ class NonzeroTraffic(RowTraffic):
     joined = False
 
     @classmethod
-    def sizes(cls, pulled, pushed, nodes, linked=(None, None)):
+    def sizes(cls, pulled: list[np.ndarray] | np.ndarray, pushed: list[np.ndarray] | np.ndarray,
+              nodes: np.ndarray | None,
+              linked: tuple[None, None] = (None, None)) -> list[ExchangeSizes]:
         """Return the ExchangeSizes of R and of S from their tables.
 
         `nodes`, `linked`: as for ExchangeSizes; `linked` is a pair, of R and of S.
@@ -48,13 +62,13 @@ class NonzeroTraffic(RowTraffic):
                 for tables, other, pairs in zip((pulled, pushed), joined, linked)]
 
     @staticmethod
-    def columns(product):
+    def columns(product: Product) -> int:
         # Two sums a row (all entries; entries with scores above 0), with K columns
         # beside each.
         both = 2 * (product.width + product.heads)
         return max(RowTraffic.columns(product), both if product.heads else 0)
 
-    def transfers(self, product):
+    def transfers(self, product: Product) -> Sequence:
         # The backward of attention takes the transposed blocks, even where A is symmetric.
         if not product.heads:
             return super().transfers(product)
@@ -79,33 +93,34 @@ class NonzeroPlan(RowPlan):
     back = None
 
     @classmethod
-    def of(cls, pattern, rank_grid):
+    def of(cls, pattern: Pattern, rank_grid: RankGrid) -> Self:
         # The holders are put into the pattern.
         return cls(pattern.assign_holders(cls.holders(pattern, rank_grid)), rank_grid)
 
     @staticmethod
-    def holders(pattern, rank_grid):
+    def holders(pattern: Pattern, rank_grid: RankGrid) -> np.ndarray:
         """Return the rank that holds each entry of the pattern of all rows, (nnz,)."""
         raise NotImplementedError
 
-    def block_operand(self, transposed):
+    def block_operand(self, transposed: bool) -> Operand:
         """Return the Operand of the blocks of all ranks, or of the transposed blocks."""
         raise NotImplementedError
 
-    def entries(self):
+    def entries(self) -> tuple[np.ndarray, ...]:
         """Return owner of the row, owner of the column, row, column and holder of each entry."""
         owner = self.rank_grid.layout.row_blocks
         rows = self.pattern.rows
         columns = self.pattern.indices.astype(np.int64)
         return owner[rows], owner[columns], rows, columns, self.pattern.holders.astype(np.int64)
 
-    def make_traffic(self, layouts):
-        transfers = self.Traffic.sizes(*self.tables(), self.rank_grid.nodes.numbers)
+    def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> NonzeroTraffic:
+        pulled, pushed = self.tables()
+        transfers = self.Traffic.sizes(pulled, pushed, self.rank_grid.nodes.numbers)
         if self.pattern.symmetric and not self.pattern.square:  # the transpose of these blocks
             transfers += transfers[::-1]
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
-    def tables(self):
+    def tables(self) -> Any:
         """Return the tables of pulled rows and of pushed sums, two lists."""
         pattern, k = self.pattern, self.num_ranks
         reader, owner, rows, columns, holder = self.entries()
@@ -114,7 +129,7 @@ class NonzeroPlan(RowPlan):
                 for lines, owners, chosen in ((columns, owner, pattern.rows_in),
                                               (rows, reader, pattern.rows_out))]
 
-    def added_rows(self, transposed, by_source):
+    def added_rows(self, transposed: bool, by_source: bool) -> np.ndarray:
         """Return how many row numbers the blocks of ghost columns store, (P,).
 
         They number the rows that a product adds to once ghosts arrive. With `by_source`
@@ -131,7 +146,7 @@ class NonzeroPlan(RowPlan):
         keys = ((line * (8 * k) + block) * k + holder)[added]
         return np.bincount(np.unique(keys) % k, minlength=k)
 
-    def _blocks_on_nodes(self, transposed, by_source):
+    def _blocks_on_nodes(self, transposed: bool, by_source: bool) -> np.ndarray:
         """Return the block of ghost columns of each entry, (nnz,), below 8 P.
 
         Rows that come from a gateway are in other blocks than those of owners.
@@ -148,7 +163,7 @@ class NonzeroPlan(RowPlan):
             return sources
         return 4 * (sources >= k) + 2 * (targets >= k) + (targets == holder)
 
-    def listed_rows(self, transposed, by_source):
+    def listed_rows(self, transposed: bool, by_source: bool) -> np.ndarray:
         """Return how many row numbers each rank stores, (P,).
 
         The transpose reuses the row numbers of messages.
@@ -157,27 +172,27 @@ class NonzeroPlan(RowPlan):
         return index_entries + (0 if transposed else self.all_buffer_rows)
 
     @property
-    def all_buffer_rows(self):
+    def all_buffer_rows(self) -> np.ndarray:
         """Number of rows in the message buffers of each rank, (P,)."""
         return self.traffic.right.buffer_rows + self.traffic.left.buffer_rows
 
     @property
-    def held_entries(self):
+    def held_entries(self) -> np.ndarray:
         """Number of entries stored on each rank, (P,)."""
         return np.bincount(self.pattern.holders, minlength=self.num_ranks)
 
-    def operand(self, pattern, layout):
+    def operand(self, pattern: Pattern, layout: BlockLayout) -> Operand:
         # If A is symmetric, other rows take the transposed blocks, or those of `back`.
         if self.back and pattern is not self.pattern:
             return self.back.block_operand(transposed=False)
         return self.block_operand(transposed=pattern is not self.pattern)
 
-    def adjoint(self, forward):
+    def adjoint(self, forward: Operand) -> Operand:
         return self.block_operand(transposed=True)
 
     returns = True
 
-    def persistent_bytes(self, product, itemsize):
+    def persistent_bytes(self, product: Product, itemsize: int) -> np.ndarray:
         # The transposes of the blocks, and arrays for rows of other ranks.
         kept = super().persistent_bytes(product, itemsize)
         if not product.heads or product.backward:
@@ -191,18 +206,18 @@ class NonzeroPlan(RowPlan):
             kept = kept + self.block_operand(transposed=True).nbytes(itemsize)
         return kept
 
-    def buffer_bytes(self, width, itemsize):
+    def buffer_bytes(self, width: int, itemsize: int) -> np.ndarray:
         # Rows and sums pass through every buffer.
         return self.all_buffer_rows * width * sum_bytes(itemsize) + self.sums_held(width, itemsize)
 
-    def read_peak_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize: int) -> np.ndarray:
         # Own rows as they are read, nonzeros in transit, then blocks.
         read = np.diff(self.pattern.indptr[self.rank_grid.layout.offsets])
         held, _ = self.kept_bytes(itemsize)
         entry = READ + WEIGHT * self.pattern.weighted
         return read * entry + self.held_entries * HELD + held + self.rows() * ROW
 
-    def restrict_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize: int) -> np.ndarray:
         # All of the matrix is put together again.
         return self.held_entries * CUT + self.rows() * ROW
 
@@ -218,7 +233,8 @@ class NonzeroStrategy(RowStrategy):
     supports_edge_features = True
 
     @classmethod
-    def build(cls, adjacency, rank_grid, comm, *, width=0):
+    def build(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm, *,
+              width: int = 0) -> Self:
         rows = rank_grid.layout.rows
         entries = held_nonzeros(adjacency, rank_grid, comm, cls.holders)
         buffers = [make_buffers(comm, rank_grid.nodes, adjacency.row_dtype, adjacency.dtype)
@@ -227,7 +243,8 @@ class NonzeroStrategy(RowStrategy):
         return cls.of(adjacency, rank_grid, comm, product, width)
 
     @staticmethod
-    def holders(adjacency, rank_grid, comm, rows, columns):
+    def holders(adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm,
+                rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the holder of each nonzero of the own rows, (nnz,).
 
         All ranks call this together.
@@ -235,7 +252,8 @@ class NonzeroStrategy(RowStrategy):
         raise NotImplementedError
 
     @classmethod
-    def product_by(cls, entries, rows, rows_in, comm, buffers, nodes):
+    def product_by(cls, entries: tuple[np.ndarray, ...], rows: RowPartition, rows_in: RowPartition,
+                   comm: SerialComm, buffers: list, nodes: NodeLayout) -> RowProduct:
         """Return the RowProduct of the nonzeros stored on this rank.
 
         All ranks call this together. `entries` are row numbers, column numbers and
@@ -252,7 +270,8 @@ class NonzeroStrategy(RowStrategy):
         return cls.product_of(matrix, pull, push, comm, buffers)
 
     @staticmethod
-    def product_of(matrix, pull, push, comm, buffers):
+    def product_of(matrix: Any, pull: Any, push: Any, comm: SerialComm,
+                   buffers: list) -> RowProduct:
         """Return the RowProduct of the nonzeros stored on this rank.
 
         Parameters
@@ -269,46 +288,49 @@ class NonzeroStrategy(RowStrategy):
     returns_gradients = True
 
     @cached_property
-    def attention_back(self):
+    def attention_back(self) -> RowProduct:
         # The transposes of the blocks, even where A is symmetric.
         if self.back.pull is self.product.push:
             return self.back
         return self.product.transposed(self.layout_in.rows.num_rows)
 
-    def build_submatrix(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out: np.ndarray, rows_in: np.ndarray) -> RowProduct:
         pull, push = self.product.pull, self.product.push
         own = slice(self.layout.rows.start, self.layout.rows.stop)
         rows = np.concatenate([rows_out[own], rows_out[push.plan.ghosts]])
         columns = np.concatenate([rows_in[own], rows_in[pull.plan.ghosts]])
         matrix = self.local_matrix()[rows][:, columns].tocoo()
 
-        plans, kept = zip(*(
+        (pull_plan, push_plan), kept = zip(*(
             cut_plan(plan, self.layout.restricted(chosen).rows, chosen, read, self.comm,
                      self.nodes)
             for plan, chosen, read in ((pull.plan, rows_in, matrix.col),
                                        (push.plan, rows_out, matrix.row))))
         matrix = matrix.tocsr()[kept[1]][:, kept[0]]
-        return self.product_of(matrix, *plans, self.comm, [pull.buffers, push.buffers])
+        return self.product_of(matrix, pull_plan, push_plan, self.comm,
+                               [pull.buffers, push.buffers])
 
-    def build_reverse_submatrix(self, product, rows_out, rows_in):
+    def build_reverse_submatrix(self, product: RowProduct, rows_out: np.ndarray,
+                                rows_in: np.ndarray) -> RowProduct:
         # The rank that holds (i, j) need not hold (j, i): use the transposed blocks.
         return product.transposed(int(np.count_nonzero(
             rows_in[self.layout.rows.start:self.layout.rows.stop])))
 
-    def traffic(self):
+    def traffic(self) -> NonzeroTraffic:
         transfers = self._sizes(self.product)
         if self.symmetric and self.back is not self.product:
             transfers += self._sizes(self.back)
         layouts = self.layout, self.layout_in
         return self.Plan.Traffic(layouts, self.symmetric, transfers)
 
-    def _sizes(self, product):
+    def _sizes(self, product: RowProduct) -> list[ExchangeSizes]:
         """Return the ExchangeSizes of R and of S; all ranks call this together."""
         tables = gather_tables(self.comm, product.pull.plan, product.push.plan)
         return self.Plan.Traffic.sizes(*tables, self.nodes.numbers)
 
 
-def held_nonzeros(adjacency, rank_grid, comm, holders):
+def held_nonzeros(adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm,
+                  holders: Callable) -> tuple[np.ndarray, ...]:
     """Return rows, columns and values of the nonzeros stored on this rank.
 
     All ranks call this together. `holders` is a function like
@@ -327,7 +349,8 @@ def held_nonzeros(adjacency, rank_grid, comm, holders):
     return i, j, bits.view(np.float64).astype(adjacency.entry_dtype)
 
 
-def sent_to(ranks, arrays, comm):
+def sent_to(ranks: np.ndarray, arrays: tuple[np.ndarray, ...],
+            comm: SerialComm) -> tuple[list, np.ndarray]:
     """Send entry i of each array, (nnz,) int64, to rank ranks[i].
 
     All ranks call this together. Return the received arrays, in the order of the ranks

@@ -37,8 +37,11 @@ their own unless both sets of rows are equal. Otherwise it reduces rows of H.
 Source: cagnet-2020, section IV-A, Algorithm 1, with sigma after the sum, and section
 IV-B, Algorithm 2 (there H itself is stored c times); mg-gcn-2021, section 4.3.
 """
+from __future__ import annotations
+
 from itertools import pairwise
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -54,13 +57,21 @@ from hpgcn.strategies.plan import Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.strategies.strategy import most_square
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.parallel.layout import BlockLayout
+    from hpgcn.parallel.pattern import Pattern
+    from hpgcn.strategies.plan import RankGrid
+    from hpgcn.strategies.strategy import StrategyOptions
 
-def groups_of(rank_grid):
+
+def groups_of(rank_grid: RankGrid) -> tuple[int, ...]:
     """Return (groups, replicas) of a RankGrid: its shape, or (P, 1) if it has a single axis."""
     return (*rank_grid.shape, 1)[:2]
 
 
-def heights_of(layout, groups):
+def heights_of(layout: BlockLayout, groups: tuple[int, ...]) -> np.ndarray:
     """Return the number of rows of each piece of each big block; (P / c, c)."""
     return np.diff(layout.offsets).reshape(groups)
 
@@ -74,7 +85,8 @@ class StagedTraffic(RowTraffic):
 
     packing = MappingProxyType({})
 
-    def __init__(self, layouts, symmetric, groups):
+    def __init__(self, layouts: tuple[BlockLayout, ...], symmetric: bool,
+                 groups: tuple[int, ...]) -> None:
         rows_out, rows_in = (heights_of(layout, groups) for layout in layouts)
         plans = self._both(rows_in, rows_out)
         if symmetric and not np.array_equal(rows_in, rows_out):
@@ -82,7 +94,7 @@ class StagedTraffic(RowTraffic):
         super().__init__(layouts, symmetric, plans)
 
     @staticmethod
-    def _both(rows_in, rows_out):
+    def _both(rows_in: np.ndarray, rows_out: np.ndarray) -> list:
         pull = transfers.StagedPlan(rows_in)
         push = transfers.OwnRowsPlan()
         if rows_in.shape[1] > 1:
@@ -96,13 +108,13 @@ class StagedRowPlan(RowPlan):
 
     Traffic = StagedTraffic
 
-    def make_traffic(self, layouts):
+    def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> StagedTraffic:
         return StagedTraffic(layouts, self.pattern.symmetric, groups_of(self.rank_grid))
 
-    def _heights(self, layout):
+    def _heights(self, layout: BlockLayout) -> np.ndarray:
         return heights_of(layout, groups_of(self.rank_grid))
 
-    def adjoint(self, forward):
+    def adjoint(self, forward: Operand) -> Operand:
         # The transposes of the blocks.
         groups, replicas = groups_of(self.rank_grid)
         deals = replica_assignment(groups, replicas)  # block of columns k -> replica that holds it
@@ -114,7 +126,7 @@ class StagedRowPlan(RowPlan):
             shape, forward.entries.reshape(shape), heights + deals.sum(0), index_entries=touched,
             results=heights, blocks=forward.blocks.reshape(shape))
 
-    def operand(self, pattern, layout):
+    def operand(self, pattern: Pattern, layout: BlockLayout) -> Operand:
         # A block for each stage.
         rows = self._heights(layout)
         groups, replicas = rows.shape
@@ -127,13 +139,13 @@ class StagedRowPlan(RowPlan):
         return Operand.of(rows.shape, entries, stages * (tall + 1), index_entries=touched,
                           results=tall + rows * (replicas > 1), blocks=stages)
 
-    def buffer_bytes(self, width, itemsize):
+    def buffer_bytes(self, width: int, itemsize: int) -> np.ndarray:
         sums = width * sum_bytes(itemsize)
         reduces = not self.pattern.symmetric
         held = self.traffic.right.held_bytes(width * itemsize, sums, reduces=reduces)
         return np.ravel(held) + self.sums_held(width, itemsize)
 
-    def reduced_bytes(self, width, itemsize):
+    def reduced_bytes(self, width: int, itemsize: int) -> np.ndarray:
         # Two copies of the pieces in transit for the two tallest blocks of other ranks.
         # One copy is sent, one arrives. Long sums take Rabenseifner's algorithm, for a
         # power of two of ranks. Each other rank sends all that it has to the rank
@@ -148,7 +160,7 @@ class StagedRowPlan(RowPlan):
         gets = (place % 2 == 0) | (place >= 2 * left_over)
         return np.repeat((1 + gets) * pieces * (not self.pattern.symmetric), rows.shape[1])
 
-    def read_peak_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize: int) -> np.ndarray:
         # Rows are read in portions, their blocks put together one by one.
         forward = self.operands[0]
         held, transposes = self.kept_bytes(itemsize)
@@ -170,12 +182,14 @@ class StagedStrategy(RowStrategy):
     supports_edge_features = True
     frees_rows = False  # rows are read again when they are sent
 
-    def __init__(self, layout, layout_in, comm, product, *, stages=None, **others):
+    def __init__(self, layout: BlockLayout, layout_in: BlockLayout, comm: SerialComm,
+                 product: RowProduct, *, stages: RankStages | None = None, **others: Any) -> None:
         super().__init__(layout, layout_in, comm, product, **others)
         self.stages = stages or self.parent.stages
 
     @classmethod
-    def build(cls, adjacency, rank_grid, comm, *, width=0):
+    def build(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm, *,
+              width: int = 0) -> Self:
         layout = rank_grid.layout
 
         workspace = Workspace(adjacency.row_dtype, comm.device)
@@ -195,7 +209,7 @@ class StagedStrategy(RowStrategy):
         product = stages.product(blocks, layout, layout)
         return cls.of(adjacency, rank_grid, comm, product, width, stages=stages)
 
-    def build_submatrix(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out: np.ndarray, rows_in: np.ndarray) -> RowProduct:
         stages = self.stages
         kept = rows_out[slice(*stages.rows)]
         with self.comm.collective_errors():
@@ -205,11 +219,11 @@ class StagedStrategy(RowStrategy):
         layouts = self.layout.restricted(rows_in), self.layout.restricted(rows_out)
         return stages.product(blocks, *layouts)
 
-    def traffic(self):
+    def traffic(self) -> StagedTraffic:
         layouts = self.layout, self.layout_in
         return StagedTraffic(layouts, self.symmetric, groups_of(self.stages.rank_grid))
 
-    def close(self):
+    def close(self) -> None:
         """Free the communicators; a restricted map leaves that to its parent."""
         if not self.parent:
             self.stages.close()
@@ -222,7 +236,8 @@ class RankStages:
     stages.
     """
 
-    def __init__(self, rank_grid, comm, workspace, sums, *, reduces):
+    def __init__(self, rank_grid: RankGrid, comm: SerialComm, workspace: Workspace, sums: np.dtype,
+                 *, reduces: bool) -> None:
         groups, replicas = groups_of(rank_grid)
         group, replica = divmod(comm.rank, replicas)
         big = rank_grid.layout.offsets[::replicas].tolist()
@@ -240,7 +255,8 @@ class RankStages:
         self.row = comm.group(range(group * replicas, (group + 1) * replicas))
         self.column = comm.group(range(replica, comm.size, replicas))
 
-    def product(self, blocks, layout_in, layout):
+    def product(self, blocks: dict[int, Csr], layout_in: BlockLayout,
+                layout: BlockLayout) -> RowProduct:
         """Return the RowProduct of `blocks`, a dict by stage.
 
         `layout_in` and `layout` are the layouts of its input and its result.
@@ -257,11 +273,11 @@ class RankStages:
                                           self.sums)
         return RowProduct({LOCAL: blocks}, pull, push, layout.rows.num_rows)
 
-    def _heights(self, layout):
+    def _heights(self, layout: BlockLayout) -> np.ndarray:
         """Return the number of rows of each piece of this rank's big block; (c,) int64."""
         return np.diff(layout.offsets).reshape(groups_of(self.rank_grid))[self.group]
 
-    def close(self):
+    def close(self) -> None:
         """Free the communicators."""
         self.row.close()
         self.column.close()
@@ -274,7 +290,7 @@ class OneD(StagedStrategy):
     accepts_partition = supports_attention = supports_bf16 = True
 
     @classmethod
-    def mask_slices(cls, shape):
+    def mask_slices(cls, shape: tuple[int, ...]) -> int:
         return 1
 
 
@@ -288,16 +304,16 @@ class OneAndAHalfD(StagedStrategy):
     word = "replication"
 
     @property
-    def replication(self):
+    def replication(self) -> int:
         """Number of replicas (c)."""
         return groups_of(self.stages.rank_grid)[1]
 
     @classmethod
-    def default_shape(cls, ranks):
+    def default_shape(cls, ranks: int) -> tuple[int, ...]:
         return most_square(ranks)
 
     @classmethod
-    def choose_shape(cls, options, ranks):
+    def choose_shape(cls, options: StrategyOptions, ranks: int) -> tuple[int, ...]:
         shape = super().choose_shape(options, ranks)
         if not options.replication:
             return shape

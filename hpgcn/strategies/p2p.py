@@ -15,6 +15,11 @@ the buffers of the whole one.
 
 Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
 """
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -35,6 +40,15 @@ from hpgcn.parallel.workspace import HaloBuffers
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.parallel.layout import BlockLayout, NodeLayout, RowPartition
+    from hpgcn.parallel.nodes.node_plan import NodePlan
+    from hpgcn.parallel.pattern import Pattern
+    from hpgcn.parallel.transfers import Transfer
+    from hpgcn.strategies.plan import RankGrid
+
 ENTRY, TRANSPOSE, ROW = 34, 4, 100  # bytes of an entry while blocks are cut; of a row beside ghosts
 CUT = 25  # bytes of an entry of the matrix, while fewer rows are cut from it
 
@@ -42,13 +56,13 @@ CUT = 25  # bytes of an entry of the matrix, while fewer rows are cut from it
 class PointToPointPlan(RowPlan):
     """Plan of strategy p2p: halo exchanges send rows of H to their readers."""
 
-    def make_traffic(self, layouts):
+    def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> RowTraffic:
         plans = [self._sizes(self.pattern), OwnRowsPlan()]
         if self.pattern.symmetric and not self.pattern.square:
             plans += [self._sizes(self.pattern.transposed), OwnRowsPlan()]
         return self.Traffic(layouts, self.pattern.symmetric, plans)
 
-    def _sizes(self, pattern):
+    def _sizes(self, pattern: Pattern) -> ExchangeSizes:
         grid = self.rank_grid
         if not grid.nodes.aware:
             tables = pattern.ghosts(grid.layout.offsets)[:1]
@@ -59,7 +73,7 @@ class PointToPointPlan(RowPlan):
                                      grid.nodes, self.num_ranks)
         return ExchangeSizes(*tables, nodes=grid.nodes.numbers)
 
-    def operand(self, pattern, layout):
+    def operand(self, pattern: Pattern, layout: BlockLayout) -> Operand:
         # A local block, and one for each source.
         right, reverse = self.traffic.right, self.traffic.reverse
         sizes = right if pattern is self.pattern else reverse[0]
@@ -76,7 +90,7 @@ class PointToPointPlan(RowPlan):
             index_entries=sizes.sent + sizes.received + touched, results=rows,
             blocks=1 + sizes.sources)
 
-    def _touched(self, pattern):
+    def _touched(self, pattern: Pattern) -> np.ndarray:
         """Return how many rows with entries the blocks of ghosts have, (P,).
 
         There is a block for each message. A row counts once for each block.
@@ -91,14 +105,14 @@ class PointToPointPlan(RowPlan):
         touched = np.unique((pattern.rows * (2 * k) + source)[owner != reader])
         return np.bincount(block[touched // (2 * k)], minlength=k)
 
-    def adjoint(self, forward):
+    def adjoint(self, forward: Operand) -> Operand:
         # The transposes of the blocks.
         rows = np.diff(self.layout_in.offsets) + self.traffic.right.received
         sources = self.traffic.right.sources
         return Operand.of(rows.shape, forward.entries, rows + sources + 1, results=rows,
                           blocks=1 + sources)
 
-    def read_peak_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize: int) -> np.ndarray:
         # Column numbers as read and local, weights in float64, and copies.
         forward, *back = self.stored_operands
         alone = forward.blocks == 1
@@ -107,7 +121,7 @@ class PointToPointPlan(RowPlan):
         return (forward.entries * entry + forward.pointers * POINTER
                 + (self.rows() + self.traffic.right.buffer_rows) * ROW * ~alone)
 
-    def restrict_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize: int) -> np.ndarray:
         # All of the matrix is put together again.
         forward = self.operands[0]
         beside = (forward.blocks > 1) * (self.rows() + self.traffic.right.buffer_rows) * ROW
@@ -125,18 +139,19 @@ class PointToPoint(RowStrategy):
     supports_nodes = "products", "attention"
 
     @classmethod
-    def mask_slices(cls, shape):
+    def mask_slices(cls, shape: tuple[int, ...]) -> int:
         return 1
 
     @classmethod
-    def build(cls, adjacency, rank_grid, comm, *, width=0):
+    def build(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm, *,
+              width: int = 0) -> Self:
         matrix, plan = own_rows(adjacency, rank_grid.layout.rows, comm, rank_grid.nodes)
         buffers = make_buffers(comm, rank_grid.nodes, adjacency.row_dtype, adjacency.dtype,
                                pushes=not adjacency.symmetric)
         product = product_of(matrix, exchange_of(plan, comm, buffers))
         return cls.of(adjacency, rank_grid, comm, product, width)
 
-    def build_submatrix(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out: np.ndarray, rows_in: np.ndarray) -> RowProduct:
         exchange = self.product.pull
         ghosts = exchange.plan.ghosts
         own = slice(self.layout.rows.start, self.layout.rows.stop)
@@ -149,21 +164,21 @@ class PointToPoint(RowStrategy):
         part = exchange_of(plan, self.comm, exchange.buffers)
         return product_of(_columns(matrix, read), part)
 
-    def transfers_of(self, pull, push):
+    def transfers_of(self, pull: HaloPlan, push: HaloPlan) -> Sequence:
         return HaloExchange(pull, self.comm, self.product.pull.buffers), OwnRows()
 
-    def traffic(self):
+    def traffic(self) -> RowTraffic:
         transfers = [self._sizes(self.product), OwnRowsPlan()]
         if self.symmetric and self.back is not self.product:
             transfers += [self._sizes(self.back), OwnRowsPlan()]
         return RowTraffic((self.layout, self.layout_in), self.symmetric, transfers)
 
-    def _sizes(self, product):
+    def _sizes(self, product: RowProduct) -> ExchangeSizes:
         tables, = gather_tables(self.comm, product.pull.plan)
         return ExchangeSizes(*tables, nodes=self.nodes.numbers)
 
 
-def _columns(matrix, kept):
+def _columns(matrix: Any, kept: np.ndarray) -> Any:
     """Return the columns `kept` of a csr_array, marked or by number.
 
     If all are marked, return the matrix itself.
@@ -171,7 +186,8 @@ def _columns(matrix, kept):
     return matrix if kept.dtype == bool and kept.all() else matrix[:, kept]
 
 
-def own_rows(adjacency, rows, comm, nodes=ONE_NODE):
+def own_rows(adjacency: NormalizedAdjacency, rows: RowPartition, comm: SerialComm,
+             nodes: NodeLayout = ONE_NODE) -> tuple:
     """Read and scale the rows of this rank; all ranks call this together.
 
     Returns
@@ -206,7 +222,8 @@ def own_rows(adjacency, rows, comm, nodes=ONE_NODE):
     return sp.csr_array((values, columns, indptr), shape=shape), plan
 
 
-def halo_plan(rows, ghosts, comm, nodes=ONE_NODE):
+def halo_plan(rows: RowPartition, ghosts: np.ndarray, comm: SerialComm,
+              nodes: NodeLayout = ONE_NODE) -> HaloPlan | NodePlan:
     """Return the HaloPlan of a rank that owns `rows` and reads `ghosts`.
 
     All ranks call this together. If the NodeLayout `nodes` is aware, return the
@@ -219,7 +236,8 @@ def halo_plan(rows, ghosts, comm, nodes=ONE_NODE):
     return complete(rows, ghosts, wanted)
 
 
-def cut_plan(plan, layout, chosen, read, comm, nodes):
+def cut_plan(plan: HaloPlan, layout: RowPartition, chosen: np.ndarray, read: np.ndarray,
+             comm: SerialComm, nodes: NodeLayout) -> tuple:
     """Restrict a HaloPlan or NodePlan to the rows marked in `chosen`.
 
     `chosen` is (n,) bool. All ranks call this together. `layout` is the RowPartition of
@@ -244,7 +262,7 @@ def cut_plan(plan, layout, chosen, read, comm, nodes):
     return plan, np.concatenate([np.arange(m), m + np.flatnonzero(left[m:])[places]])
 
 
-def with_ghosts(plan, values, comm):
+def with_ghosts(plan: HaloPlan | NodePlan, values: np.ndarray, comm: SerialComm) -> np.ndarray:
     """Return the values of own rows, (m,), followed by those of ghosts.
 
     The values of ghosts are received from their owners.
@@ -258,7 +276,7 @@ def with_ghosts(plan, values, comm):
     return np.concatenate([values, *(received[source] for source in exchange.sources)])
 
 
-def table_of_numbers(ghosts, rows):
+def table_of_numbers(ghosts: np.ndarray, rows: RowPartition) -> np.ndarray:
     """Return the number on this rank of each row that it stores or receives, (n,) integers.
 
     Without ghosts the table is empty: rows are then numbered from their first one on.
@@ -272,7 +290,7 @@ def table_of_numbers(ghosts, rows):
     return table
 
 
-def local_numbers(indices, ghosts, rows):
+def local_numbers(indices: np.ndarray, ghosts: np.ndarray, rows: RowPartition) -> np.ndarray:
     """Renumber rows or columns: own ones to 0..m-1, ghosts to m..m+g-1.
 
     `ghosts` may be in any order.
@@ -282,7 +300,7 @@ def local_numbers(indices, ghosts, rows):
     return table_of_numbers(ghosts, rows)[indices]
 
 
-def product_of(matrix, exchange):
+def product_of(matrix: Any, exchange: Transfer) -> RowProduct:
     """Return the RowProduct of a csr_array (m, m_in + g).
 
     It has a block for each owner of columns. Own columns come first.
@@ -305,5 +323,6 @@ def product_of(matrix, exchange):
     blocks = {}
     for source, width, (indptr, columns, data) in zip([LOCAL, *counts], np.diff(bounds), split):
         columns = columns.astype(index_dtype(width), copy=False)
-        blocks[source] = Csr(*map(device.put, (indptr, columns, data)), int(width), device)
+        blocks[source] = Csr(*map(device.put, (indptr, columns, data)), num_columns=int(width),
+                             device=device)
     return RowProduct({LOCAL: blocks}, exchange, OwnRows(), matrix.shape[0])

@@ -8,17 +8,32 @@ has its own blocks of A and its own buffers; layers of the same strategy share t
 Source: none. Layers differ by the rows that later layers read, and by attention: not
 every number of ranks can share its heads.
 """
+from __future__ import annotations
+
 from functools import cache
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from hpgcn.strategies.plan import Plan, RankGrid, Traffic
 from hpgcn.strategies.strategy import Strategy
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.parallel.layout import BlockLayout
+    from hpgcn.parallel.pattern import Pattern
+    from hpgcn.runtime.device import Host
+    from hpgcn.strategies.plan import Operand, Product
+    from hpgcn.strategies.strategy import StrategyOptions
+
 BETWEEN = "+"  # names of strategies in that of the whole
 
 
-def keeps_rows(strategy):
+def keeps_rows(strategy: type[Strategy]) -> bool:
     """Return whether a strategy leaves all columns of a row with one rank, on every grid."""
     axes = len(strategy.axes.split("x"))
     return strategy.block_grid((2,) * axes)[1] == 1
@@ -33,7 +48,7 @@ class PerLayerTraffic(Traffic):
     kinds: tuple[type[Strategy], ...]  # class for each product with A
 
     @classmethod
-    def columns(cls, product):
+    def columns(cls, product: Product) -> int:
         # All buffers have the largest width.
         return max(kind.Plan.Traffic.columns(product) for kind in cls.kinds)
 
@@ -43,29 +58,29 @@ class PerLayerPlan(Plan):
 
     kinds: tuple[type[Strategy], ...]  # class for each product with A
 
-    def __init__(self, pattern, rank_grid):
+    def __init__(self, pattern: Pattern, rank_grid: RankGrid) -> None:
         super().__init__(pattern, rank_grid)
         self.plans = {kind: kind.Plan.of(pattern, own_grid(kind, rank_grid))
                       for kind in dict.fromkeys(self.kinds)}
 
-    def plan_for_product(self, number):
+    def plan_for_product(self, number: int) -> Plan:
         return self.plans[self.kinds[number]]
 
     @property
-    def stored_operands(self):
+    def stored_operands(self) -> list[Operand]:
         # The operands of each strategy.
         return [operand for plan in self.plans.values() for operand in plan.stored_operands]
 
-    def buffer_bytes(self, width, itemsize):
+    def buffer_bytes(self, width: int, itemsize: int) -> np.ndarray:
         # Strategies share no buffers.
         return sum(plan.buffer_bytes(width, itemsize) for plan in self.plans.values())
 
-    def reduced_bytes(self, width, itemsize):
+    def reduced_bytes(self, width: int, itemsize: int) -> np.ndarray:
         # Products run one after the other.
         return np.maximum.reduce([plan.reduced_bytes(width, itemsize)
                                   for plan in self.plans.values()])
 
-    def read_peak_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize: int) -> np.ndarray:
         # Strategies read one after the other; the operands of earlier ones stay.
         kept = most = np.zeros(self.num_ranks, np.int64)
         for plan in self.plans.values():
@@ -73,7 +88,7 @@ class PerLayerPlan(Plan):
             kept = kept + sum(plan.kept_bytes(itemsize))
         return most
 
-    def restrict_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize: int) -> np.ndarray:
         # Cut the maps one by one.
         return np.maximum.reduce([plan.restrict_bytes(itemsize) for plan in self.plans.values()])
 
@@ -84,24 +99,24 @@ class PerLayer(Strategy):
     kinds: tuple[type[Strategy], ...]  # class for each product with A
     Plan: type[PerLayerPlan]
 
-    def __init__(self, layout, comm, maps):
+    def __init__(self, layout: BlockLayout, comm: SerialComm, maps: dict) -> None:
         self.layout = self.layout_in = layout
         self.comm = comm
         self.maps = maps
 
     @classmethod
-    def own_options(cls, options, device):
+    def own_options(cls, options: StrategyOptions, device: Host) -> dict:
         # The options of each strategy, by its name.
         return {kind.name: kind.own_options(options, device) for kind in cls.kinds}
 
     @classmethod
-    def mask_slices(cls, shape):
+    def mask_slices(cls, shape: tuple[int, ...]) -> int:
         # Columns are divided by one strategy at most; a sum over ranks excludes masks.
         slices = [kind.mask_slices(shape) for kind in cls.kinds]
         return max(slices) if all(slices) else 0
 
     @classmethod
-    def unsupported_reason(cls, heads, ranks, edges=False):
+    def unsupported_reason(cls, heads: list[int], ranks: int, edges: bool = False) -> str:
         # Query each strategy about its own products only.
         if len(heads) != len(cls.kinds):
             return (f"it names strategies for {len(cls.kinds)} products with A, but the model has "
@@ -111,32 +126,33 @@ class PerLayer(Strategy):
         return next(filter(None, reasons), "")
 
     @classmethod
-    def build(cls, adjacency, rank_grid, comm, *, width=0):
+    def build(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm, *,
+              width: int = 0) -> Self:
         maps = {kind: kind.build(adjacency, own_grid(kind, rank_grid), comm, width=width)
                 for kind in dict.fromkeys(cls.kinds)}
         return cls(rank_grid.layout, comm, maps)
 
-    def map_for_product(self, number):
+    def map_for_product(self, number: int) -> Strategy:
         return self.maps[self.kinds[number]]
 
-    def read_edge_features(self, source, dtype):
+    def read_edge_features(self, source: GraphSource, dtype: DTypeLike) -> None:
         for each in self.maps.values():
             each.read_edge_features(source, dtype)
 
     @property
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int:
         return sum(each.buffer_bytes for each in self.maps.values())
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         for each in self.maps.values():
             each.reserve(width)
 
-    def close(self):
+    def close(self) -> None:
         for each in self.maps.values():
             each.close()
 
 
-def own_grid(kind, rank_grid):
+def own_grid(kind: type[Strategy], rank_grid: RankGrid) -> RankGrid:
     """Return the RankGrid of one strategy: its default grid on the same layout."""
     options = rank_grid.options[kind.name]
     layout = rank_grid.layout
@@ -144,7 +160,7 @@ def own_grid(kind, rank_grid):
 
 
 @cache
-def per_layer(*kinds):
+def per_layer(*kinds: type[Strategy]) -> type[Strategy]:
     """Return a Strategy class with a strategy for each product with A.
 
     Product i is computed by the class kinds[i].

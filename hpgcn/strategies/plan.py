@@ -7,14 +7,21 @@ store.
 Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that
 ravel to it.
 """
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.graphs.normalization import CHUNK
 from hpgcn.parallel.layout import ONE_NODE, BlockLayout, NodeLayout
+
+if TYPE_CHECKING:
+    from hpgcn.parallel.pattern import Pattern
 
 INDEX = 4  # bytes of a column number, below 2^31 rows and entries a rank
 POINTER = 8
@@ -25,7 +32,7 @@ HALF, WHOLE = 2, 4  # bytes of a number in rows of 16 bits, and of one in their 
 CUT = 12  # bytes of an entry of a block while fewer rows are cut from it
 
 
-def sum_bytes(itemsize):
+def sum_bytes(itemsize: int) -> int:
     """Return the bytes of a number in partial sums and in A.
 
     `itemsize` is that of numbers in rows.
@@ -47,7 +54,7 @@ class Product:
     kept: int = 0  # columns of other ranks' rows that are pulled once and stored
 
     @property
-    def phase(self):
+    def phase(self) -> str:
         """Phase of a training step: "forward" or "backward"."""
         return "backward" if self.backward else "forward"
 
@@ -75,14 +82,16 @@ class Operand:
     copied_pointers: np.ndarray  # row pointers that a GPU copies from blocks of other ranks
 
     @staticmethod
-    def of(shape, entries, pointers, *, index_entries=0, entries_read=None, results=0, blocks=1,
-           copied_pointers=0):
+    def of(shape: int | tuple, entries: int | np.ndarray, pointers: int | np.ndarray, *,
+           index_entries: int | np.ndarray = 0, entries_read: np.ndarray | None = None,
+           results: int | np.ndarray = 0, blocks: int | np.ndarray = 1,
+           copied_pointers: int | np.ndarray = 0) -> Operand:
         """Return an Operand whose sizes are broadcast to `shape`, the shape of the grid."""
         entries_read = entries if entries_read is None else entries_read
         sizes = entries, pointers, index_entries, entries_read, results, blocks, copied_pointers
         return Operand(*(np.broadcast_to(size, shape).astype(np.int64).ravel() for size in sizes))
 
-    def nbytes(self, itemsize):
+    def nbytes(self, itemsize: int) -> np.ndarray:
         """Return the bytes of entries and row pointers, (P,).
 
         `itemsize` is that of numbers in the multiplied rows.
@@ -117,16 +126,16 @@ class Traffic:
     period = 1
     packing = MappingProxyType({"pack": 1})
 
-    def __init__(self, layouts):
+    def __init__(self, layouts: tuple[BlockLayout, ...]) -> None:
         self.layout, self.layout_in = layouts
         self.slices = self.layout.columns
 
     @property
-    def num_ranks(self):
+    def num_ranks(self) -> int:
         """Number of ranks (P)."""
         return self.layout.size
 
-    def calls(self, product, itemsize):
+    def calls(self, product: Product, itemsize: int) -> Iterator:
         """Yield (bytes, messages), arrays by rank, of each communication call of a Product.
 
         MPI's own collectives are `hpgcn.parallel.counts.Collective`. The calls are
@@ -135,7 +144,7 @@ class Traffic:
         """
         raise NotImplementedError
 
-    def counts(self, product, itemsize):
+    def counts(self, product: Product, itemsize: int) -> np.ndarray:
         """Return the sums over `calls` of bytes and of messages, (2, P) int64."""
         sums = np.zeros((2, self.num_ranks), np.int64)
         for call in self.calls(product, itemsize):
@@ -144,7 +153,7 @@ class Traffic:
         return sums
 
     @staticmethod
-    def columns(product):
+    def columns(product: Product) -> int:
         """Return the columns of the widest message of a Product, over all ranks."""
         return product.width + 3 * product.heads
 
@@ -194,7 +203,7 @@ class Plan:
     ==================  ==================================================  =========
     """
 
-    Traffic = Traffic
+    Traffic: type = Traffic
     # whether plans of fewer rows, or of rows that nodes share, need rows in the order of runs
     needs_order = False
     is_floor = False  # whether numbers are lower bounds, as those of `floor`
@@ -204,35 +213,35 @@ class Plan:
     first_batches = None
     pipeline_batches = 0  # number of batches if the settings name one above 1
 
-    def __init__(self, pattern, rank_grid):
+    def __init__(self, pattern: Pattern, rank_grid: RankGrid) -> None:
         self.pattern = pattern
         self.rank_grid = rank_grid
         self.traffic = self.make_traffic(pattern.layouts(rank_grid.layout))
         self._restricted = {}
 
     @classmethod
-    def of(cls, pattern, rank_grid):
+    def of(cls, pattern: Pattern, rank_grid: RankGrid) -> Plan:
         """Return the plan of a product with the pattern of all rows on a RankGrid."""
         return cls(pattern, rank_grid)
 
     @classmethod
-    def floor(cls, pattern, rank_grid):
+    def floor(cls, pattern: Pattern, rank_grid: RankGrid) -> Plan | None:
         """Return a plan with lower bounds, or None.
 
         Bounds are given if they are found much faster than the counts of `of`. Rows and
         messages that ranks send are lower bounds, also by rank. Entries and blocks are
         means over ranks.
         """
-        return
+        return None
 
-    def make_traffic(self, layouts):
+    def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> Any:
         """Return the Traffic of products with the pattern.
 
         `layouts` are the layouts of the result and of H.
         """
         return self.Traffic(layouts)
 
-    def restrict(self, rows_out, rows_in):
+    def restrict(self, rows_out: np.ndarray | None, rows_in: np.ndarray | None) -> Plan:
         """Return the plan of the submatrix A[rows_out][:, rows_in].
 
         `rows_out` and `rows_in` are (n,) bool, or None for all rows. Repeated calls
@@ -245,34 +254,34 @@ class Plan:
             self._restricted[pattern] = self.make_restricted(pattern)
         return self._restricted[pattern]
 
-    def plan_for_product(self, number):
+    def plan_for_product(self, number: int) -> Plan:
         """Return the unrestricted plan for product `number` with A, counted from 0.
 
         Default: self.
         """
         return self
 
-    def make_restricted(self, pattern):
+    def make_restricted(self, pattern: Pattern) -> Plan:
         """Return a plan for `pattern`, some rows and columns of this plan's pattern."""
         return type(self)(pattern, self.rank_grid)
 
     @property
-    def num_ranks(self):
+    def num_ranks(self) -> int:
         """Number of ranks (P)."""
         return self.rank_grid.layout.size
 
     @property
-    def layout(self):
+    def layout(self) -> BlockLayout:
         """Owners of rows of the result of the forward product."""
         return self.traffic.layout
 
     @property
-    def layout_in(self):
+    def layout_in(self) -> BlockLayout:
         """Owners of rows of the matrix that the forward product multiplies."""
         return self.traffic.layout_in
 
     @cached_property
-    def operands(self):
+    def operands(self) -> tuple[Operand, Operand]:
         """The Operands of A and of A^T, a pair.
 
         Both are one object if A is symmetric and square.
@@ -284,7 +293,7 @@ class Plan:
             return forward, forward
         return forward, self.operand(self.pattern.transposed, self.layout_in)
 
-    def operand(self, pattern, layout):
+    def operand(self, pattern: Pattern, layout: BlockLayout) -> Operand:
         """Return the Operand of `pattern` if ranks store the rows they own.
 
         `layout` has the owners.
@@ -294,7 +303,7 @@ class Plan:
         rows = np.repeat(np.diff(layout.offsets), layout.columns)
         return Operand.of(entries.shape, entries, rows + 1, results=rows)
 
-    def adjoint(self, forward):
+    def adjoint(self, forward: Operand) -> Operand:
         """Return the Operand of A^T for an A that is not symmetric.
 
         `forward` is the Operand of A.
@@ -302,12 +311,12 @@ class Plan:
         return self.operand(self.pattern.transposed, self.layout_in)
 
     @property
-    def stored_operands(self):
+    def stored_operands(self) -> list[Operand]:
         """The distinct Operands that ranks store: one if it serves A and A^T, else two."""
         forward, backward = self.operands
         return [forward] if backward is forward else [forward, backward]
 
-    def kept_bytes(self, itemsize):
+    def kept_bytes(self, itemsize: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the bytes that ranks store of A, and of A^T; two (P,) int64.
 
         The latter are 0 if both are the same matrix.
@@ -315,15 +324,15 @@ class Plan:
         forward, *back = (operand.nbytes(itemsize) for operand in self.stored_operands)
         return forward, sum(back, np.zeros_like(forward))
 
-    def rows(self):
+    def rows(self) -> np.ndarray:
         """Return the number of rows that each rank owns, (P,)."""
         return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
 
-    def reduced_bytes(self, width, itemsize):
+    def reduced_bytes(self, width: int, itemsize: int) -> np.ndarray:
         """Return the bytes of MPI's own copies while it reduces sums, (P,)."""
         return np.zeros(self.num_ranks, np.int64)
 
-    def buffer_bytes(self, width, itemsize):
+    def buffer_bytes(self, width: int, itemsize: int) -> np.ndarray:
         """Return the bytes of buffers for messages and sums, (P,).
 
         Messages have at most `width` columns. By default every rank has room for all
@@ -332,29 +341,29 @@ class Plan:
         rows = int(self.layout_in.offsets[-1]) * (self.num_ranks > 1)
         return np.full(self.num_ranks, rows * -(-width // self.traffic.slices) * itemsize)
 
-    def begins_early(self, following):
+    def begins_early(self, following: Plan) -> bool:
         """Return whether a product of plan `following` may begin early after this one."""
         return False
 
-    def early_bytes(self, width, itemsize):
+    def early_bytes(self, width: int, itemsize: int) -> np.ndarray:
         """Return the bytes of buffers for a product that begins early, (P,)."""
         return np.zeros(self.num_ranks, np.int64)
 
-    def persistent_bytes(self, product, itemsize):
+    def persistent_bytes(self, product: Product, itemsize: int) -> np.ndarray:
         """Return the bytes that a Product keeps between steps, (P,).
 
         They include messages under way.
         """
         return np.zeros(self.num_ranks, np.int64)
 
-    def packed_bytes(self, width, itemsize):
+    def packed_bytes(self, width: int, itemsize: int) -> np.ndarray | None:
         """Return the bytes of packed rows, (P,), if the host aggregates for a GPU.
 
         Return None otherwise.
         """
-        return
+        return None
 
-    def read_peak_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize: int) -> np.ndarray:
         """Return the peak bytes of each rank while it makes its part of A, (P,).
 
         The rows as they are read (the slab) are not counted.
@@ -364,19 +373,20 @@ class Plan:
         filling = self.read_chunk_bytes(held, rows)
         return self.degree_bytes() + np.maximum(filling, held + transposes)
 
-    def degree_bytes(self):
+    def degree_bytes(self) -> int:
         """Return the bytes of the scale factors of all rows and columns of A.
 
         Each rank stores them while it reads A.
         """
         return self.pattern.num_rows * 2 * POINTER
 
-    def restrict_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize: int) -> np.ndarray:
         """Return the additional bytes of each rank while it makes restricted maps, (P,)."""
         forward = self.operands[0]
         return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * CUT
 
-    def read_chunk_bytes(self, held, rows, portions=1):
+    def read_chunk_bytes(self, held: np.ndarray, rows: np.ndarray,
+                         portions: int | np.ndarray = 1) -> np.ndarray:
         """Return the bytes in use while the last chunk of A is read.
 
         They are those of the filled part of the matrix and of the chunk. `held`, (P,)
@@ -387,7 +397,7 @@ class Plan:
         kept = self.operands[0].entries / rows
         return held * (1 - read / np.maximum(rows, 1)) + self.chunk_bytes(read, kept)
 
-    def chunk_bytes(self, entries, kept):
+    def chunk_bytes(self, entries: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """Return the bytes of a chunk of `entries` entries while it is read.
 
         The share `kept` of them is stored.
@@ -396,7 +406,7 @@ class Plan:
         weight = WEIGHT * self.pattern.weighted
         return entries * np.maximum(CHUNK_LOOPS + weight, CHUNK_READ + weight + CHUNK_KEPT * kept)
 
-    def of_big_rows(self, entries, together):
+    def of_big_rows(self, entries: np.ndarray, together: int) -> np.ndarray:
         """Return the sums of `entries` over `together` consecutive ranks, (P,).
 
         They are at least 1. Each of these ranks reads the entries of all of them.

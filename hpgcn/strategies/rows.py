@@ -7,8 +7,12 @@ by source of the rows. The backward swaps the two: R^T pushes, S^T pulls, and th
 are transposed. One executor serves all row strategies. Each of them defines the blocks
 that a rank stores, and the transfers of rows.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partialmethod
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +31,22 @@ from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.messages import RowMessages
 from hpgcn.strategies.plan import HALF, POINTER, Operand, Plan, Traffic, sum_bytes
 from hpgcn.strategies.strategy import Strategy, product_name
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.counts import Collective, PairMessages
+    from hpgcn.parallel.csr import Csr
+    from hpgcn.parallel.halo_plan import HaloPlan
+    from hpgcn.parallel.layout import NodeLayout
+    from hpgcn.parallel.sizes import ExchangeSizes
+    from hpgcn.parallel.transfers import OwnRowsPlan
+    from hpgcn.strategies.attention import Heads
+    from hpgcn.strategies.plan import Product, RankGrid
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +70,7 @@ class RowProduct:
     push: object
     num_rows: int
 
-    def transposed(self, num_rows):
+    def transposed(self, num_rows: int) -> RowProduct:
         """Return the RowProduct of the transpose.
 
         This rank owns `num_rows` rows of its result.
@@ -61,7 +81,8 @@ class RowProduct:
                 flipped.setdefault(source, {})[target] = block.transposed()
         return RowProduct(flipped, self.push, self.pull, num_rows)
 
-    def partial_sums(self, H, out, what, discard=None):
+    def partial_sums(self, H: Array, out: Array, what: str,
+                     discard: Callable | None = None) -> Iterator:
         """Pull rows of H, and push the sums that the caller forms.
 
         Yield (target, Z, blocks to multiply): Z is the array for the sum of these blocks.
@@ -73,7 +94,8 @@ class RowProduct:
             yield target, Z, self._arriving(target, Z, H, what, discard)
             self.push.send(target)
 
-    def _arriving(self, target, Z, H, what, discard):
+    def _arriving(self, target: int, Z: Array, H: Array, what: str,
+                  discard: Callable | None) -> Iterator:
         """Yield (source, block, its rows, whether others were added before) as rows arrive."""
         blocks = self.blocks[target]
         accumulate = False
@@ -87,7 +109,7 @@ class RowProduct:
         if not accumulate:
             Z[:] = 0
 
-    def all_blocks(self):
+    def all_blocks(self) -> list[Csr]:
         """Return the list of all blocks."""
         return [block for row in self.blocks.values() for block in row.values()]
 
@@ -118,8 +140,10 @@ class RowStrategy(Strategy):
 
     frees_rows = True
 
-    def __init__(self, layout, layout_in, comm, product, *, symmetric, parent=None, reverse=None,
-                 row_dtype=None, nodes=ONE_NODE):
+    def __init__(self, layout: BlockLayout, layout_in: BlockLayout, comm: SerialComm,
+                 product: RowProduct, *, symmetric: bool, parent: RowStrategy | None = None,
+                 reverse: RowProduct | None = None, row_dtype: np.dtype | None = None,
+                 nodes: NodeLayout = ONE_NODE) -> None:
         self.layout = layout
         self.layout_in = layout_in
         self.comm = comm
@@ -142,7 +166,8 @@ class RowStrategy(Strategy):
         check_nonzeros(comm, comm.device, entries)
 
     @classmethod
-    def of(cls, adjacency, rank_grid, comm, product, width, **others):
+    def of(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm,
+           product: RowProduct, width: int, **others: Any) -> Self:
         """Return the map of all rows, with buffers of a width."""
         layout = rank_grid.layout
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
@@ -150,7 +175,7 @@ class RowStrategy(Strategy):
         strategy.reserve(width)
         return strategy
 
-    def build_submatrix(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out: np.ndarray, rows_in: np.ndarray) -> RowProduct:
         """Return the RowProduct of A[rows_out][:, rows_in].
 
         `rows_out` and `rows_in` are (n,) bool over all rows. All ranks call this
@@ -158,7 +183,7 @@ class RowStrategy(Strategy):
         """
         raise NotImplementedError
 
-    def restrict(self, rows_out, rows_in):
+    def restrict(self, rows_out: np.ndarray, rows_in: np.ndarray) -> Self:
         reverse = None
         product = self.build_submatrix(rows_out, rows_in)
         if self.symmetric and not np.array_equal(rows_out, rows_in):
@@ -167,7 +192,7 @@ class RowStrategy(Strategy):
         return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, parent=self,
                           reverse=reverse)
 
-    def local_matrix(self):
+    def local_matrix(self) -> Any:
         """Return the local matrix of A, a csr_array (m + t, m_in + g) on the host.
 
         Rows: own rows, then rows of other ranks whose partial sums are formed here.
@@ -183,35 +208,39 @@ class RowStrategy(Strategy):
             each.resize(each.shape[0], rows[0].shape[1])
         return sp.vstack(rows, format="csr")
 
-    def transfers_of(self, pull, push):
+    def transfers_of(self, pull: HaloPlan, push: HaloPlan) -> Sequence:
         """Return the transfers (pull, push) for two HaloPlans, in this map's buffers."""
         raise NotImplementedError
 
     @property
-    def plans(self):
+    def plans(self) -> tuple[HaloPlan, HaloPlan]:
         """The HaloPlans (of pulled rows, of pushed sums); the second may be empty."""
         pull, push = self.product.pull.plan, getattr(self.product.push, "plan", None)
         return pull, push or complete(pull.layout, pull.ghosts[:0], [()] * pull.layout.size)
 
-    def submap(self, blocks, plans, sizes, *, symmetric):
+    def submap(self, blocks: dict[int, dict], plans: tuple[HaloPlan, HaloPlan],
+               sizes: tuple[int, int], *, symmetric: bool) -> RowStrategy:
         """Return a map with some nonzeros of this map, without sending messages.
 
         Close it before this map. `blocks` are by target, then by source, as in
         RowProduct. `plans` are the HaloPlans of pulled rows and of pushed sums. `sizes`
         are the own rows of the result and of the multiplied matrix.
         """
-        layouts = (BlockLayout(np.array([0, rows]), 1, 0) for rows in sizes)
-        product = RowProduct(blocks, *self.transfers_of(*plans), sizes[0])
-        return type(self)(*layouts, self.comm, product, symmetric=symmetric, parent=self)
+        layout, layout_in = (BlockLayout(np.array([0, rows]), 1, 0) for rows in sizes)
+        product = RowProduct(blocks, *self.transfers_of(*plans), num_rows=sizes[0])
+        return type(self)(layout, layout_in, self.comm, product, symmetric=symmetric, parent=self)
 
-    def build_reverse_submatrix(self, product, rows_out, rows_in):
+    def build_reverse_submatrix(self, product: RowProduct, rows_out: np.ndarray,
+                                rows_in: np.ndarray) -> RowProduct:
         """Return the RowProduct of A[rows_in][:, rows_out] for a symmetric A.
 
         `product` is the RowProduct of A[rows_out][:, rows_in].
         """
         return self.build_submatrix(rows_in, rows_out)
 
-    def multiply(self, direction, H, *, mask=None, out=None, kernel=None, last_use=False):
+    def multiply(self, direction: str, H: Array, *, mask: Array | None = None,
+                 out: Array | None = None, kernel: Callable | None = None,
+                 last_use: bool = False) -> Array:
         """Multiply A, or A^T, by H (m_in, f), and return the result (m, f).
 
         Rows are pulled, multiplied as they arrive, and partial sums are pushed.
@@ -271,13 +300,13 @@ class RowStrategy(Strategy):
     forward = partialmethod(multiply, "product")
     backward = partialmethod(multiply, "back")
 
-    def attention(self, heads):
+    def attention(self, heads: Heads) -> RowAttention:
         return RowAttention(self, heads)
 
-    def messages(self, dtype):
+    def messages(self, dtype: DTypeLike) -> RowMessages:
         return RowMessages(self, dtype)
 
-    def read_edge_features(self, source, dtype):
+    def read_edge_features(self, source: GraphSource, dtype: DTypeLike) -> None:
         blocks = [block for product in dict.fromkeys((self.product, self.back))
                   for block in product.all_blocks()]
         device = self.comm.device
@@ -288,35 +317,35 @@ class RowStrategy(Strategy):
             block.data = device.put(np.searchsorted(numbers, device.get(block.data)).astype(place))
 
     @property
-    def returns_gradients(self):
+    def returns_gradients(self) -> bool:
         """Whether the backward of attention pushes gradients for other ranks' rows."""
         return not self.symmetric
 
     @property
-    def attention_back(self):
+    def attention_back(self) -> RowProduct:
         """The RowProduct that the backward pass of attention uses."""
         return self.back
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype:
         """Dtype of the matrix values."""
         return self.product.all_blocks()[0].data.dtype
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         self.product.pull.reserve(width)
         self.product.push.reserve(width)
         if self.row_dtype == BF16 and self.comm.size > 1:
             self.float32_sums.buffer("sums", self.layout.rows.num_rows, width)
 
-    def traffic(self):
+    def traffic(self) -> Traffic:
         # Made from layouts only; a strategy may override this.
         return self.Plan.Traffic((self.layout, self.layout_in), self.symmetric)
 
     @property
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int:
         return 0 if self.parent else self.product.pull.nbytes + self.float32_sums.nbytes
 
-    def close(self):
+    def close(self) -> None:
         for product in (self.product, self.back):
             product.pull.close()
             product.push.close()
@@ -339,20 +368,22 @@ class RowTraffic(Traffic):
         symmetric and the backward is another product.
     """
 
-    def __init__(self, layouts, symmetric, transfers):
+    def __init__(self, layouts: tuple[BlockLayout, ...], symmetric: bool,
+                 transfers: Sequence) -> None:
         super().__init__(layouts)
         self.symmetric = symmetric
         self.slices = 1
         self.right, self.left, *back = transfers
         self.reverse = back or None
 
-    def transfers(self, product):
+    def transfers(self, product: Product) -> Sequence:
         """Return the plans of R and S of a Product: of pulled rows, and of pushed sums."""
         if product.backward and not self.symmetric:
             return self.left, self.right
         return self.reverse if product.backward and self.reverse else (self.right, self.left)
 
-    def calls(self, product, itemsize):
+    def calls(self, product: Product,
+              itemsize: int) -> Iterator[Collective | PairMessages | tuple[np.ndarray, np.ndarray]]:
         pull, push = self.transfers(product)
         if product.heads:
             yield from self.attention_calls(product, itemsize, pull, push)
@@ -360,7 +391,8 @@ class RowTraffic(Traffic):
         yield from pull.pull(product.width * itemsize)
         yield from push.push(product.width * sum_bytes(itemsize))
 
-    def attention_calls(self, product, itemsize, pull, push):
+    def attention_calls(self, product: Product, itemsize: int, pull: ExchangeSizes,
+                        push: ExchangeSizes | OwnRowsPlan) -> Iterator[PairMessages]:
         """Yield (bytes, messages) of each call of an attention product (RowAttention).
 
         `pull`, `push`: transfer plans of the product. Forward: the scores of a row are
@@ -384,12 +416,12 @@ class RowPlan(Plan):
     `Traffic` is RowTraffic or a subclass; `make_traffic` makes it.
     """
 
-    Traffic = RowTraffic
+    Traffic: type = RowTraffic
 
-    def make_traffic(self, layouts):
+    def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> RowTraffic:
         return self.Traffic(layouts, self.pattern.symmetric)
 
-    def persistent_bytes(self, product, itemsize):
+    def persistent_bytes(self, product: Product, itemsize: int) -> np.ndarray:
         # Attention and messages keep arrays for rows of other ranks, beside the buffers.
         if product.backward or not (product.heads or product.edge_width):
             return super().persistent_bytes(product, itemsize)
@@ -407,22 +439,22 @@ class RowPlan(Plan):
         return kept * itemsize + ghosts * POINTER
 
     @property
-    def returns(self):
+    def returns(self) -> bool:
         """Whether the backward of attention pushes gradients for rows of other ranks."""
         return not self.pattern.symmetric
 
-    def adjoint(self, forward):
+    def adjoint(self, forward: Operand) -> Operand:
         # The transpose of the rows that each rank owns.
         rows = int(self.layout_in.offsets[-1])
         return Operand.of(forward.entries.shape, forward.entries, rows + 1, results=rows)
 
-    def buffer_bytes(self, width, itemsize):
+    def buffer_bytes(self, width: int, itemsize: int) -> np.ndarray:
         # If A is not symmetric, sums pass through the same buffers as rows.
         rows = np.broadcast_to(np.ravel(self.traffic.right.buffer_rows), (self.num_ranks,))
         number = itemsize if self.pattern.symmetric else sum_bytes(itemsize)
         return rows * width * number + self.sums_held(width, itemsize)
 
-    def sums_held(self, width, itemsize):
+    def sums_held(self, width: int, itemsize: int) -> np.ndarray:
         """Return the bytes of float32 sums of own rows, (P,); 0 unless rows have 16 bits."""
         rounded = itemsize == HALF and self.num_ranks > 1
         return self.rows() * width * sum_bytes(itemsize) * rounded

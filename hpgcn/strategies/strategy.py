@@ -2,7 +2,10 @@
 
 A new strategy derives from it, or from RowStrategy.
 """
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +14,20 @@ from hpgcn.errors import ConfigError, UsageError, agreed, assigned
 from hpgcn.parallel.layout import balanced, divisors
 from hpgcn.setting_words import SettingWords
 from hpgcn.strategies.plan import Plan
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.kernels import Array
+    from hpgcn.runtime.clock import Clock
+    from hpgcn.runtime.device import Host
+    from hpgcn.strategies.attention import Attention, Heads
+    from hpgcn.strategies.messages import RowMessages
+    from hpgcn.strategies.plan import RankGrid, Traffic
 
 
 @dataclass(frozen=True)
@@ -89,7 +106,7 @@ class Strategy:
     """
 
     name: str
-    Plan = Plan
+    Plan: type = Plan
     axes = "P"
     options: tuple[str, ...] = ()
     word = ""
@@ -106,12 +123,12 @@ class Strategy:
     rows_done = None
 
     @classmethod
-    def title(cls, options):
+    def title(cls, options: StrategyOptions) -> str:
         """Return the name that tables and files show for a run with these StrategyOptions."""
         return cls.name
 
     @classmethod
-    def default_shape(cls, ranks):
+    def default_shape(cls, ranks: int) -> tuple[int, ...]:
         """Return the default grid for a number of ranks.
 
         It is a tuple of int with product `ranks`.
@@ -119,12 +136,12 @@ class Strategy:
         return (ranks,)
 
     @classmethod
-    def block_grid(cls, shape):
+    def block_grid(cls, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return (row blocks, column blocks) of dense matrices on a grid of ranks."""
         return int(np.prod(shape)), 1
 
     @classmethod
-    def row_offsets(cls, shape, indptr):
+    def row_offsets(cls, shape: tuple[int, ...], indptr: np.ndarray) -> np.ndarray:
         """Cut the rows into blocks for the ranks; by default of nearly equal nonzeros.
 
         Parameters
@@ -139,7 +156,7 @@ class Strategy:
         return balanced(indptr, cls.block_grid(shape)[0])
 
     @classmethod
-    def choose_shape(cls, options, ranks):
+    def choose_shape(cls, options: StrategyOptions, ranks: int) -> tuple[int, ...]:
         """Return the grid of ranks: from StrategyOptions, or `default_shape`.
 
         Raises
@@ -156,7 +173,7 @@ class Strategy:
         return cls.default_shape(ranks)
 
     @classmethod
-    def check_shape(cls, ranks, shape):
+    def check_shape(cls, ranks: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Check that a grid fits the strategy and the ranks; return a tuple of int.
 
         Raises
@@ -178,7 +195,7 @@ class Strategy:
         return tuple(map(int, shape))
 
     @classmethod
-    def mask_slices(cls, shape):
+    def mask_slices(cls, shape: tuple[int, ...]) -> int:
         """Return how many ranks divide the columns of a masked product.
 
         0: each result is a sum over ranks, so a mask spares no part of it.
@@ -186,12 +203,13 @@ class Strategy:
         return 0
 
     @classmethod
-    def own_options(cls, options, device):
+    def own_options(cls, options: StrategyOptions, device: Host) -> dict:
         """Return the strategy's own settings as a dict, the `options` of its RankGrid."""
         return {}
 
     @classmethod
-    def build(cls, adjacency, rank_grid, comm, *, width=0):
+    def build(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm, *,
+              width: int = 0) -> Strategy:
         """Read this rank's part of A and return the strategy.
 
         All ranks call this together.
@@ -206,7 +224,8 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def forward(self, H, *, mask=None, out=None):
+    def forward(self, H: Array, *, mask: Array | None = None,
+                out: Array | None = None) -> Array:
         """Return this rank's block of A H.
 
         Parameters
@@ -225,18 +244,19 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def backward(self, G, *, mask=None, out=None):
+    def backward(self, G: Array, *, mask: Array | None = None,
+                 out: Array | None = None) -> Array:
         """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); see `forward`."""
         raise NotImplementedError
 
-    def expect(self, H, *, backward=False):
+    def expect(self, H: Array, *, backward: bool = False) -> None:
         """Note that `forward` (`backward`) follows the next product, and multiplies H.
 
         The next product's `rows_done` completes the rows of H. By default nothing is
         done before the call.
         """
 
-    def replicate_slab(self, slab):
+    def replicate_slab(self, slab: Graph) -> Graph:
         """Return `slab` extended to the rows of `layout`.
 
         `slab` is a Graph of the rows assigned to this rank. By default both have the
@@ -244,14 +264,14 @@ class Strategy:
         """
         return slab
 
-    def map_for_product(self, number):
+    def map_for_product(self, number: int) -> Strategy:
         """Return the unrestricted map for product `number` with A, from 0.
 
         Default: self.
         """
         return self
 
-    def training_map(self, *widths):
+    def training_map(self, *widths: int) -> Strategy:
         """Return the map for one product of a training step.
 
         It is called once for each product. `widths` are the columns of H, then of G if
@@ -260,7 +280,7 @@ class Strategy:
         """
         return self
 
-    def persistent_arrays(self):
+    def persistent_arrays(self) -> list:
         """Return the arrays of earlier steps that later steps read, a list.
 
         Pending messages are waited for. The arrays are on the device. A resumed run
@@ -268,11 +288,11 @@ class Strategy:
         """
         return []
 
-    def resume_at_step(self, steps):
+    def resume_at_step(self, steps: int) -> None:
         """Resume after `steps` training steps, once `persistent_arrays` have been filled."""
 
     @classmethod
-    def unsupported_reason(cls, heads, ranks, edges=False):
+    def unsupported_reason(cls, heads: list[int], ranks: int, edges: bool = False) -> str:
         """Return why the strategy cannot compute a model's products, "" if it can.
 
         heads : list of int
@@ -284,18 +304,18 @@ class Strategy:
             return "it reads no edge features"
         return "it computes no attention" if any(heads) and not cls.supports_attention else ""
 
-    def attention(self, heads):
+    def attention(self, heads: Heads) -> Attention:
         """Return the attention.Attention of this map; all ranks call it together.
 
         heads : hpgcn.strategies.attention.Heads
         """
         raise NotImplementedError
 
-    def messages(self, dtype):
+    def messages(self, dtype: DTypeLike) -> RowMessages:
         """Return the messages.RowMessages of this map, for one layer and rows of `dtype`."""
         raise NotImplementedError
 
-    def read_edge_features(self, source, dtype):
+    def read_edge_features(self, source: GraphSource, dtype: DTypeLike) -> None:
         """Read the features of the entries that this rank stores, as `dtype`.
 
         The map was built from a NormalizedAdjacency of the GraphSource `source` with
@@ -303,7 +323,7 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def restrict(self, rows_out, rows_in):
+    def restrict(self, rows_out: np.ndarray, rows_in: np.ndarray) -> Strategy:
         """Return the map of the submatrix A[rows_out][:, rows_in].
 
         All ranks call this together. Rows and columns of the submatrix are renumbered
@@ -317,26 +337,26 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def traffic(self):
+    def traffic(self) -> Traffic:
         """Return the Traffic of this map's products; all ranks call this together."""
         raise NotImplementedError
 
     @property
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int:
         """Bytes of the buffers for messages and partial results.
 
         0 for a restricted map.
         """
         return 0
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         """Allocate the buffers for products of `width` columns."""
 
-    def close(self):
+    def close(self) -> None:
         """Free the MPI objects."""
 
 
-def grid_axes(grid):
+def grid_axes(grid: str) -> tuple[int, ...]:
     """Return the axes of a grid written as RxC or RxCxL, a tuple of int."""
     try:
         return tuple(int(axis) for axis in grid.split("x"))
@@ -344,12 +364,12 @@ def grid_axes(grid):
         raise UsageError(f"grid {grid}: expected RxC or RxCxL, e.g. 2x2") from None
 
 
-def product_name(clock):
+def product_name(clock: Clock) -> str:
     """Return the name that error messages use for the product being timed by a Clock."""
     return clock.detail or "a product with A"
 
 
-def most_square(ranks):
+def most_square(ranks: int) -> tuple[int, int]:
     """Return (R, C) with R C = P and R >= C, as close to each other as possible."""
     small = max(d for d in divisors(ranks) if d * d <= ranks)
     return ranks // small, small

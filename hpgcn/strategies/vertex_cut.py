@@ -8,7 +8,11 @@ formed while partial sums are under way.
 Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and Aykanat
 (2001), Pelt and Bisseling (2014) for partitions of nonzeros.
 """
+from __future__ import annotations
+
 import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +24,15 @@ from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.halo_plan import HaloPlan
+    from hpgcn.parallel.pattern import Pattern
+    from hpgcn.parallel.workspace import HaloBuffers
+    from hpgcn.strategies.plan import RankGrid
+
 log = logging.getLogger("hpgcn")
 REMOTE = -2  # rows of all other ranks together, as a source and as a target
 
@@ -28,13 +41,13 @@ class VertexCutPlan(NonzeroPlan):
     """Plan of strategy vertex-cut: two halo exchanges, one after the other."""
 
     @staticmethod
-    def holders(pattern, rank_grid):
+    def holders(pattern: Pattern, rank_grid: RankGrid) -> np.ndarray:
         owner = rank_grid.layout.row_blocks[pattern.rows]
         if pattern.holders is None:
             return owner
         return np.where(pattern.rows != pattern.indices, pattern.holders, owner)
 
-    def block_operand(self, transposed):
+    def block_operand(self, transposed: bool) -> Operand:
         # Own rows and others', of own columns and of ghosts.
         pulled, pushed, layout = self.traffic.right, self.traffic.left, self.layout
         if transposed:
@@ -50,16 +63,17 @@ class VertexCutPlan(NonzeroPlan):
 class OneBlockHaloExchange(HaloExchange):
     """A halo exchange that hands out the rows of all other ranks as one block, REMOTE."""
 
-    def __init__(self, plan, comm, buffers):
+    def __init__(self, plan: HaloPlan, comm: SerialComm, buffers: HaloBuffers) -> None:
         super().__init__(plan, comm, buffers)
         self.ghosts = {REMOTE: slice(0, plan.ghosts.size)} if plan.ghosts.size else {}
 
-    def start(self, H, what):
+    def start(self, H: Array, what: str) -> None:
         """Start sending rows of H (m, f) to their readers."""
         self.joined = False  # whether rows of ranks of this node are in the one block
         super().start(H, what)
 
-    def received_rows(self, wanted, what):
+    def received_rows(self, wanted: Iterable[int],
+                      what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (LOCAL, own rows), then (REMOTE, rows of all other ranks).
 
         The rows of other ranks are yielded once all have arrived.
@@ -90,7 +104,8 @@ class VertexCut(NonzeroStrategy):
     waits = 2
 
     @staticmethod
-    def holders(adjacency, rank_grid, comm, rows, columns):
+    def holders(adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm,
+                rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         # The file's docstring states the rule.
         layout = rank_grid.layout.rows
         source = adjacency.source
@@ -110,30 +125,31 @@ class VertexCut(NonzeroStrategy):
         return holder
 
     @staticmethod
-    def product_of(matrix, pull, push, comm, buffers):
-        transfers = [exchange_of(plan, comm, buffer, OneBlockHaloExchange)
-                     for plan, buffer in zip((pull, push), buffers)]
+    def product_of(matrix: Any, pull: Any, push: Any,
+                   comm: SerialComm, buffers: list) -> RowProduct:
+        pulls, pushes = (exchange_of(plan, comm, buffer, OneBlockHaloExchange)
+                         for plan, buffer in zip((pull, push), buffers))
         m, m_in = push.layout.num_rows, pull.layout.num_rows
         matrix.sort_indices()
         sources, targets = (slices({LOCAL: own, **transfer.ghost_counts})
-                            for own, transfer in zip((m_in, m), transfers))
+                            for own, transfer in ((m_in, pulls), (m, pushes)))
         blocks = {}
         for target in (*list(targets)[1:], LOCAL):
             rows = matrix[targets[target]]
             blocks[target] = {source: Csr.of(rows[:, columns], comm.device)
                               for source, columns in sources.items()}
-        return RowProduct(blocks, *transfers, m)
+        return RowProduct(blocks, pulls, pushes, m)
 
-    def transfers_of(self, pull, push):
+    def transfers_of(self, pull: HaloPlan, push: HaloPlan) -> Sequence:
         return [OneBlockHaloExchange(plan, self.comm, transfer.buffers) for plan, transfer in
                 ((pull, self.product.pull), (push, self.product.push))]
 
     @property
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int:
         return 0 if self.parent else super().buffer_bytes + self.product.push.nbytes
 
 
-def slices(counts):
+def slices(counts: dict[int, int]) -> dict[int, slice]:
     """Return consecutive slices of `counts`, a dict of lengths, under the same keys."""
     ends = np.cumsum(list(counts.values())).tolist()
     return {key: slice(end - length, end) for (key, length), end in zip(counts.items(), ends)}

@@ -1,7 +1,17 @@
 """The propagation of APPNP (Gasteiger, Bojchevski and Guennemann 2019, equation 4)."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from hpgcn.model.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.spec import ModelSpec
+    from hpgcn.parallel.receptive_field import Hop
 
 
 class PersonalizedPropagation(Layer):
@@ -17,20 +27,21 @@ class PersonalizedPropagation(Layer):
     last_bias = ""
 
     @classmethod
-    def shapes(cls, spec, number):
+    def shapes(cls, spec: ModelSpec, number: int) -> dict[str, tuple]:
         return {}
 
     @classmethod
-    def products_of(cls, spec):
+    def products_of(cls, spec: ModelSpec) -> int:
         return spec.hops
 
-    def __init__(self, number, spec, parameters, hop, *given, **named):
+    def __init__(self, number: int, spec: ModelSpec, parameters: Parameters, hop: Hop, *given: Any,
+                 **named: Any) -> None:
         super().__init__(number, spec, parameters, hop, *given, **named)
         kind = np.dtype(spec.dtype).type
         self.restart = kind(spec.restart)
         self.rest = kind(1 - spec.restart)
 
-    def forward(self, H, out, *, keep=False):
+    def forward(self, H: Array, out: Array, *, keep: bool = False) -> tuple:
         restarted = self._share(H)
         Z = H
         for number, A in enumerate(self.hop.maps, 1):
@@ -44,7 +55,7 @@ class PersonalizedPropagation(Layer):
                 Z += restarted
         return Z, self._backward
 
-    def _backward(self, G, below, gradient):
+    def _backward(self, G: Array, below: Array | None, gradient: Parameters) -> Array | None:
         total = self._share(G)
         for number, A in enumerate(self.hop.maps, 1):
             name = "scratch2" if number % 2 else "scratch"
@@ -57,7 +68,7 @@ class PersonalizedPropagation(Layer):
             G = np.add(G, total, out=self.buffer("ping", self.rows_in, self.width_in))
         return self.masked(G, below)
 
-    def _share(self, H):
+    def _share(self, H: Array) -> Array:
         """Return a H, the term that each step adds, in a work array."""
         with self.clock("dense"):
             return np.multiply(H, self.restart, out=self.buffer("part", *H.shape))

@@ -1,9 +1,19 @@
 """The layer of GAT (Velickovic et al. 2018, equations 1 to 6): attention of K heads."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.errors import UsageError
 from hpgcn.model.layers.layer import Layer
 from hpgcn.strategies.attention import Heads
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.model_features import Features
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.spec import ModelSpec
 
 
 class GraphAttention(Layer):
@@ -21,13 +31,13 @@ class GraphAttention(Layer):
     activation = "elu"
 
     @classmethod
-    def heads(cls, spec, number):
+    def heads(cls, spec: ModelSpec, number: int) -> int:
         """Return the number of heads K of a layer."""
         last = number + 1 == spec.num_layers
         return spec.output_heads or spec.heads if last else spec.heads
 
     @classmethod
-    def inner_width(cls, spec, number):
+    def inner_width(cls, spec: ModelSpec, number: int) -> int:
         """Return the width of all K heads side by side."""
         heads, width = cls.heads(spec, number), spec.widths[number + 1]
         if number + 1 == spec.num_layers:
@@ -37,27 +47,28 @@ class GraphAttention(Layer):
         return width
 
     @classmethod
-    def shapes(cls, spec, number):
+    def shapes(cls, spec: ModelSpec, number: int) -> dict[str, tuple]:
         heads, inner = cls.heads(spec, number), cls.inner_width(spec, number)
         fan_in, fan_out = spec.layers[number]
         return {"W": (fan_in, inner), "a_self": (heads, inner // heads),
                 "a_neighbour": (heads, inner // heads), "b": (fan_out,)}
 
-    def __init__(self, number, spec, *given, vertex):
+    def __init__(self, number: int, spec: ModelSpec, *given: Any, vertex: Sequence) -> None:
         super().__init__(number, spec, *given, vertex=vertex)
         self.count = self.heads(spec, number)
         self.averaged = number + 1 == spec.num_layers and self.count > 1
         self.keeps_rows = spec.keeps_rows and number == 0
-        heads = Heads(number, self.count, *vertex, self.hop.self_rows, spec.attention_dropout,
-                      spec.seed, self.buffer)
+        vertex_in, vertex_out = vertex
+        heads = Heads(number, self.count, vertex_in, vertex_out, self.hop.self_rows,
+                      spec.attention_dropout, spec.seed, self.buffer)
         self.attention = self.A.attention(heads)
 
-    def prepare(self, features, width):
+    def prepare(self, features: Features, width: int) -> None:
         # If X never changes, keep the rows of X that other ranks own.
         if self.keeps_rows:
             self.attention.keep_rows(features.X, width)
 
-    def forward(self, H, out, *, keep=False, epoch=0):
+    def forward(self, H: Array, out: Array, *, keep: bool = False, epoch: int = 0) -> tuple:
         x = self.times_W(H, "W", self.buffer(f"x{self.number}" if keep else "scratch", self.rows_in,
                                              self.inner))
 
@@ -77,7 +88,8 @@ class GraphAttention(Layer):
 
         return out, partial(self._backward, H, backward)
 
-    def _backward(self, H, attention_backward, G, below, gradient):
+    def _backward(self, H: Array, attention_backward: Callable, G: Array, below: Array | None,
+                  gradient: Parameters) -> Array | None:
         with self.clock("dense"):
             if self.averaged:
                 share = self.buffer("scratch2", self.rows_out, self.inner)

@@ -1,7 +1,14 @@
 """Z = A H W + b: GCN (Kipf and Welling 2017), and GraphSAGE with the aggregator gcn."""
+from __future__ import annotations
+
 from functools import partial
+from typing import TYPE_CHECKING
 
 from hpgcn.model.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.parameters import Parameters
 
 
 class GraphConvolution(Layer):
@@ -12,7 +19,8 @@ class GraphConvolution(Layer):
 
     any_norm = takes_AX = supports_bf16 = masks_result = bare = True
 
-    def forward(self, H, out, *, keep=False, AX=None, mask=None):
+    def forward(self, H: Array, out: Array, *, keep: bool = False, AX: Array | None = None,
+                mask: Array | None = None) -> tuple:
         if self.spmm_first:
             T = AX
             if T is None:
@@ -24,7 +32,8 @@ class GraphConvolution(Layer):
         out = self.A.forward(Y, mask=mask, out=out, **self.last_use)
         return out, partial(self._back_to_A, H)
 
-    def _back_to_W(self, H, T, G, below, gradient):
+    def _back_to_W(self, H: Array, T: Array, G: Array, below: Array | None,
+                   gradient: Parameters) -> Array | None:
         """Compute the gradients if T = A H was stored: that of W is T^T G."""
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W", T, G)
@@ -34,7 +43,8 @@ class GraphConvolution(Layer):
         self.discard(T)
         return self.A.backward(dT, mask=below, out=self.input_gradient(H), **self.last_use)
 
-    def _back_to_A(self, H, G, below, gradient):
+    def _back_to_A(self, H: Array, G: Array, below: Array | None,
+                   gradient: Parameters) -> Array | None:
         """Compute the gradients if A H was not stored: that of W is H^T (A^T G)."""
         dY = self.buffer("scratch", self.rows_in, G.shape[1])
         dY = self.A.backward(G, out=dY, **self.last_use)

@@ -1,10 +1,18 @@
 """The layer of GIN with a learned epsilon (Xu, Hu, Leskovec and Jegelka 2019, equation 4.1)."""
+from __future__ import annotations
+
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn import kernels
 from hpgcn.model.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.spec import ModelSpec
 
 
 class GraphIsomorphism(Layer):
@@ -20,14 +28,14 @@ class GraphIsomorphism(Layer):
     last_bias = "b_b"
 
     @classmethod
-    def shapes(cls, spec, number):
+    def shapes(cls, spec: ModelSpec, number: int) -> dict[str, tuple]:
         fan_in, fan_out = spec.layers[number]
         inner = cls.inner_width(spec, number)
         return {"W_a": (fan_in, inner), "W_b": (inner, fan_out), "b_a": (inner,), "b_b": (fan_out,),
                 "eps": (1,)}
 
     @classmethod
-    def inner_width(cls, spec, number):
+    def inner_width(cls, spec: ModelSpec, number: int) -> int:
         """Return the width between the two linear maps.
 
         It is the width of the adjacent hidden layer. In the last layer this is its
@@ -38,7 +46,8 @@ class GraphIsomorphism(Layer):
         widths = spec.widths
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
 
-    def forward(self, H, out, *, keep=False, AX=None):
+    def forward(self, H: Array, out: Array, *, keep: bool = False,
+                AX: Array | None = None) -> tuple:
         inner = self.inner_buffer(keep)
         if self.spmm_first:
             S = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
@@ -52,12 +61,12 @@ class GraphIsomorphism(Layer):
         Z, bits = self._second_map(inner, out, keep)
         return Z, partial(self._backward, H, kept, inner, bits)
 
-    def inner_buffer(self, keep):
+    def inner_buffer(self, keep: bool) -> Array:
         """Return the array between the two linear maps, which the backward reads if `keep`."""
         name = f"inner{self.number}" if keep else "inner"
         return self.buffer(name, self.rows_out, self.width_inner)
 
-    def _second_map(self, inner, out, keep):
+    def _second_map(self, inner: Array, out: Array, keep: bool) -> tuple:
         """Apply the ReLU to `inner` in place and multiply it by W_b.
 
         Return the result, and the bits of the ReLU if `keep`.
@@ -72,7 +81,8 @@ class GraphIsomorphism(Layer):
             kernels.backend(inner).activate(inner, b, relu=True, mask=bits)
         return self.times_W(inner, "W_b", out), bits
 
-    def _second_map_backward(self, inner, bits, G, gradient):
+    def _second_map_backward(self, inner: Array, bits: Array, G: Array,
+                             gradient: Parameters) -> Array:
         """Store the gradients of W_b and b_a.
 
         Return the gradient of the sums before the ReLU.
@@ -85,7 +95,8 @@ class GraphIsomorphism(Layer):
             db[self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
         return dU
 
-    def _backward(self, H, kept, inner, bits, G, below, gradient):
+    def _backward(self, H: Array, kept: Array, inner: Array, bits: Array, G: Array,
+                  below: Array | None, gradient: Parameters) -> Array | None:
         dU = self._second_map_backward(inner, bits, G, gradient)
 
         # the sum of a vertex and its neighbors
@@ -111,10 +122,10 @@ class GraphIsomorphism(Layer):
         return self.times_W_transposed(dY, "W_a", "ping", self.scale, below)
 
     @property
-    def _factor(self):
+    def _factor(self) -> Array:
         return 1 + self.parameter("eps")
 
-    def _with_self(self, T, H, out):
+    def _with_self(self, T: Array, H: Array, out: Array) -> Array:
         """Write T + (1 + eps) H to `out`, which may be T.
 
         `out` has the rows that the layer computes.
@@ -125,13 +136,14 @@ class GraphIsomorphism(Layer):
             np.multiply(H, self._factor, out=scaled)
             return np.add(T, scaled, out=out)
 
-    def _add_self(self, T, G):
+    def _add_self(self, T: Array, G: Array) -> Array:
         """Add (1 + eps) G to T. This overwrites G."""
         with self.clock("dense"):
             G *= self._factor
         return self.add_self(G, T)
 
-    def _epsilon_gradient(self, gradient, dS, H, factor=1.0):
+    def _epsilon_gradient(self, gradient: Parameters, dS: Array, H: Array,
+                          factor: float = 1.0) -> None:
         """Store the gradient of eps.
 
         The sum of dS * H over this rank's rows and all columns of the matrix.

@@ -2,11 +2,20 @@
 
 Source: Hu et al. 2020, Strategies for pre-training graph neural networks.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.model.layers.gin import GraphIsomorphism
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.spec import ModelSpec
 
 
 class EdgeIsomorphism(GraphIsomorphism):
@@ -22,16 +31,16 @@ class EdgeIsomorphism(GraphIsomorphism):
     uses_edge_features = True
 
     @classmethod
-    def shapes(cls, spec, number):
+    def shapes(cls, spec: ModelSpec, number: int) -> dict[str, tuple]:
         fan_in = spec.layers[number][0]
         return super().shapes(spec, number) | {"W_edge": (spec.edge_width, fan_in),
                                                "b_edge": (fan_in,)}
 
-    def __init__(self, number, spec, *given, vertex):
+    def __init__(self, number: int, spec: ModelSpec, *given: Any, vertex: Sequence) -> None:
         super().__init__(number, spec, *given, vertex=vertex)
         self.messages = self.A.messages(np.dtype(spec.dtype))
 
-    def forward(self, H, out, *, keep=False):
+    def forward(self, H: Array, out: Array, *, keep: bool = False) -> tuple:
         S = self.kept("T", self.rows_out, self.width_in, keep)
         maps = self.parameter("W_edge"), self.parameter("b_edge")
         T, backward = self.messages.forward(H, *maps, S, keep=keep)
@@ -41,7 +50,8 @@ class EdgeIsomorphism(GraphIsomorphism):
         Z, bits = self._second_map(inner, out, keep)
         return Z, partial(self._backward, H, S, inner, bits, backward)
 
-    def _backward(self, H, S, inner, bits, messages_backward, G, below, gradient):
+    def _backward(self, H: Array, S: Array, inner: Array, bits: Array, messages_backward: Callable,
+                  G: Array, below: Array | None, gradient: Parameters) -> Array | None:
         # both linear layers
         dU = self._second_map_backward(inner, bits, G, gradient)
         self.weight_gradient(gradient, "W_a", S, dU)

@@ -5,12 +5,22 @@ Source: Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka 2018, section 4.
 The outputs are concatenated, or their element-wise maximum is taken. The last layer
 reads only the rows that it computes.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn import kernels
 from hpgcn.model.stages import chain
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.layers.layer import Layer
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.stages import ForwardContext
 
 
 class Jump:
@@ -20,7 +30,7 @@ class Jump:
     splits their gradient: `start`, `add`, `scatter_gradient`.
     """
 
-    def __init__(self, groups, behind, layers):
+    def __init__(self, groups: list[list], behind: list, layers: list[Layer]) -> None:
         self.groups = groups
         self.behind = behind
         self.layer = layers[-1]  # the layer that reads all outputs
@@ -34,7 +44,7 @@ class Jump:
                 rows = here if rows is None else here[rows]
             self.rows.insert(0, rows)
 
-    def forward(self, H, context):
+    def forward(self, H: Array, context: ForwardContext) -> tuple:
         backwards = []
         outputs = []
         for number, (stages, rows) in enumerate(zip(self.groups, self.rows)):
@@ -45,13 +55,14 @@ class Jump:
         Z, backward = self.finish(context)
         return Z, partial(self._backward, backwards, outputs, backward)
 
-    def _part(self, H, rows):
+    def _part(self, H: Array, rows: Array | None) -> Array:
         if rows is None:
             return H
         with self.clock("dense"):
             return kernels.backend(H).gather(H, rows, self.buffer("part", rows.size, H.shape[1]))
 
-    def _backward(self, backwards, outputs, backward, G, gradient):
+    def _backward(self, backwards: list[Callable], outputs: list, backward: Callable, G: Array,
+                  gradient: Parameters) -> Array | None:
         whole = self.start(backward, G, gradient)
         G = None
 
@@ -78,7 +89,7 @@ class Concatenation(Jump):
     The product is computed as a sum of one product per layer.
     """
 
-    def add(self, number, H, context):
+    def add(self, number: int, H: Array, context: ForwardContext) -> None:
         layer = self.layer
         if layer.number and context.embedded is not None:
             context.embedded.append(H.copy())
@@ -90,15 +101,15 @@ class Concatenation(Jump):
         with self.clock("dense"):
             total += product
 
-    def _total(self, context):
+    def _total(self, context: ForwardContext) -> Array:
         name = self.behind[0].kept if context.keep else "jumped"
         return self.buffer(name, self.layer.rows_out, self.layer.width_out)
 
-    def finish(self, context):
+    def finish(self, context: ForwardContext) -> tuple:
         _, *others = self.behind
         return chain(others, self._total(context), context)
 
-    def start(self, backward, G, gradient):
+    def start(self, backward: Callable, G: Array, gradient: Parameters) -> Array:
         """Return all columns of the gradient of the sum.
 
         Later calls do not overwrite the array.
@@ -112,7 +123,7 @@ class Concatenation(Jump):
         whole[...] = layer.gathered(G, layer.fan_out)
         return whole
 
-    def scatter_gradient(self, number, H, whole, gradient):
+    def scatter_gradient(self, number: int, H: Array, whole: Array, gradient: Parameters) -> Array:
         self.layer.weight_gradient(gradient, f"W_{number}", H, whole)
         return self.layer.times_W_transposed(whole, f"W_{number}", "jump")
 
@@ -123,35 +134,35 @@ class Maximum(Jump):
     Among equal elements only the first one gets the gradient.
     """
 
-    def add(self, number, H, context):
+    def add(self, number: int, H: Array, context: ForwardContext) -> None:
         total, which = self._arrays()
         with self.clock("dense"):
             if number == 0:
                 total[...] = H
                 which[...] = 0
                 return
-            better = self.buffer("better", *H.shape, np.bool_)
+            better = self.buffer("better", *H.shape, dtype=np.bool_)
             np.less_equal(H, total, out=better)
             np.logical_not(better, out=better)  # NaN passes on: the loss must see it
             np.copyto(total, H, where=better)
             np.copyto(which, number, where=better)
 
-    def _arrays(self):
+    def _arrays(self) -> tuple[Array, Array]:
         shape = self.layer.rows_in, self.layer.width_in
         return self.buffer("jumped", *shape), self.buffer("which", *shape, np.int16)
 
-    def finish(self, context):
+    def finish(self, context: ForwardContext) -> tuple:
         return chain(self.behind, self._arrays()[0], context)
 
-    def start(self, backward, G, gradient):
+    def start(self, backward: Callable, G: Array, gradient: Parameters) -> Array:
         G = backward(G, gradient)
         whole = self.buffer("jump_G", *G.shape)
         whole[...] = G
         return whole
 
-    def scatter_gradient(self, number, H, whole, gradient):
+    def scatter_gradient(self, number: int, H: Array, whole: Array, gradient: Parameters) -> Array:
         with self.clock("dense"):
-            mine = self.buffer("better", *whole.shape, np.bool_)
+            mine = self.buffer("better", *whole.shape, dtype=np.bool_)
             np.equal(self._arrays()[1], number, out=mine)
             return np.multiply(whole, mine, out=self.buffer("jump", *whole.shape))
 

@@ -1,6 +1,20 @@
 """Base class of the layers of all models."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from hpgcn import kernels
 from hpgcn.parallel.csr import Csr
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.model_features import Features
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.spec import ModelSpec
+    from hpgcn.parallel.receptive_field import Hop
+    from hpgcn.parallel.shared_rows import SharedRows
+    from hpgcn.parallel.workspace import Workspace
 
 
 class Layer:
@@ -94,22 +108,24 @@ class Layer:
     last_bias = "b"
 
     @classmethod
-    def shapes(cls, spec, number):
+    def shapes(cls, spec: ModelSpec, number: int) -> dict[str, tuple]:
         """Return the shapes of a layer's parameters by name; see `Layer`."""
         fan_in, fan_out = spec.layers[number]
         return {"W": (fan_in, fan_out), "b": (fan_out,)}
 
     @classmethod
-    def products_of(cls, spec):
+    def products_of(cls, spec: ModelSpec) -> int:
         """Return the number of products with A of one layer."""
         return cls.products
 
     @classmethod
-    def inner_width(cls, spec, number):
+    def inner_width(cls, spec: ModelSpec, number: int) -> int:
         """Return the width of H W, where W is the matrix next to the product with A."""
         return spec.widths[number + 1]
 
-    def __init__(self, number, spec, parameters, hop, columns, workspace, scale, *, vertex=()):
+    def __init__(self, number: int, spec: ModelSpec, parameters: Parameters, hop: Hop,
+                 columns: SharedRows, workspace: Workspace, scale: float, *,
+                 vertex: Sequence = ()) -> None:
         self.number = number
         self.fan_in, self.fan_out = spec.layers[number]
         self.scale = scale
@@ -142,31 +158,31 @@ class Layer:
         self._self_part = None
         self.formed = None  # result of the next `times_W`, if a stage has formed it already
 
-    def prepare(self, features, width):
+    def prepare(self, features: Features, width: int) -> None:
         """Exchange the constant input Features, in slices of `width` columns.
 
         All ranks call this together, once.
         """
 
-    def name_of(self, name):
+    def name_of(self, name: str) -> str:
         """Return the name of this layer's parameter in the model.
 
         For example, "W_a" of layer 0 is "W0_a".
         """
         return indexed(name, self.number)
 
-    def parameter(self, name):
+    def parameter(self, name: str) -> Array:
         """Return the array of this layer's parameter `name`."""
         return self.parameter_arrays[self.name_of(name)]
 
-    def kept(self, name, rows, width, keep):
+    def kept(self, name: str, rows: int, width: int, keep: bool) -> Array:
         """Return an array for values that the backward reads.
 
         With `keep` the layer has the array to itself, else it is a work array.
         """
         return self.buffer(f"{name}{self.number}" if keep else "scratch", rows, width)
 
-    def input_gradient(self, H):
+    def input_gradient(self, H: Array) -> Array:
         """Return the array for the gradient of the input H.
 
         It is H itself if nothing reads H after this layer's backward, else a work
@@ -176,7 +192,7 @@ class Layer:
             return H
         return self.buffer("ping", self.rows_in, self.width_in)
 
-    def self_rows(self, H, name):
+    def self_rows(self, H: Array, name: str) -> Array:
         """Return the input rows that this layer computes.
 
         The result is H itself if all rows are computed, else a work array.
@@ -191,7 +207,7 @@ class Layer:
                 return self._self_part.with_data(H.data[self._self_part.edges])
             return kernels.backend(H).gather(H, rows, self.buffer(name, self.rows_out, H.shape[1]))
 
-    def add_self(self, G, to):
+    def add_self(self, G: Array, to: Array) -> Array:
         """Add gradients of the computed rows to those of the input rows.
 
         This changes `to` in place. It is the transpose of `self_rows`.
@@ -203,11 +219,11 @@ class Layer:
             return kernels.backend(G).scatter_add(G, rows, to)
 
     @property
-    def last_use(self):
+    def last_use(self) -> dict[str, bool]:
         """Arguments of a product with A whose rows are not read after it, a dict."""
         return {"last_use": True} if self.A.frees_rows else {}
 
-    def times_W(self, H, name, out):
+    def times_W(self, H: Array, name: str, out: Array) -> Array:
         """Return H W, where W is this layer's matrix `name`."""
         if self.formed is not None:
             out, self.formed = self.formed, None
@@ -215,7 +231,7 @@ class Layer:
         with self.clock("dense", part="gemm"):
             return self.columns.linear(H, self.parameter(name), out)
 
-    def gathered(self, G, width):
+    def gathered(self, G: Array, width: int) -> Array:
         """Return all columns of a gradient whose columns are distributed.
 
         The next call overwrites the result.
@@ -223,7 +239,8 @@ class Layer:
         with self.clock("dense"):
             return self.columns.gathered(G, width)
 
-    def weight_gradient(self, gradient, name, H, G):
+    def weight_gradient(self, gradient: Parameters, name: str, H: Array,
+                        G: Array) -> None:
         """Write H^T G to the gradient of the matrix `name`."""
         with self.clock("dense", part="gemm"):
             dW = gradient.arrays[self.name_of(name)]
@@ -233,7 +250,8 @@ class Layer:
             else:
                 kernels.backend(G).matmul(H.T, G, dW)
 
-    def times_W_transposed(self, G, name, out, scale=1.0, mask=None):
+    def times_W_transposed(self, G: Array, name: str, out: Array | str, scale: float = 1.0,
+                           mask: Array | None = None) -> Array:
         """Return scale * G W^T for this layer's matrix `name`.
 
         `out` is an array or the name of a work array. With a `mask`, elements of the
@@ -248,7 +266,7 @@ class Layer:
                 out = self.buffer(out, G.shape[0], W.shape[0])
             return kernels.backend(G).matmul(G, W.T, out, mask=mask)
 
-    def masked(self, G, mask):
+    def masked(self, G: Array, mask: Array | None) -> Array:
         """Set the elements of G without a bit in `mask` to 0, in place.
 
         Without a mask nothing is changed.
@@ -259,18 +277,18 @@ class Layer:
             return kernels.backend(G).apply_mask(G, mask)
 
 
-def indexed(name, number):
+def indexed(name: str, number: int) -> str:
     """Return the name of a layer's parameter in the model: "W_a" of layer 0 is "W0_a"."""
     kind, *rest = name.split("_", 1)
     return "_".join([f"{kind}{number}", *rest])
 
 
-def layer_of(name):
+def layer_of(name: str) -> int:
     """Return the layer number in the name of a model's parameter: 0 for "W0_a"."""
     return int("".join(filter(str.isdigit, name.partition("_")[0])))
 
 
-def spmm_first(fan_in, fan_out, sparse=False, narrows=False):
+def spmm_first(fan_in: int, fan_out: int, sparse: bool = False, narrows: bool = False) -> bool:
     """Return whether a layer multiplies by A before W.
 
     It does if the rows to exchange are narrower in that order. Sparse input is

@@ -1,8 +1,16 @@
 """Linear layers without A: before and after the layers with A, and inside them."""
+from __future__ import annotations
+
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.model.layers.layer import Layer
 from hpgcn.parallel.receptive_field import Hop
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.spec import ModelSpec
 
 
 class Linear(Layer):
@@ -16,10 +24,11 @@ class Linear(Layer):
     matrix = "W"
     place = "ping"
 
-    def forward(self, H, out, *, keep=False):
+    def forward(self, H: Array, out: Array, *, keep: bool = False) -> tuple:
         return self.times_W(H, self.matrix, out), partial(self._backward, H)
 
-    def _backward(self, H, G, below, gradient):
+    def _backward(self, H: Array, G: Array, below: Array | None,
+                  gradient: Parameters) -> Array | None:
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, self.matrix, H, G)
         if not self.number:
@@ -36,7 +45,8 @@ class FeedForward(Linear):
     matrix = "W_ffn"
     last_bias = "b_ffn"
 
-    def __init__(self, number, spec, parameters, hop, *given, **named):
+    def __init__(self, number: int, spec: ModelSpec, parameters: Parameters, hop: Hop, *given: Any,
+                 **named: Any) -> None:
         own = Hop([], hop.rows[-1:], None, False)
         super().__init__(number, spec, parameters, own, *given, **named)
         self.fan_in = self.fan_out

@@ -1,11 +1,22 @@
 """Layer and batch normalization, also for rows whose columns are distributed over ranks."""
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn import kernels
 from hpgcn.model.layers.layer import indexed
 from hpgcn.model.model_parts import MOMENTS
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.layers.layer import Layer
+    from hpgcn.model.model_parts import LayerBlock
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.stages import ForwardContext
 
 EPSILON = 1e-5
 MOMENTUM = 0.1  # share of a step's moments in the running ones
@@ -21,7 +32,7 @@ class Norm:
 
     keeps_moments = False
 
-    def __init__(self, layer, block, count):
+    def __init__(self, layer: Layer, block: LayerBlock, count: int) -> None:
         self.layer = layer
         self.number = layer.number
         self.count = count  # number of elements in a moment: columns, or rows of all ranks
@@ -33,10 +44,10 @@ class Norm:
         self.clock = layer.clock
         self.mine = self.columns.of(block.norm_width)
 
-    def name_of(self, name):
+    def name_of(self, name: str) -> str:
         return indexed(name, self.number)
 
-    def forward(self, Z, context):
+    def forward(self, Z: Array, context: ForwardContext) -> tuple:
         """Normalize Z (m, f_j) of this rank.
 
         Return the result and its backward function.
@@ -60,7 +71,8 @@ class Norm:
         moments = (mean, variance) if self.keeps_moments else None
         return out, partial(self._backward, normal, moments, inv_std, gain)
 
-    def _backward(self, normal, moments, inv_std, gain, G, gradient):
+    def _backward(self, normal: Array, moments: tuple | None, inv_std: Array, gain: Array, G: Array,
+                  gradient: Parameters) -> Array | None:
         """Compute the gradient of Z in the array G.
 
         The gradients of gain and shift are written to `gradient`.
@@ -74,7 +86,7 @@ class Norm:
                 self.keep(moments, gradient)
             return self.back(ops, found, G, normal, inv_std, gain)
 
-    def update_running_moments(self, gradient):
+    def update_running_moments(self, gradient: Parameters) -> None:
         """Update the running moments from those in the gradient.
 
         The backward has stored the moments of the batch there.
@@ -87,10 +99,10 @@ class LayerNorm(Norm):
     Moments are over all columns of a row.
     """
 
-    def __init__(self, layer, block, rows):
+    def __init__(self, layer: Layer, block: LayerBlock, rows: Array | None) -> None:
         super().__init__(layer, block, block.norm_width)
 
-    def moments(self, ops, Z, _):
+    def moments(self, ops: Any, Z: Array, _: bool) -> tuple[Array, Array]:
         row = self.columns.row
         mean = ops.row_sum(Z)
         row.allreduce(mean, "dense")
@@ -99,10 +111,11 @@ class LayerNorm(Norm):
         row.allreduce(squares, "dense")
         return mean, squares / self.count
 
-    def normalise(self, ops):
+    def normalise(self, ops: Any) -> Callable:
         return ops.layer_norm
 
-    def back(self, ops, found, G, normal, inv_std, gain):
+    def back(self, ops: Any, found: tuple, G: Array, normal: Array, inv_std: Array,
+             gain: Array) -> Array:
         sums = found[0]
         self.columns.row.allreduce(sums, "dense")
         return ops.layer_norm_backward(G, normal, inv_std, gain, sums / self.count, G)
@@ -120,10 +133,11 @@ class BatchNorm(Norm):
 
     keeps_moments = True
 
-    def moments(self, ops, Z, training):
+    def moments(self, ops: Any, Z: Array, training: bool) -> tuple[Array, Array]:
         if not training:
-            return [self.arrays[self.name_of(name)][self.mine].astype(np.float64)
-                    for name in MOMENTS]
+            mean, variance = (self.arrays[self.name_of(name)][self.mine].astype(np.float64)
+                              for name in MOMENTS)
+            return mean, variance
         mean = ops.column_sum(Z)
         self.columns.column.allreduce(mean, "dense")
         mean /= self.count
@@ -131,16 +145,17 @@ class BatchNorm(Norm):
         self.columns.column.allreduce(squares, "dense")
         return mean, squares / self.count
 
-    def normalise(self, ops):
+    def normalise(self, ops: Any) -> Callable:
         return ops.batch_norm
 
-    def back(self, ops, found, G, normal, inv_std, gain):
+    def back(self, ops: Any, found: tuple, G: Array, normal: Array, inv_std: Array,
+             gain: Array) -> Array:
         means = np.concatenate([found[2], found[1]])
         self.columns.column.allreduce(means, "dense")
         means = (means / self.count).reshape(2, gain.size)
         return ops.batch_norm_backward(G, normal, inv_std, gain, means, G)
 
-    def keep(self, moments, gradient):
+    def keep(self, moments: tuple | None, gradient: Parameters) -> None:
         """Store the batch moments of a step in `gradient`.
 
         Their sums over ranks update the running moments.
@@ -151,7 +166,7 @@ class BatchNorm(Norm):
             for name, found in zip(MOMENTS, (mean, variance)):
                 gradient.arrays[self.name_of(name)][self.mine] = found
 
-    def update_running_moments(self, gradient):
+    def update_running_moments(self, gradient: Parameters) -> None:
         """Update the running moments from the batch moments in `gradient`.
 
         The batch moments are then set to 0.

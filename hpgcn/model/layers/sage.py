@@ -3,10 +3,18 @@
 Multiplying the concatenation of a vertex and the mean of its neighbors by a matrix
 equals a sum of two products.
 """
+from __future__ import annotations
+
 from functools import partial
+from typing import TYPE_CHECKING
 
 from hpgcn import kernels
 from hpgcn.model.layers.layer import Layer
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.spec import ModelSpec
 
 
 class SageMean(Layer):
@@ -20,11 +28,12 @@ class SageMean(Layer):
     takes_AX = reads_self = supports_bf16 = masks_result = True
 
     @classmethod
-    def shapes(cls, spec, number):
+    def shapes(cls, spec: ModelSpec, number: int) -> dict[str, tuple]:
         fan_in, fan_out = spec.layers[number]
         return {"W_self": (fan_in, fan_out), "W_neighbour": (fan_in, fan_out), "b": (fan_out,)}
 
-    def forward(self, H, out, *, keep=False, AX=None, mask=None):
+    def forward(self, H: Array, out: Array, *, keep: bool = False, AX: Array | None = None,
+                mask: Array | None = None) -> tuple:
         own_rows = self.self_rows(H, "part")
         scratch = self.buffer("scratch2", self.rows_out, self.width_out, out.dtype)
         own_rows = self.times_W(own_rows, "W_self", scratch)
@@ -45,7 +54,8 @@ class SageMean(Layer):
         self.discard(own_rows)
         return Z, partial(self._backward, H, T)
 
-    def _backward(self, H, T, G, below, gradient):
+    def _backward(self, H: Array, T: Array, G: Array, below: Array | None,
+                  gradient: Parameters) -> Array | None:
         whole = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W_self", self.self_rows(H, "part"), whole)
 

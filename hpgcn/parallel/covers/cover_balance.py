@@ -5,6 +5,9 @@ each of its entries. Rounds count entries of sums only, and look again at those 
 whose columns change. Numbers are integers, so the choice depends neither on threads nor
 on which ranks count together.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +51,7 @@ class PushedGraph(NamedTuple):
     fresh: np.ndarray  # (S,) int32, entries of columns that are not; -1: no longer a sum
 
     @staticmethod
-    def empty(sizes):
+    def empty(sizes: np.ndarray) -> PushedGraph:
         """Return a graph with room for blocks of these sizes.
 
         Numbers of sums, columns and entries, the first three of (4, P, P).
@@ -58,7 +61,7 @@ class PushedGraph(NamedTuple):
         count, width, entries = (int(each[-1]) for each in (sums, columns, edges))
         blocks = giver.size
 
-        def array(size):
+        def array(size: int) -> np.ndarray:
             return np.empty(size, np.int32)
 
         return PushedGraph(
@@ -66,7 +69,7 @@ class PushedGraph(NamedTuple):
             array(entries), array(width + blocks), array(entries), array(count), array(width),
             np.zeros(width, np.uint8), array(count))
 
-    def build(self, num_columns):
+    def build(self, num_columns: int) -> PushedGraph:
         """Fill in all arrays; `cadj` has the row, and `adj` the column of each entry.
 
         The column c of a MATCHED entry is stored as -1 - c. `num_columns` are those of
@@ -76,7 +79,7 @@ class PushedGraph(NamedTuple):
         return self
 
 
-def _build_blocks(next_chunk, num_columns, graph):
+def _build_blocks(next_chunk: np.ndarray, num_columns: int, graph: PushedGraph) -> None:
     """Fill in the arrays of a PushedGraph.
 
     On entry `cadj` has the row, and `adj` the column of each entry.
@@ -120,7 +123,7 @@ def _build_blocks(next_chunk, num_columns, graph):
                   cptr[first_column + b:columns[b + 1] + b + 1], cadj[begins:ends])
 
 
-def balance(graph, held, most, total):
+def balance(graph: PushedGraph, held: np.ndarray, most: np.ndarray, total: Callable) -> None:
     """Take sums of a PushedGraph back until no rank exceeds its limit.
 
     `graph.fresh` of these sums is then -1.
@@ -154,7 +157,7 @@ def balance(graph, held, most, total):
         held = held + total(change)
 
 
-def _offer(graph, marks, excess, total):
+def _offer(graph: PushedGraph, marks: np.ndarray, excess: np.ndarray, total: Callable) -> None:
     """Mark the cheapest sums with BACK, until no rank has more than its limit."""
     # entries of each rank's sums, by price
     k = excess.size
@@ -170,7 +173,7 @@ def _offer(graph, marks, excess, total):
     _mark_offers(BIN_WORK * marks.size, every, wanted, PRICES, graph, marks)
 
 
-def _fit(graph, marks, room):
+def _fit(graph: PushedGraph, marks: np.ndarray, room: np.ndarray) -> int:
     """Add FITS to the cheapest sums with BACK that have room.
 
     `room`, (P,), are the entries that each giver may still take. Return the number of
@@ -183,12 +186,13 @@ def _fit(graph, marks, room):
 
 
 @jit(forceinline=True)
-def _bin(fresh, size, prices):
+def _bin(fresh: int, size: int, prices: np.ndarray) -> np.integer:
     """Return the bin of a sum's price: how many of `prices` it reaches."""
     return np.searchsorted(prices, (fresh - 1) / size, side="right")
 
 
-def _tabulate_pieces(next_chunk, cuts, excess, prices, graph, tables):
+def _tabulate_pieces(next_chunk: np.ndarray, cuts: np.ndarray, excess: np.ndarray,
+                     prices: np.ndarray, graph: PushedGraph, tables: np.ndarray) -> None:
     """Add up the entries of sums for ranks with an excess, by rank and price."""
     taker, sums, ptr, fresh = graph.taker, graph.sums, graph.ptr, graph.fresh
     for piece in chunks(next_chunk, cuts.size - 1):
@@ -203,7 +207,8 @@ def _tabulate_pieces(next_chunk, cuts, excess, prices, graph, tables):
 
 
 @jit()
-def select_cheapest(price, row, size, most, whole):
+def select_cheapest(price: np.ndarray, row: np.ndarray, size: np.ndarray, most: int,
+                    whole: bool) -> np.ndarray:
     """Return the positions of the cheapest sums, up to a number of entries.
 
     The cheapest is the first. Sums of the same price are chosen by row, then by
@@ -230,7 +235,8 @@ def select_cheapest(price, row, size, most, whole):
 
 
 @jit(inner=True)
-def _mark_cheapest(first, last, graph, marks, bit, most, whole, mark, other):
+def _mark_cheapest(first: int, last: int, graph: PushedGraph, marks: np.ndarray, bit: int,
+                   most: int, whole: bool, mark: int, other: int) -> int:
     """Replace the marks with `bit` in blocks [first, last).
 
     The cheapest sums get `mark`, the rest `other`. Return how many sums are the
@@ -261,7 +267,8 @@ def _mark_cheapest(first, last, graph, marks, bit, most, whole, mark, other):
     return chosen.size
 
 
-def _mark_offered_blocks(next_chunk, every, wanted, prices, graph, marks):
+def _mark_offered_blocks(next_chunk: np.ndarray, every: np.ndarray, wanted: np.ndarray,
+                         prices: np.ndarray, graph: PushedGraph, marks: np.ndarray) -> None:
     """Mark sums BACK whose whole bin is wanted.
 
     If a part of a bin is wanted, its cheapest sums are marked.
@@ -287,7 +294,8 @@ def _mark_offered_blocks(next_chunk, every, wanted, prices, graph, marks):
             _mark_cheapest(b, b + 1, graph, marks, OPEN, most, False, BACK, 0)
 
 
-def _mark_fitting(next_chunk, bounds, room, graph, marks, fitting):
+def _mark_fitting(next_chunk: np.ndarray, bounds: np.ndarray, room: np.ndarray, graph: PushedGraph,
+                  marks: np.ndarray, fitting: np.ndarray) -> None:
     """Add FITS to the cheapest sums with BACK within each giver's room.
 
     Their number is written to `fitting`, by giver.
@@ -297,7 +305,8 @@ def _mark_fitting(next_chunk, bounds, room, graph, marks, fitting):
                                     BACK | FITS, BACK)
 
 
-def _take_back_blocks(next_chunk, most_sums, bit, graph, marks, moved):
+def _take_back_blocks(next_chunk: np.ndarray, most_sums: int, bit: int, graph: PushedGraph,
+                      marks: np.ndarray, moved: np.ndarray) -> None:
     """Take back the marked sums, and sums that no longer pay.
 
     A sum is marked if it has `bit` in `marks`. It no longer pays if it costs more than

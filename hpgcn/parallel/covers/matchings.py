@@ -7,13 +7,16 @@ numbers are int32. Parallel edges are allowed.
 
 Source: Hopcroft and Karp, SIAM J. Comput. 2(4), 1973.
 """
+from __future__ import annotations
+
 import numpy as np
 
 from hpgcn.kernels.host.jit import jit
 
 
 @jit()
-def transpose(num_sums, num_columns, ptr, adj, cptr, cadj):
+def transpose(num_sums: int, num_columns: int, ptr: np.ndarray, adj: np.ndarray, cptr: np.ndarray,
+              cadj: np.ndarray) -> None:
     """Fill in the sums of each column, `cptr` and `cadj`."""
     # count the edges of each column
     cptr[:num_columns + 1] = 0
@@ -34,7 +37,8 @@ def transpose(num_sums, num_columns, ptr, adj, cptr, cadj):
 
 
 @jit()
-def begin(num_sums, num_columns, ptr, adj, degree, passing, match_s, match_c):
+def begin(num_sums: int, num_columns: int, ptr: np.ndarray, adj: np.ndarray, degree: np.ndarray,
+          passing: np.ndarray, match_s: np.ndarray, match_c: np.ndarray) -> None:
     """Match each sum with its free column of least `degree`."""
     match_c[:num_columns] = -1
     for u in range(num_sums):
@@ -51,7 +55,9 @@ def begin(num_sums, num_columns, ptr, adj, degree, passing, match_s, match_c):
 
 
 @jit()
-def augment(ptr, adj, passing, match_s, match_c, free, count, level, queue, at, path):
+def augment(ptr: np.ndarray, adj: np.ndarray, passing: np.ndarray, match_s: np.ndarray,
+            match_c: np.ndarray, free: np.ndarray, count: int, level: np.ndarray, queue: np.ndarray,
+            at: np.ndarray, path: np.ndarray) -> int:
     """Make a matching maximum.
 
     Free[:count] are its free sums. Return how many sums lie on alternating paths from

@@ -18,6 +18,11 @@ Dulmage-Mendelsohn decomposition, which is the same for every maximum matching: 
 number of threads changes nothing. Readers (the ranks p) are taken in groups, whose
 entries are copied block by block.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
@@ -30,8 +35,9 @@ GROUP = 1 << 24  # entries that a group of readers has at most, if it has more t
 PUSHED, MATCHED = 1, 2  # bits of an entry: its sum covers it, and the matching has it as well
 
 
-def balanced_cover(matrix, reader, owner, loads, limit, total=lambda array: array, *,
-                   order=None, numbers=None):
+def balanced_cover(matrix: Any, reader: np.ndarray, owner: np.ndarray, loads: np.ndarray,
+                   limit: int, total: Callable = lambda array: array, *,
+                   order: np.ndarray | None = None, numbers: Callable | None = None) -> np.ndarray:
     """Return which nonzeros the owners of columns sum, (nnz,) bool.
 
     They are chosen so that few rows and sums are sent. The choice is a minimum cover of
@@ -80,7 +86,8 @@ def balanced_cover(matrix, reader, owner, loads, limit, total=lambda array: arra
     return (flags & PUSHED).astype(bool)
 
 
-def trimmed_cover(matrix, reader, owner, pushed):
+def trimmed_cover(matrix: Any, reader: np.ndarray, owner: np.ndarray,
+                  pushed: np.ndarray) -> np.ndarray:
     """Give up the partial sums that cost more than the rows sent in their place.
 
     Parameters
@@ -119,7 +126,8 @@ class BlockEntries:
         Rows by reader. By default those of a reader are in increasing order.
     """
 
-    def __init__(self, indptr, indices, reader, owner, ranks, order=None):
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray, reader: np.ndarray,
+                 owner: np.ndarray, ranks: int, order: np.ndarray | None = None) -> None:
         self.indptr = np.asarray(indptr, np.int64)
         self.indices = np.asarray(indices, np.int32)
         self.owner = np.asarray(owner, np.int32)
@@ -136,14 +144,14 @@ class BlockEntries:
         np.fill_diagonal(self.counts, 0)
 
     @property
-    def _arrays(self):
+    def _arrays(self) -> tuple[np.ndarray, ...]:
         return self.indptr, self.indices, self.order, self.starts, self.owner
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Return the number of entries whose row and column have different owners."""
         return int(self.counts.sum())
 
-    def cover(self, flags, whole):
+    def cover(self, flags: np.ndarray, whole: bool) -> np.ndarray:
         """Find minimum covers; return counts of each block, (3, P, P) int64.
 
         The counts are sums that cover entries, and the columns and entries that these
@@ -170,7 +178,7 @@ class BlockEntries:
             _gather(bits.size, self._arrays, *group, bits, flags)
         return sizes
 
-    def pushed_graph(self, flags, sizes):
+    def pushed_graph(self, flags: np.ndarray, sizes: np.ndarray) -> PushedGraph:
         """Return the PushedGraph of the entries that sums cover.
 
         `flags` were changed by `cover`, which returned `sizes`.
@@ -181,13 +189,13 @@ class BlockEntries:
         _scatter_pushed(self.indices.size, self._arrays, cursors, flags, graph.cadj, graph.adj)
         return graph.build(self.owner.size)
 
-    def take_back(self, flags, graph):
+    def take_back(self, flags: np.ndarray, graph: PushedGraph) -> None:
         """Clear `flags` of the entries of sums that are no longer in a PushedGraph."""
         bounds = np.searchsorted(graph.giver, np.arange(self.ranks + 1))
         _clear(self.indices.size, self._arrays, bounds, graph, flags)
 
     @staticmethod
-    def _groups(counts):
+    def _groups(counts: np.ndarray) -> Iterator[tuple[int, int]]:
         """Yield groups of consecutive readers: (first, last plus 1).
 
         A group has at most GROUP entries, or one reader.
@@ -202,7 +210,9 @@ class BlockEntries:
             yield first, len(counts)
 
 
-def _scatter_readers(next_chunk, entries, first, last, offsets, flags, rows, columns, bits):
+def _scatter_readers(next_chunk: np.ndarray, entries: tuple, first: int, last: int,
+                     offsets: np.ndarray, flags: np.ndarray, rows: np.ndarray, columns: np.ndarray,
+                     bits: np.ndarray) -> None:
     """Copy rows, columns and bits of the entries of readers [first, last).
 
     The copies are in the order of blocks.
@@ -224,7 +234,8 @@ def _scatter_readers(next_chunk, entries, first, last, offsets, flags, rows, col
                     bits[at] = flags[e]
 
 
-def _gather_readers(next_chunk, entries, first, last, offsets, bits, flags):
+def _gather_readers(next_chunk: np.ndarray, entries: tuple, first: int, last: int,
+                    offsets: np.ndarray, bits: np.ndarray, flags: np.ndarray) -> None:
     """Copy the bits back to the entries of readers [first, last)."""
     indptr, indices, order, starts, owner = entries
     ranks = starts.size - 1
@@ -240,7 +251,8 @@ def _gather_readers(next_chunk, entries, first, last, offsets, bits, flags):
                     cursors[q] += 1
 
 
-def _scatter_pushed_readers(next_chunk, entries, cursors, flags, rows, columns):
+def _scatter_pushed_readers(next_chunk: np.ndarray, entries: tuple, cursors: np.ndarray,
+                            flags: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
     """Copy rows and columns of PUSHED entries, block by block.
 
     A column is stored as -1 - c if its entry is MATCHED.
@@ -258,7 +270,9 @@ def _scatter_pushed_readers(next_chunk, entries, cursors, flags, rows, columns):
                     columns[at] = -1 - indices[e] if flags[e] & MATCHED else indices[e]
 
 
-def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, columns, bits, found):
+def _cover_blocks(next_chunk: np.ndarray, offsets: np.ndarray, num_columns: int, largest: int,
+                  whole: bool, rows: np.ndarray, columns: np.ndarray, bits: np.ndarray,
+                  found: np.ndarray) -> None:
     """Find the cover of each block.
 
     `offsets` are the bounds of blocks in `rows`, `columns` and `bits`. The covers are
@@ -336,7 +350,8 @@ def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, column
             level[queue[i]] = -1
 
 
-def _clear_readers(next_chunk, entries, bounds, graph, flags):
+def _clear_readers(next_chunk: np.ndarray, entries: tuple, bounds: np.ndarray, graph: PushedGraph,
+                   flags: np.ndarray) -> None:
     """Clear the flags of PUSHED entries whose sum has `fresh` -1."""
     indptr, indices, order, starts, owner = entries
     taker, sums, ptr, fresh = graph.taker, graph.sums, graph.ptr, graph.fresh

@@ -4,6 +4,8 @@ A process makes such a file, and sends its Key to others. They open the file thr
 No file remains once the processes have ended, however they end. Linux only: elsewhere
 nothing is made.
 """
+from __future__ import annotations
+
 import mmap
 import os
 import sys
@@ -23,12 +25,12 @@ class Key(NamedTuple):
     token: bytes
     nbytes: int  # size of the contents
 
-    def close(self):
+    def close(self) -> None:
         """Let no other process open the file any more; mapped memory stays."""
         os.close(self.number)
 
 
-def create_file(nbytes):
+def create_file(nbytes: int) -> tuple[Key | None, np.ndarray | None]:
     """Return the Key of a new file and its contents, (nbytes,) uint8.
 
     Return (None, None) if the system has no room, or no such files.
@@ -48,7 +50,7 @@ def create_file(nbytes):
     return key, memory[HEAD:]
 
 
-def open_file(key):
+def open_file(key: Key) -> np.ndarray | None:
     """Return the contents of another process's file, (nbytes,) uint8.
 
     Return None if the file cannot be opened.
@@ -68,7 +70,7 @@ def open_file(key):
     return memory[HEAD:] if memory[:TOKEN].tobytes() == key.token else None
 
 
-def _mapped(number, nbytes):
+def _mapped(number: int, nbytes: int) -> np.ndarray:
     # Python 3.13 can map a file without a descriptor that stays open
     options = {"trackfd": False} if sys.version_info >= (3, 13) else {}
     return np.frombuffer(mmap.mmap(number, HEAD + nbytes, **options), np.uint8)

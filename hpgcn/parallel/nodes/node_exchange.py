@@ -11,11 +11,22 @@ Within a node rows and sums lie in shared memory (hpgcn.parallel.nodes.node_memo
 which their readers take them. Messages there are empty, but count as if they had rows.
 On GPUs and without shared memory the rows are sent.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.transfers import LOCAL, Transfer
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.parallel.nodes.node_plan import NodePlan
+    from hpgcn.parallel.workspace import HaloBuffers
 
 
 class NodeExchange(Transfer):
@@ -33,7 +44,8 @@ class NodeExchange(Transfer):
         Class of the second transfer, a HaloExchange.
     """
 
-    def __init__(self, plan, first, kind, comm, buffers):
+    def __init__(self, plan: NodePlan, first: HaloExchange, kind: Callable, comm: SerialComm,
+                 buffers: HaloBuffers) -> None:
         self.plan = plan
         self.first = first
         self.comm = comm
@@ -46,43 +58,44 @@ class NodeExchange(Transfer):
         self.passes = bool(comm.max([passed.ghosts.size + passed.send_rows.size])[0])
         self.forwarded = True  # whether the rows under way have been sent on
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         """Allocate the buffers for rows of `width` columns."""
         self.first.reserve(width)
         self.second.reserve(width)
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of the buffers."""
         return self.first.nbytes + self.second.nbytes
 
     @property
-    def pending(self):
+    def pending(self) -> bool:
         """Whether messages are under way."""
         return self.first.pending or self.second.pending
 
-    def progress(self):
+    def progress(self) -> None:
         """Let messages progress."""
         self.first.progress()
         self.second.progress()
 
     @property
-    def sources(self):
+    def sources(self) -> list[int]:
         return [*self.first.sources, *(source + self.shift for source in self.second.sources)]
 
     @property
-    def ghost_counts(self):
+    def ghost_counts(self) -> dict[int, int]:
         """Number of rows of each source, a dict in the order of ghosts."""
         second = {source + self.shift: rows for source, rows in self.second.ghost_counts.items()}
         return {**self.first.ghost_counts, **second}
 
-    def start(self, H, what):
+    def start(self, H: np.ndarray, what: str) -> None:
         """Start sending rows of H (m, f) to their readers on this node, and to gateways."""
         self.H = H
         self.forwarded = not self.passes
         self.first.start(H, what)
 
-    def received_rows(self, wanted, what):
+    def received_rows(self, wanted: Iterable[int],
+                      what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (LOCAL, own rows), then (source, rows from it).
 
         Owners come first, those of this node before others, then gateways.
@@ -107,7 +120,7 @@ class NodeExchange(Transfer):
             for source, rows in self.second.received_rows(self.second.sources, what):
                 yield source + self.shift, rows
 
-    def partial_sums(self, out, what):
+    def partial_sums(self, out: np.ndarray, what: str) -> list[tuple]:
         """Return pairs (source, buffer for partial sums of its rows).
 
         The sums that go to gateways come first. The last pair is (LOCAL, out).
@@ -118,7 +131,7 @@ class NodeExchange(Transfer):
         self.unsent = {source for source, _ in across}
         return [*((source + self.shift, buffer) for source, buffer in within), *across, own]
 
-    def send(self, target):
+    def send(self, target: int) -> None:
         """Mark the buffer for `target` as filled.
 
         Once those of `first` are all filled, add the sums that this rank is the gateway
@@ -134,25 +147,26 @@ class NodeExchange(Transfer):
                 for source in self.first.sources:
                     self.first.send(source)
 
-    def finish(self, out, what):
+    def finish(self, out: np.ndarray, what: str) -> None:
         """Add the returned partial sums to `out`, in the order of ranks."""
         self.first.finish(out, what)
         if self.second.pending:  # this rank sent sums to gateways only
             for _ in self.second.received_sums(what):
                 pass
 
-    def release(self):
+    def release(self) -> None:
         """Let ranks of the node overwrite the rows that this rank has pulled."""
         self.first.release()
         self.second.release()
 
-    def close(self):
+    def close(self) -> None:
         """Free the requests; afterwards the exchange cannot be used."""
         self.first.close()
         self.second.close()
 
 
-def exchange_of(plan, comm, buffers, kind=HaloExchange):
+def exchange_of(plan: HaloPlan | NodePlan, comm: SerialComm, buffers: HaloBuffers,
+                kind: Callable = HaloExchange) -> Transfer:
     """Return the transfer of a HaloPlan or of a NodePlan.
 
     `kind` is HaloExchange or a subclass of it.

@@ -6,12 +6,20 @@ A writer fills its part, and sends an empty message to each reader. Once a reade
 finished, it returns an empty message. The writer waits for it before it writes again.
 HPGCN_SHARED_MEMORY=0 switches this off: rows within a node are then sent as messages.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.comm.pending import format_ranks
 from hpgcn.parallel.nodes.memory_files import create_file, open_file
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import is_allowed
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
 
 VARIABLE = "HPGCN_SHARED_MEMORY"
 LINE = 64  # bytes of a cache line, at which arrays begin
@@ -28,7 +36,7 @@ class NodeMemory:
         Ranks of this node, increasing; this rank is among them.
     """
 
-    def __init__(self, comm, ranks):
+    def __init__(self, comm: SerialComm, ranks: Sequence[int]) -> None:
         self.comm = comm
         self.ranks = ranks
         self.node = comm.group(ranks)
@@ -38,15 +46,15 @@ class NodeMemory:
         self.answers = []  # requests of empty messages after reading
         self.readers = []  # the rank at the far end of each of them
 
-    def another(self):
+    def another(self) -> NodeMemory:
         """Return the NodeMemory of further buffers of the same ranks."""
         return NodeMemory(self.comm, self.ranks)
 
-    def any(self, value):
+    def any(self, value: bool) -> bool:
         """Return whether `value` is true on a rank of this node; all of them call this."""
         return bool(self.node.max([value])[0])
 
-    def starts(self, *offsets):
+    def starts(self, *offsets: np.ndarray) -> list[dict]:
         """Exchange offsets within the node.
 
         Return a dict for each array: by rank, the offset of the data for this rank in
@@ -58,7 +66,7 @@ class NodeMemory:
         return [{rank: int(theirs[number][place]) for rank, theirs in zip(self.ranks, received)}
                 for number in range(len(offsets))]
 
-    def allocate(self, *sizes):
+    def allocate(self, *sizes: int) -> list[dict]:
         """Return arrays of `sizes` bytes in the memory of each rank.
 
         The result has a dict by rank for each size. Return None if ranks cannot share
@@ -73,7 +81,7 @@ class NodeMemory:
                  for rank, block, (begins, lengths) in zip(self.ranks, blocks, layouts)}
                 for place in range(len(sizes))]
 
-    def _blocks(self, nbytes):
+    def _blocks(self, nbytes: int) -> list:
         """Return the memory of each rank of the node, a list of uint8 arrays, or None."""
         if self.node.in_process:
             return self.node.mpi.share(HOST.empty(nbytes, np.uint8))
@@ -89,7 +97,7 @@ class NodeMemory:
             key.close()
         return None if failed else blocks
 
-    def begin(self, sources, readers):
+    def begin(self, sources: dict[int, np.ndarray], readers: list[int]) -> None:
         """Note which ranks use shared memory from now on.
 
         This rank reads the memory of `sources`, and the ranks `readers` read its own.
@@ -98,13 +106,13 @@ class NodeMemory:
         for rank in readers:
             self._add(self.node.mpi.Irecv, rank)
 
-    def release(self):
+    def release(self) -> None:
         """Let the ranks whose memory this rank has read write again."""
         for rank in sorted(self.read):
             self._add(self.node.mpi.Isend, rank)
         self.read.clear()
 
-    def wait_for_readers(self):
+    def wait_for_readers(self) -> None:
         """Release the rows of other ranks, and wait until this rank's memory may be written."""
         self.release()
         if self.answers:
@@ -113,11 +121,11 @@ class NodeMemory:
                 " to read rows in shared memory")
             self.answers, self.readers = [], []
 
-    def _add(self, start, rank):
+    def _add(self, start: Callable, rank: int) -> None:
         self.answers.append(start(np.empty(0, np.uint8), self.number[rank], self.tag))
         self.readers.append(rank)
 
-    def close(self):
+    def close(self) -> None:
         """Free the memory.
 
         All ranks of the node call this together. No array in it may be used afterwards.
@@ -126,7 +134,7 @@ class NodeMemory:
         self.node.close()
 
 
-def node_memory(comm, nodes):
+def node_memory(comm: SerialComm, nodes: np.ndarray) -> NodeMemory | None:
     """Return a NodeMemory for the ranks of this rank's node, or None if they send messages.
 
     All ranks call this together. `nodes`: (P,), the node of each rank; None: no rank

@@ -6,7 +6,10 @@ receive it from the owner. Partial sums take the same ways back. A gateway adds 
 of its node before one sum crosses. Sources: Bienz, Gropp and Olson, Int. J. High Perf.
 Comput. Appl. 34(2), 2019; SHIRO, arXiv 2512.20178.
 """
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +18,10 @@ from hpgcn.parallel.halo_plan import HaloPlan, by_owner, complete
 from hpgcn.parallel.layout import NodeLayout
 from hpgcn.parallel.pattern import elsewhere
 from hpgcn.parallel.sizes import pair_table
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.parallel.layout import RowPartition
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,22 +37,23 @@ class NodePlan:
     second: HaloPlan
 
     @property
-    def layout(self):
+    def layout(self) -> RowPartition:
         """The RowPartition of the rows that are exchanged."""
         return self.first.layout
 
     @property
-    def ghosts(self):
+    def ghosts(self) -> np.ndarray:
         """Rows that this rank receives, (g,) int64: those of `first`, then of `second`."""
         return np.concatenate([self.first.ghosts, self.second.ghosts])
 
     @property
-    def parts(self):
+    def parts(self) -> tuple[HaloPlan, HaloPlan]:
         """The HaloPlans of its exchanges."""
         return self.first, self.second
 
 
-def gateways(rows, owners, readers, nodes):
+def gateways(rows: np.ndarray, owners: np.ndarray, readers: np.ndarray,
+             nodes: np.ndarray) -> np.ndarray:
     """Return the rank of its node that each reader of a row depends on, (r,) int64.
 
     Parameters
@@ -85,7 +93,7 @@ def gateways(rows, owners, readers, nodes):
     return found
 
 
-def scrambled(rows):
+def scrambled(rows: np.ndarray) -> np.ndarray:
     """Return a hash of each row number, (r,) uint64 (the finalizer of SplitMix64)."""
     x = rows.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -110,7 +118,8 @@ def tables_of_pairs(pairs: tuple, numbers: np.ndarray, nodes: NodeLayout,
             pair_table(passing[~direct], reader[~direct], ranks)]
 
 
-def sources_of_entries(lines, owners, readers, numbers, nodes):
+def sources_of_entries(lines: np.ndarray, owners: np.ndarray, readers: np.ndarray,
+                       numbers: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     """Return from where the row that each entry reads arrives, (nnz,) int64.
 
     The source is the row's owner, or P plus the row's gateway.
@@ -135,7 +144,8 @@ def sources_of_entries(lines, owners, readers, numbers, nodes):
     return found
 
 
-def make_node_plan(layout, ghosts, nodes, comm):
+def make_node_plan(layout: RowPartition, ghosts: np.ndarray, nodes: np.ndarray,
+                   comm: SerialComm) -> NodePlan:
     """Return the NodePlan of a rank; all ranks call this together.
 
     The rank owns the rows of `layout`, and reads the rows `ghosts`, increasing.
@@ -159,7 +169,8 @@ def make_node_plan(layout, ghosts, nodes, comm):
     return NodePlan(first, HaloPlan(layout, ghosts[order], offsets, send_rows, send_offsets))
 
 
-def _find_gateways(ghosts, owners, nodes, comm):
+def _find_gateways(ghosts: np.ndarray, owners: np.ndarray, nodes: np.ndarray,
+                   comm: SerialComm) -> np.ndarray:
     """Return the `gateways` of this rank's ghosts, (g,) int64.
 
     The gateway of a row is the rank of this node that receives it. A hash of the row

@@ -1,8 +1,18 @@
 """Buffers of an exchange in memory that the ranks of a node share."""
+from __future__ import annotations
+
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hpgcn.parallel.nodes.node_memory import node_memory
 from hpgcn.parallel.workspace import HaloBuffers
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.parallel.layout import NodeLayout
+    from hpgcn.parallel.nodes.node_memory import NodeMemory
 
 
 class SharedBuffers(HaloBuffers):
@@ -13,16 +23,16 @@ class SharedBuffers(HaloBuffers):
     sent as messages.
     """
 
-    def __init__(self, memory, *settings, pushes=True):
+    def __init__(self, memory: NodeMemory, *settings: Any, pushes: bool = True) -> None:
         super().__init__(*settings, pushes=pushes)
         self.memory = memory
 
     @cached_property
-    def second(self):
+    def second(self) -> SharedBuffers:
         """Buffers of the same kind for a second exchange that goes with the first."""
         return SharedBuffers(self.memory.another(), *self.settings, pushes=self.pushes)
 
-    def reserve(self, owned, ghost):
+    def reserve(self, owned: int, ghost: int) -> None:
         """Make room for `owned` and `ghost` elements in the buffers.
 
         All ranks of the node call this together.
@@ -41,7 +51,7 @@ class SharedBuffers(HaloBuffers):
             self.owned, self.ghost = (self.device.empty((size,), self.dtype) for size in sizes)
         self.host_views = self.owned, self.ghost
 
-    def close(self):
+    def close(self) -> None:
         """Free the memory.
 
         All ranks of the node call this together, and use no exchange of these buffers
@@ -57,7 +67,8 @@ class SharedBuffers(HaloBuffers):
             self.memory = None
 
 
-def make_buffers(comm, nodes, dtype, sums, *, pushes=True):
+def make_buffers(comm: SerialComm, nodes: NodeLayout, dtype: np.dtype, sums: np.dtype, *,
+                 pushes: bool = True) -> HaloBuffers:
     """Return buffers, shared within each node if its ranks can share memory.
 
     All ranks call this together. `nodes` is a NodeLayout. Other arguments are those of

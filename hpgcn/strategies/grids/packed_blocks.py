@@ -2,7 +2,11 @@
 
 A message has row pointers, values and column numbers.
 """
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +14,13 @@ from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import Csr, select
 from hpgcn.parallel.layout import compressed_offsets
 from hpgcn.runtime.gpu_limits import check_nonzeros
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.parallel.layout import BlockLayout, BroadcastStages
 
 POINTER_BYTES = 8
 
@@ -34,7 +45,8 @@ class Blocks:
         Entries of the blocks of this rank's big row block, and bytes of their messages.
     """
 
-    def __init__(self, layout, layout_in, cuts, blocks, dtype, comm):
+    def __init__(self, layout: BlockLayout, layout_in: BlockLayout, cuts: BroadcastStages,
+                 blocks: Iterator, dtype: DTypeLike, comm: SerialComm) -> None:
         self.layout = layout
         self.layout_in = layout_in
         self.cuts = cuts
@@ -63,7 +75,8 @@ class Blocks:
         self.sizes = [pointers + count * entry if count else 0 for count in self.entries]
 
     @classmethod
-    def read(cls, adjacency, layout, cuts, comm, *, transposed=False):
+    def read(cls, adjacency: NormalizedAdjacency, layout: BlockLayout, cuts: BroadcastStages,
+             comm: SerialComm, *, transposed: bool = False) -> Blocks:
         """Read blocks of A, or of A^T, from a NormalizedAdjacency.
 
         The columns of a rank lie among those of L layers. Rows are read in L portions,
@@ -73,14 +86,14 @@ class Blocks:
         intervals = [tuple(cuts.offsets[stage:stage + 2].tolist()) for stage in own]
         with comm.collective_errors():
             if transposed:
-                blocks = [adjacency.block(*interval, rows[0], rows[-1]).T.tocsr()
-                          for interval in intervals]
+                blocks = [adjacency.block(first, last, rows[0], rows[-1]).T.tocsr()
+                          for first, last in intervals]
             else:
                 blocks = adjacency.blocks(rows, intervals)
         packed = ((stage, blocks.pop()) for stage in reversed(own))
         return cls(layout, layout, cuts, packed, adjacency.dtype, comm)
 
-    def restricted(self, rows, columns, comm):
+    def restricted(self, rows: np.ndarray, columns: np.ndarray, comm: SerialComm) -> Blocks:
         """Return the Blocks of the marked rows and columns.
 
         Marks are (n_out,) bool and (n_in,) bool. If all are marked, self is returned.
@@ -91,18 +104,19 @@ class Blocks:
         kept = rows[self.start:self.stop]
         offsets = self.cuts.offsets
 
-        def cut_blocks():
+        def cut_blocks() -> Iterator[tuple]:
             for stage, message in self.messages.items():
                 if message.size:
-                    arrays = self.unpack(self.device.get(message), self.entries[stage])
+                    indptr, indices, data = self.unpack(self.device.get(message),
+                                                        self.entries[stage])
                     interval = slice(*offsets[stage:stage + 2].tolist())
-                    yield stage, select(*arrays, kept, columns[interval])
+                    yield stage, select(indptr, indices, data, kept, columns[interval])
 
         cuts = replace(self.cuts, offsets=compressed_offsets(offsets, columns))
         layouts = self.layout.restricted(rows), self.layout_in.restricted(columns)
         return Blocks(*layouts, cuts, cut_blocks(), self.dtype, comm)
 
-    def pack(self, block):
+    def pack(self, block: Csr) -> np.ndarray:
         """Pack a block into one message.
 
         It has row pointers, int64, then values and column numbers, the wider dtype
@@ -118,7 +132,7 @@ class Blocks:
             part[:] = array
         return message
 
-    def unpack(self, message, count):
+    def unpack(self, message: np.ndarray, count: int) -> tuple[np.ndarray, ...]:
         """Return (indptr, indices, data) of a block from its message.
 
         The arrays are aligned views. The block has `count` entries.
@@ -130,7 +144,7 @@ class Blocks:
             data, indices = cut(rest, count * self.dtype.itemsize)
         return indptr.view(np.int64), indices.view(self.columns), data.view(self.dtype)
 
-    def arrived(self, stage, message):
+    def arrived(self, stage: int, message: np.ndarray) -> Csr:
         """Return the block of a stage as a Csr, from the message that its owner sent."""
         if stage in self.arrays and stage in self.messages:  # a block of this rank stays there
             return self.arrays[stage]
@@ -144,12 +158,12 @@ class Blocks:
         return block
 
 
-def cut(array, place):
+def cut(array: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray]:
     """Split an array at index `place` into two views."""
     return array[:place], array[place:]
 
 
-def held(layout, cuts):
+def held(layout: BlockLayout, cuts: BroadcastStages) -> tuple[int, list, list]:
     """Return this rank's big row block, the bounds of its pieces, and stages."""
     row, piece = divmod(layout.block, cuts.pieces)
     rows = layout.offsets[row * cuts.pieces:(row + 1) * cuts.pieces + 1].tolist()

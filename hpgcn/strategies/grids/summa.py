@@ -31,7 +31,10 @@ direction that differs, and uses the buffers and communicators of the unrestrict
 Source: cagnet-2020, section IV-C, Algorithm 3 (block 2D), and section IV-D (block 3D);
 van de Geijn and Watts 1997 (SUMMA).
 """
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -44,6 +47,12 @@ from hpgcn.strategies.grids.packed_blocks import Blocks
 from hpgcn.strategies.grids.summa_plan import SummaPlan, SummaTraffic, cube_of
 from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.strategy import Strategy, most_square, product_name
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.kernels import Array
+    from hpgcn.strategies.plan import RankGrid
 
 
 class Summa(Strategy):
@@ -58,7 +67,8 @@ class Summa(Strategy):
     options = ("grid",)
     word = "grid"
 
-    def __init__(self, rank_grid, comm, A, A_transposed, *, symmetric, parent=None):
+    def __init__(self, rank_grid: RankGrid, comm: SerialComm, A: Blocks, A_transposed: Blocks, *,
+                 symmetric: bool, parent: Summa | None = None) -> None:
         self.rank_grid = rank_grid
         self.comm = comm
         self.A = A
@@ -87,17 +97,18 @@ class Summa(Strategy):
         self.along_row, self.along_column, self.along_layers = self.groups
 
     @classmethod
-    def block_grid(cls, shape):
+    def block_grid(cls, shape: tuple[int, ...]) -> tuple[int, int]:
         R, L, C = cube_of(shape)
         return R * L, C
 
     @classmethod
-    def mask_slices(cls, shape):
+    def mask_slices(cls, shape: tuple[int, ...]) -> int:
         _, layers, columns = cube_of(shape)
         return columns if layers == 1 else 0
 
     @classmethod
-    def build(cls, adjacency, rank_grid, comm, *, width=0):
+    def build(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm, *,
+              width: int = 0) -> Self:
         # ConfigError if the layout has another number of blocks than the grid.
         layout = rank_grid.layout
         rows, columns = cls.block_grid(rank_grid.shape)
@@ -116,7 +127,7 @@ class Summa(Strategy):
         strategy.reserve(width)
         return strategy
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         # Two buffers for blocks of A and intervals of H, used in turn, and one for T.
         width = -(-width // self.shape[2])
         cuts = self.A.cuts
@@ -137,23 +148,26 @@ class Summa(Strategy):
             self.workspace.flat("others", (L - 1) * rows * width)
 
     @property
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int:
         return 0 if self.parent else self.workspace.nbytes
 
-    def restrict(self, rows_out, rows_in):
+    def restrict(self, rows_out: np.ndarray, rows_in: np.ndarray) -> Self:
         A = A_transposed = self.A.restricted(rows_out, rows_in, self.comm)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             A_transposed = self.A_transposed.restricted(rows_in, rows_out, self.comm)
         return type(self)(self.rank_grid, self.comm, A, A_transposed,
                           symmetric=self.symmetric, parent=self)
 
-    def forward(self, H, *, mask=None, out=None):
+    def forward(self, H: Array, *, mask: Array | None = None,
+                out: Array | None = None) -> Array:
         return self._product(self.A, H, mask, out)
 
-    def backward(self, G, *, mask=None, out=None):
+    def backward(self, G: Array, *, mask: Array | None = None,
+                 out: Array | None = None) -> Array:
         return self._product(self.A_transposed, G, mask, out)
 
-    def _product(self, blocks, H, mask, out):
+    def _product(self, blocks: Blocks, H: Array, mask: Array | None,
+                 out: Array | None) -> Array:
         """Multiply H by the blocks of this layer's stages, and sum over layers.
 
         A block is multiplied as soon as it has arrived.
@@ -212,7 +226,7 @@ class Summa(Strategy):
                 ops.apply_mask(out, mask)
         return out
 
-    def _start(self, blocks, H, turn):
+    def _start(self, blocks: Blocks, H: Array, turn: int) -> Stage:
         """Start the broadcasts of stage number `turn` of this layer.
 
         After the last stage do nothing.
@@ -251,11 +265,11 @@ class Summa(Strategy):
 
         return stage
 
-    def traffic(self):
+    def traffic(self) -> SummaTraffic:
         layouts = self.layout, self.layout_in
         return SummaTraffic(layouts, self.rank_grid.shape, (self.A, self.A_transposed))
 
-    def close(self):
+    def close(self) -> None:
         """Free the communicators; a restricted map leaves that to its parent."""
         if not self.parent:
             for group in self.groups:
@@ -275,7 +289,7 @@ class TwoD(Summa):
     axes = "RxC"
 
     @classmethod
-    def default_shape(cls, ranks):
+    def default_shape(cls, ranks: int) -> tuple[int, ...]:
         return most_square(ranks)
 
 
@@ -289,7 +303,7 @@ class ThreeD(Summa):
     axes = "RxCxL"
 
     @classmethod
-    def default_shape(cls, ranks):
+    def default_shape(cls, ranks: int) -> tuple[int, ...]:
         cubes = [(rows, layers, ranks // (rows * layers))
                  for rows in divisors(ranks) for layers in divisors(ranks // rows)
                  if rows >= layers >= ranks // (rows * layers)]
@@ -307,7 +321,7 @@ class Stage:
     received: list = field(default_factory=list)  # messages of other roots
 
 
-def finish(under_way, what):
+def finish(under_way: list[tuple], what: str) -> None:
     """Wait for all broadcasts in `under_way`."""
     for handle, name in under_way:
         handle.wait(f"the broadcast of {name} in {what}")

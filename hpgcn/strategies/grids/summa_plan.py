@@ -1,6 +1,10 @@
 """Messages and memory of strategies 2d and 3d on all ranks (pure: no MPI); see `summa`."""
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +15,14 @@ from hpgcn.parallel.layout import BroadcastStages as Cuts
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
 from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan, Traffic
 
+if TYPE_CHECKING:
+    from hpgcn.parallel.pattern import Pattern
+    from hpgcn.strategies.plan import Product
+
 TWICE, TWICE_LAYERS = 2, 2.7  # blocks as read, as they are cut or packed, as transposes are read
 
 
-def cube_of(shape):
+def cube_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return (R, L, C).
 
     The numbers of big row blocks, of pieces of each, and of column blocks. Ranks are
@@ -43,17 +51,19 @@ class SummaTraffic(Traffic):
 
     packing = MappingProxyType({})
 
-    def __init__(self, layouts, shape, directions):
+    def __init__(self, layouts: tuple[BlockLayout, ...], shape: tuple[int, ...],
+                 directions: tuple) -> None:
         super().__init__(layouts)
         self.shape = cube_of(shape)
         self.directions = directions
 
-    def pieces(self, layout):
+    def pieces(self, layout: BlockLayout) -> np.ndarray:
         """Return the number of rows of each piece of each big block, (R, L)."""
         R, L, _ = self.shape
         return np.diff(layout.offsets).reshape(R, L)
 
-    def calls(self, product, itemsize):
+    def calls(self, product: Product,
+              itemsize: int) -> Iterator[Collective | tuple[np.ndarray, np.ndarray]]:
         # A along rows, H along columns, sums over layers.
         R, L, C = self.shape
         blocks = self.directions[product.backward]
@@ -65,14 +75,14 @@ class SummaTraffic(Traffic):
         sparse = block_bytes(blocks.nonzeros, rows_out, C, itemsize, n).T
         places = cuts.piece, cuts.column
         layer = (cuts.piece[:, None] == np.arange(L))[:, None, :, None]  # layer of each stage
-        counted = (gathered(counts * (C - 1), places, (L, C, R)).transpose(2, 0, 1)
-                   for counts in (sparse, sparse > 0))
-        yield Collective(*counted, "broadcast", C, sparse[:, :, None, None] * layer, 2)
+        sent, messages = (gathered(counts * (C - 1), places, (L, C, R)).transpose(2, 0, 1)
+                          for counts in (sparse, sparse > 0))
+        yield Collective(sent, messages, "broadcast", C, sparse[:, :, None, None] * layer, 2)
 
         tall = np.diff(cuts.offsets)[:, None] * width * itemsize
-        counted = (gathered(counts * (R - 1), (cuts.row, cuts.piece), (R, L, C))
-                   for counts in (tall, tall > 0))
-        yield Collective(*counted, "broadcast", R, tall[:, None, None, :] * layer, 0)
+        sent, messages = (gathered(counts * (R - 1), (cuts.row, cuts.piece), (R, L, C))
+                          for counts in (tall, tall > 0))
+        yield Collective(sent, messages, "broadcast", R, tall[:, None, None, :] * layer, 0)
         yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
 
 
@@ -81,7 +91,7 @@ class SummaPlan(Plan):
 
     Traffic = SummaTraffic
 
-    def make_traffic(self, layouts):
+    def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> SummaTraffic:
         # Blocks are counted from the pattern.
         shape = self.rank_grid.shape
         _, L, _ = cube = cube_of(shape)
@@ -89,7 +99,8 @@ class SummaPlan(Plan):
         cuts = stages(offsets, *cube)
         big = offsets[::L]
 
-        def direction(pattern, layout, layout_in):
+        def direction(pattern: Pattern, layout: BlockLayout,
+                      layout_in: BlockLayout) -> BroadcastBlocks:
             kept = cuts
             if pattern.rows_in is not None:
                 kept = replace(cuts, offsets=compressed_offsets(cuts.offsets, pattern.rows_in))
@@ -100,7 +111,7 @@ class SummaPlan(Plan):
             backward = direction(self.pattern.transposed, *layouts[::-1])
         return SummaTraffic(layouts, shape, (forward, backward))
 
-    def operand(self, pattern, layout):
+    def operand(self, pattern: Pattern, layout: BlockLayout) -> Operand:
         # A rank keeps the blocks that it sends, one for each stage of its layer.
         R, L, C = self.traffic.shape
         blocks = self.traffic.directions[pattern is not self.pattern]
@@ -121,7 +132,7 @@ class SummaPlan(Plan):
                           results=results, blocks=count,
                           copied_pointers=np.maximum(count * (results + 1) - pointers, 0))
 
-    def buffer_bytes(self, width, itemsize):
+    def buffer_bytes(self, width: int, itemsize: int) -> np.ndarray:
         # Two buffers for blocks of A and intervals of H, and one for the sum over
         # layers.
         R, L, C = self.traffic.shape
@@ -150,7 +161,7 @@ class SummaPlan(Plan):
         part = -(-width // C)
         return (tall * part * itemsize + entries * (INDEX + itemsize) + pointers * POINTER).ravel()
 
-    def read_peak_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize: int) -> np.ndarray:
         # Blocks as they are read, cut and packed.
         _, L, C = self.traffic.shape
         forward = self.operands[0]
@@ -163,7 +174,8 @@ class SummaPlan(Plan):
         return self.degree_bytes() + np.maximum.reduce([filling, twice, again])
 
 
-def block_bytes(nonzeros, rows, columns, itemsize, n):
+def block_bytes(nonzeros: np.ndarray, rows: np.ndarray, columns: int, itemsize: int,
+                n: int) -> np.ndarray:
     """Return the bytes of the message of each block of A, (R, S); 0 for an empty block.
 
     `nonzeros`: (R, S) entries of the blocks. `rows`: (R, L) rows in each piece of each
@@ -175,7 +187,8 @@ def block_bytes(nonzeros, rows, columns, itemsize, n):
     return np.where(nonzeros > 0, pointers + nonzeros * (itemsize + index_dtype(n).itemsize), 0)
 
 
-def gathered(counts, places, shape):
+def gathered(counts: np.ndarray, places: tuple[np.ndarray, np.ndarray],
+             shape: tuple[int, ...]) -> np.ndarray:
     """Sum `counts` by the grid positions of the ranks that send them.
 
     `counts` has a row for each stage.

@@ -38,6 +38,10 @@ there. Returning rows are copied back batch by batch while others are aggregated
 
 Source: mixgcn, sections 3.1 and 3.2.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
 import numpy as np
 
 from hpgcn.graphs.reordering import bandwidth
@@ -59,6 +63,20 @@ from hpgcn.strategies.mixture.row_batches import (
 from hpgcn.strategies.mixture.staged_buffers import Shared, StagedBuffers
 from hpgcn.strategies.strategy import Strategy
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.csr import Csr
+    from hpgcn.parallel.layout import BlockLayout
+    from hpgcn.runtime.device import Host
+    from hpgcn.strategies.attention import Heads
+    from hpgcn.strategies.mixture.mop_attention import AttentionColumns, Gradients
+    from hpgcn.strategies.plan import RankGrid
+    from hpgcn.strategies.strategy import StrategyOptions
+
 
 class MopBuffers:
     """Buffers for own columns of all rows, packed rows and masks, which all maps use.
@@ -69,7 +87,8 @@ class MopBuffers:
     columns: results are written where the last product read its rows.
     """
 
-    def __init__(self, layout, comm, home, dtype, batched):
+    def __init__(self, layout: BlockLayout, comm: SerialComm, home: Host, dtype: DTypeLike,
+                 batched: bool) -> None:
         self.comm = comm
         self.home = home
         self.dtype = dtype
@@ -81,11 +100,12 @@ class MopBuffers:
         self.num_products = 0  # that used the buffers so far
         # the next ProductInFlight, if it was announced, and if its rows are being sent
         self.expected = self.early = None
-        self.columns, self.packed = [None, None], [None]
+        self.columns: list[Any] = [None, None]
+        self.packed: list[Any] = [None]
         self.width = -1
         self.reserve(0)
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         """Make room for products of this width."""
         if width <= self.width:
             return
@@ -99,22 +119,22 @@ class MopBuffers:
         packed_bits = self.room * self.comm.size * -(-mine // 8)
         self.packed_bits = self.home.empty(packed_bits, np.uint8)
 
-    def _column_buffer(self):
+    def _column_buffer(self) -> np.ndarray:
         return self.home.empty(self.num_rows * -(-self.width // self.comm.size), self.dtype)
 
-    def _packed_rows(self):
+    def _packed_rows(self) -> Shared:
         device = self.comm.device
         kind = Shared if self.home is device else StagedBuffers
         return kind(device, self.room * self.width, self.dtype)
 
-    def make_second(self):
+    def make_second(self) -> None:
         """Make room for a product that begins before the last one is complete."""
         if len(self.packed) == 1:
             self.num_products = 0
             self.columns.append(self._column_buffer())
             self.packed.append(self._packed_rows())
 
-    def for_next_product(self):
+    def for_next_product(self) -> tuple:
         """Return the number of a product, its two column buffers, and its packed rows."""
         number = self.num_products
         self.num_products += 1
@@ -122,7 +142,7 @@ class MopBuffers:
         return number, *columns, self.packed[number % len(self.packed)]
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Bytes of all buffers."""
         packed = [each.far for each in self.packed]
         return sum(each.nbytes for each in
@@ -143,8 +163,9 @@ class MixtureOfParallelism(Strategy):
     options = ("pipeline_batches", "aggregate_on", "update_on")
     word = "pipeline_batches"
 
-    def __init__(self, layout, layout_in, comm, operands, buffers, *, symmetric, asked,
-                 parent=None):
+    def __init__(self, layout: BlockLayout, layout_in: BlockLayout, comm: SerialComm,
+                 operands: tuple[BatchedOperand, BatchedOperand], buffers: MopBuffers, *,
+                 symmetric: bool, asked: int, parent: MixtureOfParallelism | None = None) -> None:
         self.layout = layout
         self.layout_in = layout_in
         self.comm = comm
@@ -157,16 +178,16 @@ class MixtureOfParallelism(Strategy):
         self.num_batches = self.operand.rows.num_batches
 
     @classmethod
-    def row_offsets(cls, shape, indptr):
+    def row_offsets(cls, shape: tuple[int, ...], indptr: np.ndarray) -> np.ndarray:
         # Even row blocks, since every rank multiplies by all of A.
         return split(indptr.size - 1, shape[0])
 
     @classmethod
-    def mask_slices(cls, shape):
+    def mask_slices(cls, shape: tuple[int, ...]) -> int:
         return shape[0]
 
     @classmethod
-    def own_options(cls, options, device):
+    def own_options(cls, options: StrategyOptions, device: Host) -> dict:
         # Rows may be aggregated on the host beside a GPU (mixgcn, MixGCN-CPU).
         config = options.config
         home = HOST if config.aggregates_on_host else device
@@ -174,7 +195,8 @@ class MixtureOfParallelism(Strategy):
         return {"pipeline_batches": options.pipeline_batches, "home": home, "on_host": on_host}
 
     @classmethod
-    def build(cls, adjacency, rank_grid, comm, *, width=0):
+    def build(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm, *,
+              width: int = 0) -> Self:
         layout = rank_grid.layout
         home = rank_grid.options["home"]
         asked = rank_grid.options["pipeline_batches"]
@@ -200,15 +222,15 @@ class MixtureOfParallelism(Strategy):
         strategy.reserve(width)
         return strategy
 
-    def reserve(self, width):
+    def reserve(self, width: int) -> None:
         if self.comm.size > 1:
             self.buffers.reserve(width)
 
     @property
-    def buffer_bytes(self):
+    def buffer_bytes(self) -> int:
         return 0 if self.parent else self.buffers.nbytes
 
-    def restrict(self, rows_out, rows_in):
+    def restrict(self, rows_out: np.ndarray, rows_in: np.ndarray) -> Self:
         # Deal the batches anew.
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
         num_batches = count_fewer(self.num_batches, self.asked, layouts)
@@ -221,30 +243,34 @@ class MixtureOfParallelism(Strategy):
                           symmetric=self.symmetric, asked=self.asked, parent=self)
 
     @property
-    def returns_batches(self):
+    def returns_batches(self) -> bool:
         return self.num_batches > 1 and self.comm.size > 1
 
-    def forward(self, H, *, mask=None, out=None):
+    def forward(self, H: Array, *, mask: Array | None = None,
+                out: Array | None = None) -> Array:
         return self.product(self.operand, H, out, BatchProduct(), mask)
 
-    def backward(self, G, *, mask=None, out=None):
+    def backward(self, G: Array, *, mask: Array | None = None,
+                 out: Array | None = None) -> Array:
         return self.product(self.operand_back, G, out, BatchProduct(), mask)
 
     @classmethod
-    def unsupported_reason(cls, heads, ranks, edges=False):
+    def unsupported_reason(cls, heads: list[int], ranks: int, edges: bool = False) -> str:
         # A rank takes whole heads.
         if any(count % ranks for count in heads):
             return f"{ranks} ranks cannot share {', '.join(map(str, sorted(set(heads))))} heads"
         return super().unsupported_reason(heads, ranks, edges)
 
-    def attention(self, heads):
+    def attention(self, heads: Heads) -> ColumnAttention:
         return ColumnAttention(self, heads)
 
-    def expect(self, H, *, backward=False):
+    def expect(self, H: Array, *, backward: bool = False) -> None:
         operand = self.operand_back if backward else self.operand
         self.buffers.expected = ProductInFlight(self.comm, self.buffers, operand, H, BatchProduct())
 
-    def product(self, operand, H, out, work, mask=None):
+    def product(self, operand: BatchedOperand, H: Array, out: Array,
+                work: AttentionColumns | BatchProduct | Gradients,
+                mask: Array | None = None) -> Array:
         """Exchange rows of H for columns, run `work` on them, send the results back."""
         comm, buffers = self.comm, self.buffers
         rows_done, self.rows_done = self.rows_done, None
@@ -277,7 +303,8 @@ class MixtureOfParallelism(Strategy):
         flight.complete(out, rows_done, following)
         return out
 
-    def _alone(self, block, H, mask, out, work):
+    def _alone(self, block: Csr, H: Array, mask: Array, out: Array,
+               work: Any) -> Array:
         """Return the product on a single rank, whose host may aggregate for its GPU."""
         Z = out
         if self.home is not self.comm.device:
@@ -290,6 +317,6 @@ class MixtureOfParallelism(Strategy):
             self.buffers.packed[0].put_back(Z, out)
         return out
 
-    def traffic(self):
+    def traffic(self) -> MopTraffic:
         return MopTraffic((self.layout, self.layout_in), self.num_batches)
 

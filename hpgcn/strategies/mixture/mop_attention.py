@@ -5,8 +5,12 @@ as in any product of strategy mop. The backward does the same with gradients. A 
 computed as soon as the rows that it reads have arrived. Nothing else is sent: ranks
 compute the gradients of the vectors a and b of their own heads.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +19,14 @@ from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import split
 from hpgcn.strategies.attention import SLOPE, Attention
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.csr import Csr
+    from hpgcn.strategies.attention import Heads
+    from hpgcn.strategies.mixture.mop import MixtureOfParallelism
+    from hpgcn.strategies.mixture.row_batches import RowBatches
+
 
 class ColumnAttention(Attention):
     """Attention of strategy mop: each rank computes some heads of all rows.
@@ -22,7 +34,7 @@ class ColumnAttention(Attention):
     All ranks make it together.
     """
 
-    def __init__(self, strategy, heads):
+    def __init__(self, strategy: MixtureOfParallelism, heads: Heads) -> None:
         super().__init__(strategy.home, strategy.comm.clock, heads)
         self.strategy = strategy
         comm = strategy.comm
@@ -48,32 +60,33 @@ class ColumnAttention(Attention):
         self.back = strategy.home.put(back)
 
     @property
-    def arrays(self):
+    def arrays(self) -> list:
         """Arrays stored between steps, except those of `Heads`."""
         return [*self.work.arrays.values(), self.neighbour, self.vertex, self.own, self.back]
 
     @staticmethod
-    def _ordered(comm, batches, vertex):
+    def _ordered(comm: SerialComm, batches: RowBatches, vertex: np.ndarray) -> np.ndarray:
         """Return the vertex numbers of all rows in the order of batches, on the host."""
         every = np.concatenate(comm.allgather(comm.device.get(vertex)))
         ordered = np.empty_like(every)
         ordered[batches.positions(np.arange(every.size))] = every
         return ordered
 
-    def forward(self, x, a, b, *, W=None, epoch=0):
+    def forward(self, x: Array, a: np.ndarray, b: np.ndarray, *, W: Array | None = None,
+                epoch: int = 0) -> tuple[np.ndarray, Callable]:
         # x has the own rows of all heads.
         keep = epoch > 0
         width = x.shape[1] // self.heads.count * self.count
         home = self.strategy.home
         get = self.strategy.comm.device.get
         a, b = (home.put(get(each)[self.mine]) for each in (a, b))
-        spread = (self._spread(each, x) for each in (a, b))
-        columns = AttentionColumns(self, *spread, width, keep, epoch)
+        spread_a, spread_b = (self._spread(each, x) for each in (a, b))
+        columns = AttentionColumns(self, spread_a, spread_b, width, keep, epoch)
         out = self.heads.array("attended", self.heads.vertex_out.size, x.shape[1], keep)
         out = self.strategy.product(self.strategy.operand, x, out, columns)
         return out, partial(self._backward, columns)
 
-    def _backward(self, columns, G):
+    def _backward(self, columns: AttentionColumns, G: Array) -> tuple[np.ndarray, ...]:
         heads = self.heads
         dx = heads.buffer("scratch", heads.vertex_in.size, G.shape[1])
         work = Gradients(columns)
@@ -94,13 +107,14 @@ class AttentionColumns:
     It computes all rows, in the order of batches.
     """
 
-    def __init__(self, owner, spread_a, spread_b, width, keep, epoch):
+    def __init__(self, owner: ColumnAttention, spread_a: np.ndarray, spread_b: np.ndarray,
+                 width: int, keep: bool, epoch: int) -> None:
         self.owner = owner
         self.spread_a, self.spread_b = spread_a, spread_b
         self.drawn = {**owner.columns.drawn(epoch), "first": owner.mine.start}
         K, n, m = owner.count, owner.rows_in, owner.rows_out
 
-        def taken(name, rows, columns):
+        def taken(name: str, rows: int, columns: int) -> np.ndarray:
             return owner.columns.array(name, rows, columns, keep)
 
         self.x, self.r = taken("x", n, width), taken("r", n, K)
@@ -109,12 +123,13 @@ class AttentionColumns:
         if keep:
             self.above, self.share = taken("above", m, width), taken("share", m, K)
 
-    def receive_rows(self, X, first, last):
+    def receive_rows(self, X: Array, first: int, last: int) -> None:
         """Copy the received rows [first, last) of x, and compute their scores r."""
         self.x[first:last] = X[first:last]
         kernels.backend(X).matmul(self.x[first:last], self.spread_b, self.r[first:last])
 
-    def tile(self, block, indptr, X, Z, first, last, bits):
+    def tile(self, block: Csr, indptr: np.ndarray, X: Array, Z: Array, first: int,
+             last: int, bits: Any) -> None:
         """Compute rows [first, last) of the result."""
         ops = kernels.backend(Z)
         ops.matmul(self.x[self.owner.own[first:last]], self.spread_a, self.l[first:last])
@@ -132,7 +147,7 @@ class Gradients:
     It computes all rows, in the order of batches.
     """
 
-    def __init__(self, columns):
+    def __init__(self, columns: AttentionColumns) -> None:
         self.columns = columns
         owner = columns.owner
         K, buffer = owner.count, owner.columns.buffer
@@ -140,7 +155,7 @@ class Gradients:
         self.dl[-1] = 0  # gradient of rows that are not computed
         self.pulled = buffer("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
-    def receive_rows(self, G, first, last):
+    def receive_rows(self, G: Array, first: int, last: int) -> None:
         """Prepare the backward for the received rows [first, last) of G."""
         part = slice(first, last)
         each = self.columns
@@ -148,7 +163,8 @@ class Gradients:
             G[part], each.out[part], each.above[part], each.share[part], each.l[part],
             each.lse[part], self.pulled[part], self.dl[part], slope=SLOPE)
 
-    def tile(self, block, indptr, G, Z, first, last, bits):
+    def tile(self, block: Csr, indptr: np.ndarray, G: Array, Z: Array, first: int,
+             last: int, bits: Any) -> None:
         """Compute rows [first, last) of the gradient of x."""
         each, part = self.columns, slice(first, last)
         owner = each.owner
@@ -163,10 +179,11 @@ class Gradients:
 class BatchProduct:
     """Product with the matrix, computed in tiles as batches of rows arrive."""
 
-    def receive_rows(self, X, first, last):
+    def receive_rows(self, X: Array, first: int, last: int) -> None:
         """Do nothing: the received rows need no preparation."""
 
-    def tile(self, block, indptr, X, Z, first, last, bits):
+    def tile(self, block: Csr, indptr: np.ndarray, X: Array, Z: Array, first: int,
+             last: int, bits: Array | None) -> None:
         """Compute rows [first, last) of the product."""
         kernels.backend(X).spmm(indptr, block.indices, block.data, X, rows_of(Z, first, last),
                                 mask=rows_of(bits, first, last))

@@ -1,5 +1,9 @@
 """Messages and memory of strategy mop on all ranks (pure: no MPI); see `mop`."""
+from __future__ import annotations
+
+from collections.abc import Iterator
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -7,6 +11,11 @@ from hpgcn.parallel.layout import split
 from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.strategies.mixture.row_batches import RowBatches, count_batches, count_fewer
 from hpgcn.strategies.plan import POINTER, Operand, Plan, Traffic
+
+if TYPE_CHECKING:
+    from hpgcn.parallel.layout import BlockLayout
+    from hpgcn.parallel.pattern import Pattern
+    from hpgcn.strategies.plan import Product, RankGrid
 
 ORDERED = 2.5  # times the matrix is held while it is put in the order of batches
 
@@ -19,12 +28,12 @@ class MopTraffic(Traffic):
 
     packing = MappingProxyType({"pack pieces": 2})
 
-    def __init__(self, layouts, batches):
+    def __init__(self, layouts: tuple[BlockLayout, ...], batches: int) -> None:
         super().__init__(layouts)
         self.slices = self.num_ranks
         self.batches = batches
 
-    def calls(self, product, itemsize):
+    def calls(self, product: Product, itemsize: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         # One message for the bits of a mask, then one for each batch.
         layouts = self.layout_in, self.layout
         rows, rows_out = (np.diff(layout.offsets)[:, None] for layout in layouts)
@@ -40,7 +49,7 @@ class MopTraffic(Traffic):
             yield bits.sum(1), np.count_nonzero(bits, axis=1)
 
     @staticmethod
-    def columns(product):
+    def columns(product: Product) -> int:
         # The rank that receives rows computes their scores.
         return product.width
 
@@ -50,22 +59,22 @@ class MopPlan(Plan):
 
     Traffic = MopTraffic
 
-    def __init__(self, pattern, rank_grid, batches):
+    def __init__(self, pattern: Pattern, rank_grid: RankGrid, batches: int) -> None:
         self.batches = batches
         super().__init__(pattern, rank_grid)
 
-    def make_traffic(self, layouts):
+    def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> MopTraffic:
         return MopTraffic(layouts, self.batches)
 
     @classmethod
-    def of(cls, pattern, rank_grid):
+    def of(cls, pattern: Pattern, rank_grid: RankGrid) -> Self:
         offsets = rank_grid.layout.offsets
         asked = rank_grid.options["pipeline_batches"]
         batches = count_batches(offsets, asked, lambda: pattern.bandwidth)
         return cls(pattern, rank_grid, batches)
 
     @classmethod
-    def floor(cls, pattern, rank_grid):
+    def floor(cls, pattern: Pattern, rank_grid: RankGrid) -> Plan | None:
         # With more batches, only the number of messages is larger.
         asked = rank_grid.options["pipeline_batches"]
         if asked or not (isinstance(pattern, BlockPattern) and pattern.needs_order):
@@ -75,11 +84,11 @@ class MopPlan(Plan):
         return made
 
     @property
-    def pipeline_batches(self):
+    def pipeline_batches(self) -> Any:
         return self.batches if self.rank_grid.options["pipeline_batches"] > 1 else 0
 
     @property
-    def first_batches(self):
+    def first_batches(self) -> Any:
         if self.batches == 1:
             return None
         if self.pattern.matrix is None:  # only sizes are known: each batch reads all batches
@@ -89,18 +98,18 @@ class MopPlan(Plan):
         best = RowBatches.best(layout.offsets, self.batches, indptr, indices)
         return int(best.waits(indptr, indices)[0]), self.batches
 
-    def make_restricted(self, pattern):
+    def make_restricted(self, pattern: Pattern) -> MopPlan:
         # Keep the number of batches, unless all row blocks are too short for it.
         layouts = pattern.layouts(self.rank_grid.layout)
         batches = count_fewer(self.batches, self.rank_grid.options["pipeline_batches"], layouts)
         return type(self)(pattern, self.rank_grid, batches)
 
-    def operand(self, pattern, layout):
+    def operand(self, pattern: Pattern, layout: BlockLayout) -> Operand:
         # All of A on every rank.
         rows = int(layout.offsets[-1])
         return Operand.of(self.num_ranks, int(pattern.indptr[-1]), rows + 1, results=rows)
 
-    def buffer_bytes(self, width, itemsize):
+    def buffer_bytes(self, width: int, itemsize: int) -> np.ndarray:
         # Rows in transit, columns of all rows of H and of the result, and masks.
         P = self.num_ranks
         rows = self.rows()
@@ -111,17 +120,17 @@ class MopPlan(Plan):
         bits = (1 + (self.batches > 1)) * n + P * rows
         return (rows * width + 2 * n * part) * itemsize + bits * -(-part // 8)
 
-    def begins_early(self, following):
+    def begins_early(self, following: MopPlan) -> bool:
         # Both have the same batches of rows.
         return (self.num_ranks > 1 and isinstance(following, MopPlan)
                 and self.batches == following.batches > 1)
 
-    def early_bytes(self, width, itemsize):
+    def early_bytes(self, width: int, itemsize: int) -> np.ndarray:
         # Rows in transit, and columns of all rows of H.
         rows = self.rows()
         return (rows * width + int(rows.sum()) * -(-width // self.num_ranks)) * itemsize
 
-    def persistent_bytes(self, product, itemsize):
+    def persistent_bytes(self, product: Product, itemsize: int) -> np.ndarray:
         # Attention keeps own columns of all rows, in steps and evaluations, and row
         # numbers. Shapes count the same arrays by rows; those of x and of the result
         # are held in both ways.
@@ -132,12 +141,12 @@ class MopPlan(Plan):
         both = 2 * (n + m)
         return np.full(self.num_ranks, both * (part * itemsize + POINTER))
 
-    def packed_bytes(self, width, itemsize):
+    def packed_bytes(self, width: int, itemsize: int) -> np.ndarray:
         if not self.rank_grid.options["on_host"]:
             return None
         return self.rows() * (self.num_ranks > 1) * width * itemsize
 
-    def read_peak_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize: int) -> np.ndarray:
         held, transposes = self.kept_bytes(itemsize)
         ordered = held * (ORDERED if self.batches > 1 else 1)
         filling = self.read_chunk_bytes(held, np.maximum(self.operands[0].entries, 1))

@@ -5,7 +5,11 @@ batch leaves for it at once. At most two products are under way. Messages of a p
 in two lanes of its own, one each way. So each rank may interleave the batches of both
 products in its own order.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +20,14 @@ from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.mixture.row_batches import PackedBatches, pieces
 from hpgcn.strategies.strategy import product_name
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.comm.pending import Pending
+    from hpgcn.kernels import Array
+    from hpgcn.strategies.mixture.mop import MopBuffers
+    from hpgcn.strategies.mixture.mop_attention import AttentionColumns, BatchProduct, Gradients
+    from hpgcn.strategies.mixture.row_batches import BatchedOperand, RowBatches
+
 
 class ProductInFlight:
     """A product with A under way, from the first batch sent to the last one updated.
@@ -24,7 +36,8 @@ class ProductInFlight:
     the result. Create it while the clock has the name of its layer.
     """
 
-    def __init__(self, comm, buffers, operand, H, work):
+    def __init__(self, comm: SerialComm, buffers: MopBuffers, operand: BatchedOperand, H: Array,
+                 work: AttentionColumns | BatchProduct | Gradients) -> None:
         self.comm = comm
         self.buffers = buffers
         self.operand = operand
@@ -38,15 +51,15 @@ class ProductInFlight:
         self.packed, self.sends, self.returns = [], [], []
         self.num_received = self.num_updated = 0
 
-    def reads(self, operand, H):
+    def reads(self, operand: BatchedOperand, H: Array) -> bool:
         """Return whether this is the product of `operand` and the array H."""
         return self.operand is operand and self.H is H
 
-    def _timed(self, batch):
+    def _timed(self, batch: int) -> Any:
         """Record the events of a block under this product and a batch of it."""
         return self.comm.clock.named(self.detail, batch)
 
-    def begin(self):
+    def begin(self) -> None:
         """Choose buffers for own columns and for rows under way."""
         comm, operand, H = self.comm, self.operand, self.H
         f = H.shape[1]
@@ -66,12 +79,12 @@ class ProductInFlight:
         self.coming = self._parcels(operand.rows, slice(m * f))
         self.staged.begin()
 
-    def _parcels(self, batches, place):
+    def _parcels(self, batches: RowBatches, place: slice) -> list[PackedBatches]:
         """Return PackedBatches of a slice of both buffers: on the device, and for MPI."""
         return [PackedBatches(batches, self.comm.rank, flat[place], self.cuts)
                 for flat in (self.staged.near, self.staged.far)]
 
-    def send_all(self):
+    def send_all(self) -> None:
         """Start to send all rows of H."""
         for batch in range(self.num_batches):
             self._pack(batch)
@@ -79,7 +92,7 @@ class ProductInFlight:
                 self._post()
         self._post()
 
-    def send_next(self):
+    def send_next(self) -> None:
         """Start to send the next batch of H, whose rows are final.
 
         A GPU beside the host is still computing them: the batch before is sent.
@@ -91,7 +104,7 @@ class ProductInFlight:
             self._pack(batch)
             self._post(batch + 1 - self.staged.eager)
 
-    def _pack(self, batch):
+    def _pack(self, batch: int) -> None:
         near, far = self.going
         ops = kernels.backend(self.H)
         with self.comm.clock("comm"):
@@ -99,7 +112,7 @@ class ProductInFlight:
                 ops.gather(rows, self.buffers.row_numbers[:len(rows)], block)
             self.packed.append(self.staged.lower(near.parts[batch], far.parts[batch]))
 
-    def _post(self, before=None):
+    def _post(self, before: Any = None) -> None:
         """Start the messages of packed batches, those before the batch `before`."""
         batches = self.operand.columns
         far = self.going[1]
@@ -111,19 +124,19 @@ class ProductInFlight:
                 batches.counts[batch] * self.width, "aggregation", self.lanes[0]))
 
     @property
-    def ready(self):
+    def ready(self) -> bool:
         """Whether a batch is left whose rows have arrived."""
         rows = self.rows_of_next()
         return rows is not None and all(each.test() for each in rows)
 
-    def rows_of_next(self):
+    def rows_of_next(self) -> list[Pending] | None:
         """Return the messages that the next batch waits for; None if one is not sent."""
         batch = len(self.returns)
         if batch == self.num_batches or self.operand.needed[batch] > len(self.sends):
             return None
         return self.sends[self.num_received:self.operand.needed[batch]]
 
-    def aggregate_next(self, between):
+    def aggregate_next(self, between: Callable) -> None:
         """Wait for the rows that the next batch reads, multiply, and return the result.
 
         `between()` is called before each tile.
@@ -151,7 +164,7 @@ class ProductInFlight:
                 self.Z[begin:end], rows.counts[batch] * self.width, self.coming[1].parts[batch],
                 self.coming[1].sizes(batch), "aggregation", self.lanes[1]))
 
-    def _receive(self, needed):
+    def _receive(self, needed: int) -> None:
         """Wait for the rows of batches before `needed`."""
         bounds = self.operand.columns.bounds
         for batch in range(self.num_received, needed):
@@ -161,11 +174,12 @@ class ProductInFlight:
         self.num_received = max(self.num_received, needed)
 
     @property
-    def returned(self):
+    def returned(self) -> bool:
         """Whether the sums of the next batch are back."""
         return self.num_updated < len(self.returns) and self.returns[self.num_updated].test()
 
-    def take_next(self, out, rows_done, following):
+    def take_next(self, out: Array, rows_done: Callable | None,
+                  following: ProductInFlight | None) -> None:
         """Write the sums of the next batch to `out`, and call `rows_done` if given.
 
         These rows are then sent for the product `following`, if there is one.
@@ -185,7 +199,8 @@ class ProductInFlight:
         if following is not None:
             following.send_next()
 
-    def complete(self, out, rows_done, following):
+    def complete(self, out: Array, rows_done: Callable | None,
+                 following: ProductInFlight | None) -> None:
         """Aggregate, return and update the remaining batches, and begin `following`.
 
         On one device batch k + 1 is sent back before batch k is updated. A GPU beside the
@@ -196,11 +211,11 @@ class ProductInFlight:
         eager = self.staged.eager
         self._post()
 
-        def take_returned(before):
+        def take_returned(before: int) -> None:
             while rows_done is not None and self.num_updated < before and self.returned:
                 self.take_next(out, rows_done, following)
 
-        def between():
+        def between() -> None:
             if eager:
                 take_returned(len(self.returns))
 
@@ -220,7 +235,7 @@ class ProductInFlight:
             if self.returned:
                 self.take_next(out, rows_done, following)
 
-    def _wait_for_either(self, following):
+    def _wait_for_either(self, following: ProductInFlight) -> None:
         """Wait for the next sums of this product or the next rows of `following`."""
         batch = self.num_updated
         rows = following.rows_of_next()
@@ -228,7 +243,7 @@ class ProductInFlight:
         with self._timed(batch):
             self.comm.wait_for_one(groups, f"{self.what}, sums of batch {batch}")
 
-    def abandon(self):
+    def abandon(self) -> None:
         """Receive all messages of a product that no rank goes on with."""
         while len(self.packed) < self.num_batches:
             self.send_next()
@@ -238,7 +253,7 @@ class ProductInFlight:
         for handle in self.returns:
             handle.wait(f"{self.what}, which is left")
 
-    def exchange_bits(self, mask):
+    def exchange_bits(self, mask: Array) -> None:
         """Exchange a mask of own rows for own columns of all rows' mask, in batches."""
         comm = self.comm
         batches = self.operand.rows
@@ -266,7 +281,7 @@ class ProductInFlight:
                 self.bits = kernels.backend(mask).gather(incoming, self.operand.order, in_batches)
 
 
-def column_bits(mask, first, last, out):
+def column_bits(mask: Array, first: int, last: int, out: Array) -> None:
     """Copy mask bits of columns [first, last) to `out`, (m, ceil((last - first) / 8)).
 
     Column `first` is bit 0; bits past the last column are 0.

@@ -14,9 +14,13 @@ ranks update at once. There are two ways to deal pieces:
 The way is taken in which the first batch waits for fewer others; or all batches, if
 it makes no difference to the first.
 """
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +29,10 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import pipeline_stages
 from hpgcn.parallel.csr import TILES, Csr, in_order, inverse, rows_of
 from hpgcn.parallel.layout import split
+
+if TYPE_CHECKING:
+    from hpgcn.parallel.layout import BlockLayout
+    from hpgcn.runtime.device import Host
 
 MAX_STAGES = 16
 PIECE = 1 << 20  # entries whose batches are looked up at a time
@@ -45,7 +53,7 @@ class RowBatches:
     in_order: bool = False  # all blocks deal upwards
 
     @staticmethod
-    def of(offsets, num_batches, in_order=False):
+    def of(offsets: np.ndarray, num_batches: int, in_order: bool = False) -> RowBatches:
         """Cut each row block into `num_batches` nearly equal pieces, and return the RowBatches."""
         cuts = [start + split(stop - start, num_batches)
                 for start, stop in pairwise(offsets.tolist())]
@@ -53,11 +61,12 @@ class RowBatches:
         counts = np.diff(cuts).T
         odd = np.arange(offsets.size - 1) % 2 == 1
         down = odd & (not in_order)
-        dealt = (np.where(down, each[::-1], each) for each in (starts, counts))
-        return RowBatches(offsets, *dealt, in_order)
+        starts, counts = (np.where(down, each[::-1], each) for each in (starts, counts))
+        return RowBatches(offsets, starts, counts, in_order)
 
     @staticmethod
-    def best(offsets, num_batches, indptr, indices):
+    def best(offsets: np.ndarray, num_batches: int, indptr: np.ndarray,
+             indices: np.ndarray) -> RowBatches:
         """Return the RowBatches that wait for fewer other batches.
 
         They are alternating or in order.
@@ -66,7 +75,7 @@ class RowBatches:
         waits = [way.waits(indptr, indices) for way in ways]
         return min(zip(ways, waits), key=lambda each: (each[1][0], each[1].sum()))[0]
 
-    def waits(self, indptr, indices):
+    def waits(self, indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
         """Return how many batches each one waits for before its product, (S,).
 
         indptr, indices: CSR (n, n), rows and columns in the order of the blocks.
@@ -88,23 +97,23 @@ class RowBatches:
                 break
         return np.maximum.accumulate(found) + 1
 
-    def same(self, other):
+    def same(self, other: RowBatches) -> bool:
         """Return whether both assign the same rows to the same batches."""
         return self is other or (np.array_equal(self.starts, other.starts)
                                  and np.array_equal(self.counts, other.counts))
 
     @property
-    def num_batches(self):
+    def num_batches(self) -> int:
         """Number of batches (S)."""
         return len(self.counts)
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         """Rows of all blocks (n)."""
         return int(self.offsets[-1])
 
     @cached_property
-    def bounds(self):
+    def bounds(self) -> np.ndarray:
         """Bounds of the batches.
 
         Batch i has rows [bounds[i], bounds[i + 1]) of the new order; (S + 1,) int64.
@@ -112,17 +121,17 @@ class RowBatches:
         return run_offsets(self.counts.sum(1))
 
     @cached_property
-    def order(self):
+    def order(self) -> np.ndarray:
         """Old number of each row in the new order: by batch, then by rank; (n,) int64."""
         counts = self.counts.ravel()
         begins = np.cumsum(counts) - counts
         return np.repeat(self.starts.ravel() - begins, counts) + np.arange(counts.sum())
 
-    def positions(self, rows):
+    def positions(self, rows: np.ndarray) -> np.ndarray:
         """Return the positions in the new order of `rows`, old numbers (n,)."""
         return rows if self.num_batches == 1 else inverse(self.order)[rows]
 
-    def kept(self, keep):
+    def kept(self, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Translate `keep`, (n,) bool by old row numbers, to the new order.
 
         Return (n,) bool, and (k,) int64: the kept rows in the new order, numbered from
@@ -133,7 +142,7 @@ class RowBatches:
         found = keep[self.order]
         return found, (np.cumsum(keep) - 1)[self.order[found]]
 
-    def read(self, indptr, indices, rows):
+    def read(self, indptr: np.ndarray, indices: np.ndarray, rows: RowBatches) -> np.ndarray:
         """Return how many of these batches each batch of `rows` waits for, (S,).
 
         The numbers do not decrease. Batch i always waits for batch i, because returning
@@ -164,7 +173,7 @@ class BatchedOperand:
     needed: list  # S int: batches of columns that must be there before each batch of rows
 
     @staticmethod
-    def of(device, matrix, rows, columns):
+    def of(device: Host, matrix: Any, rows: RowBatches, columns: RowBatches) -> BatchedOperand:
         """Return the BatchedOperand of a csr_array that is already in the order of batches."""
         host = Csr.of(matrix)
         needed = columns.read(host.indptr, host.indices, rows).tolist()
@@ -174,7 +183,8 @@ class BatchedOperand:
         order = device.put(rows.order) if rows.num_batches > 1 else None
         return BatchedOperand(block, batches, order, rows, columns, needed)
 
-    def restricted(self, rows, columns, kept_rows, kept_columns):
+    def restricted(self, rows: RowBatches, columns: RowBatches, kept_rows: np.ndarray,
+                   kept_columns: np.ndarray) -> BatchedOperand:
         """Return the submatrix of the rows and columns marked in `kept_rows` and `kept_columns`.
 
         Both are (n,) bool in the distributed order. The result is in the order of the
@@ -204,22 +214,22 @@ class PackedBatches:
         a b c  ->  A b c  ->  A B c  ->  A B C
     """
 
-    def __init__(self, batches, rank, room, cuts):
+    def __init__(self, batches: RowBatches, rank: int, room: np.ndarray, cuts: np.ndarray) -> None:
         self.counts = batches.counts[:, rank]
         self.cuts = cuts
         self.starts = batches.starts[:, rank] - batches.offsets[rank]
         self.parts = pieces(room, self.counts * cuts[-1])
 
-    def sizes(self, batch):
+    def sizes(self, batch: int) -> np.ndarray:
         """Return the number of elements of a batch in each rank's columns; (P,) int64."""
         return self.counts[batch] * np.diff(self.cuts)
 
-    def rows(self, batch):
+    def rows(self, batch: int) -> tuple[int, int]:
         """Return the first own row of a batch, and the row after the last."""
         first = int(self.starts[batch])
         return first, first + int(self.counts[batch])
 
-    def pairs(self, batch, matrix):
+    def pairs(self, batch: int, matrix: np.ndarray) -> list[tuple]:
         """Pair each non-empty part of a batch, (k, w_q), with its view of a matrix (m_p, f)."""
         mine = matrix[self.starts[batch]:self.starts[batch] + self.counts[batch]]
         blocks = pieces(self.parts[batch], self.sizes(batch))
@@ -227,12 +237,12 @@ class PackedBatches:
                 for block, (lo, hi) in zip(blocks, pairwise(self.cuts.tolist())) if block.size]
 
 
-def pieces(flat, sizes):
+def pieces(flat: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
     """Return views of consecutive pieces of the array `flat` that have these sizes."""
     return [flat[first:last] for first, last in pairwise(run_offsets(sizes).tolist())]
 
 
-def default_num_batches(offsets, bandwidth):
+def default_num_batches(offsets: np.ndarray, bandwidth: int) -> int:
     """Return the default number of batches for row blocks.
 
     `offsets`, (P + 1,), are those of the row blocks. If aggregation can begin before
@@ -247,7 +257,7 @@ def default_num_batches(offsets, bandwidth):
     return max(1, min(num_batches, MAX_STAGES, rows // BATCH_ROWS))
 
 
-def count_batches(offsets, asked, bandwidth):
+def count_batches(offsets: np.ndarray, asked: int, bandwidth: Callable) -> int:
     """Return the number of batches of row blocks: `asked`, or `default_num_batches` if 0.
 
     It is at most the number of rows in the longest row block, and 1 on a single rank.
@@ -259,7 +269,7 @@ def count_batches(offsets, asked, bandwidth):
     return max(1, min(num_batches, int(np.diff(offsets).max())))
 
 
-def count_fewer(num_batches, asked, layouts):
+def count_fewer(num_batches: int, asked: int, layouts: tuple[BlockLayout, ...]) -> int:
     """Return the number of batches of a restricted map.
 
     It is `num_batches`, or fewer if all row blocks are too short.
