@@ -143,7 +143,7 @@ class SerialComm(Collectives, CollectiveErrors):
         """
         return arrays
 
-    def gather_rows(self, array: np.ndarray) -> np.ndarray | None:
+    def gather_rows(self, array: Any) -> np.ndarray | None:
         """Return the rows of all ranks stacked in rank order on rank 0; None elsewhere."""
         return array
 
@@ -294,7 +294,7 @@ class MpiComm(SerialComm):
         self.start_alltoall(sent, sizes, received, incoming, "plan").wait("an exchange of rows")
         return np.split(received, np.cumsum(incoming)[:-1])
 
-    def gather_rows(self, array: np.ndarray) -> np.ndarray | None:
+    def gather_rows(self, array: Any) -> np.ndarray | None:
         if array.dtype.kind == "U":  # MPI has no such type: its letters are sent as numbers
             width = array.dtype.itemsize // 4
             letters = np.ascontiguousarray(array).view(np.int32).reshape(len(array), width)
@@ -389,7 +389,7 @@ def describe_farm() -> str:
     return f"{name} started {count} tasks" if count > 1 else ""
 
 
-def as_comm(comm: SerialComm, timeout: float = 600.0) -> SerialComm:
+def as_comm(comm: Any, timeout: float = 600.0) -> SerialComm:
     """Return the communicator for None (one rank) or an mpi4py communicator.
 
     UsageError for other types. A SerialComm or MpiComm is returned as it is.

@@ -273,7 +273,7 @@ class MultiLabelLoss(BatchLoss):
 
 
 def make_loss(spec: ModelSpec, labels: Array, masked: MaskedRows, columns: SharedRows,
-              targets: Targets = PLAIN) -> BatchLoss:
+              targets: Targets = PLAIN) -> Loss | MultiLabelLoss:
     """Return the loss of a model for labels (m,), or labels (m, t) if spec.multilabel."""
     kind = MultiLabelLoss if spec.multilabel else Loss
     return kind(labels, masked, columns, spec.widths[-1], targets)

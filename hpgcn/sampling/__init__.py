@@ -6,6 +6,7 @@ package uses nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hpgcn.errors import UsageError, assigned
 from hpgcn.sampling.batch_request import FULL, BatchRequest
@@ -19,7 +20,8 @@ from hpgcn.sampling.sampler import Sampler
 from hpgcn.sampling.submatrix_kernels import sample_entries
 from hpgcn.sampling.vertices import VertexSampler
 
-SAMPLERS = {each.name: each for each in (VertexSampler, PartSampler, NeighbourSampler)}
+SAMPLERS: dict[str, Any] = {
+    each.name: each for each in (VertexSampler, PartSampler, NeighbourSampler)}
 
 
 def parse(text: str) -> BatchRequest | None:

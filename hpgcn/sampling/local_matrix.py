@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class LocalMatrix:
     push: HaloPlan
 
     @staticmethod
-    def of(strategy: RowStrategy, vertex: np.ndarray, comm: SerialComm) -> LocalMatrix:
+    def of(strategy: Any, vertex: np.ndarray, comm: SerialComm) -> LocalMatrix:
         """Return the LocalMatrix of this rank.
 
         `vertex`, (m,), are the ORIGINAL numbers of own rows. All ranks call this

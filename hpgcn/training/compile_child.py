@@ -4,6 +4,8 @@ PARENT is the process that uses the kernels, and NUMBER is one of COUNT shares. 
 pickled KernelsOfRun comes on standard input. The worker writes nothing except to the
 cache of kernels.
 """
+from __future__ import annotations
+
 import os
 import pickle
 import sys
@@ -18,7 +20,7 @@ from hpgcn.training.compile.recording import recorded
 from hpgcn.training.compile.warmup import call_kernels
 
 
-def main(parent, number, count):
+def main(parent: int, number: int, count: int) -> None:
     """Compile one of `count` shares of a run's kernels, the last kernel first."""
     die_with_parent(parent)
     run = pickle.load(sys.stdin.buffer)

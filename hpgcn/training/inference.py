@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import logging
 import os
-import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import find_strategy, read_options, without_grid
 from hpgcn.training.files.run_directory import read_run
+from hpgcn.training.saved.checkpoint_state import checksum
 from hpgcn.training.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.placement import (
     assign_rows,
@@ -36,8 +37,12 @@ log = logging.getLogger("hpgcn")
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph import Graph
     from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.model.spec import ModelSpec
     from hpgcn.training.files.result import Result
+    from hpgcn.training.setup.placement import Placement
 
 
 def predict(source: GraphSource | str | os.PathLike[str],
@@ -101,7 +106,8 @@ def predict(source: GraphSource | str | os.PathLike[str],
                             source, config, ranks)
 
 
-def _predict(comm, source, run, config):
+def _predict(comm: Any, source: Graph | Path, run: Any,
+             config: Config) -> dict[str, np.ndarray] | None:
     """Predict like `predict`, on the device and within the memory of a Config."""
     comm = as_comm(comm)
     comm.use(choose(config.device, comm))
@@ -110,7 +116,8 @@ def _predict(comm, source, run, config):
         return _predict_graph(comm, graph, run, config.device)
 
 
-def _predict_graph(comm, source, run, device):
+def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,
+                   device: str) -> dict[str, np.ndarray] | None:
     """Predict like `predict`, for a graph that is already open."""
     with comm.collective_errors():
         weights, settings, attributes = read_run(run)
@@ -143,7 +150,7 @@ def _predict_graph(comm, source, run, device):
 
     # all ranks must have the same graph, settings and weights
     same_everywhere(source, config, comm)
-    checksums = {name: zlib.crc32(np.ascontiguousarray(each)) for name, each in weights.items()}
+    checksums = {name: checksum(each) for name, each in weights.items()}
     comm.assert_same(checksums, "model")
 
     # compute; rank 0 gathers the result
@@ -167,7 +174,8 @@ def _predict_graph(comm, source, run, device):
     return {**results, "label": logits.argmax(1)}
 
 
-def _class_names(attributes, source, width, name):
+def _class_names(attributes: dict[str, Any], source: GraphSource, width: int,
+                 name: Path | str) -> tuple[str, ...] | None:
     """Return the class names of a model, or else those of the graph.
 
     Names of the graph are used if model and graph have the same number of classes.
@@ -179,7 +187,8 @@ def _class_names(attributes, source, width, name):
     return names if names and len(names) == width else None
 
 
-def _infer(placed, comm, spec, parameters, feature_order):
+def _infer(placed: Placement, comm: SerialComm, spec: ModelSpec, parameters: Parameters,
+           feature_order: np.ndarray | None) -> dict[str, Any]:
     """Return the arrays of `predict`, in the order in which ranks own rows.
 
     "vertex" stands in place of "label". The arrays are on rank 0; on other ranks each

@@ -21,6 +21,7 @@ from hpgcn.training.setup.placement import assign_rows, opened, read_slab, same_
 if TYPE_CHECKING:
     import scipy.sparse as sp
     from mpi4py.MPI import Comm
+    from numpy.typing import DTypeLike
 
     from hpgcn.comm import SerialComm
     from hpgcn.graphs.graph import Graph
@@ -77,7 +78,7 @@ class Propagator(CollectiveClose):
     header: Header
 
     def __init__(self, strategy: Strategy, comm: SerialComm, slab: Graph,
-                 dtype: np.dtype) -> None:
+                 dtype: DTypeLike) -> None:
         self.strategy = strategy
         self.comm = comm
         self.rows = slab.vertex
@@ -207,19 +208,19 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     config = config.replace(strategy=strategy_setting(kind.name, options))
 
     # choose the ranks and the device, and open the graph
-    comm = as_comm(comm, config.comm_timeout)
-    if reason := kind.unsupported_reason([0], comm.size):
+    ranks = as_comm(comm, config.comm_timeout)
+    if reason := kind.unsupported_reason([0], ranks.size):
         raise UsageError(f"{assigned('strategy', kind.name)}: {reason}")
-    with opened(graph, comm) as source:
-        same_everywhere(source, config, comm)
-        comm.use(choose(config.updates_on, comm))
-        comm.counters.phase = "setup"
+    with opened(graph, ranks) as source:
+        same_everywhere(source, config, ranks)
+        ranks.use(choose(config.updates_on, ranks))
+        ranks.counters.phase = "setup"
 
         # read the rows of this rank, and build what multiplies by A
-        with assign_rows(source, comm, config, keep=False) as placed:
-            slab = read_slab(placed, comm, config.split_index)
+        with assign_rows(source, ranks, config, keep=False) as placed:
+            slab = read_slab(placed, ranks, config.split_index)
             adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops,
                                             dtype=dtype, slab=slab)
-            made = kind.build(adjacency, placed.rank_grid, comm)
-    comm.counters.phase = "propagation"
-    return Propagator(made, comm, slab, np.dtype(dtype))
+            made = kind.build(adjacency, placed.rank_grid, ranks)
+    ranks.counters.phase = "propagation"
+    return Propagator(made, ranks, slab, np.dtype(dtype))

@@ -122,7 +122,7 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     return in_process(_train, comm, ranks, source, config, nodes=nodes, **options)
 
 
-def check_settings(config):
+def check_settings(config: Config) -> None:
     """Raise UsageError for settings that are invalid for every graph."""
     options = read_options(config)
     strategy = find_strategy(options)
@@ -130,7 +130,9 @@ def check_settings(config):
     find_model(config)
 
 
-def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
+def _train(comm: Any, source: Any,
+           config: Config, *, progress: bool, overwrite: bool, resume: str | None,
+           callbacks: Sequence) -> Result:
     check_settings(config)
 
     # the ranks, and what they train on

@@ -1,5 +1,9 @@
 """Run on ranks of this process whose arrays are files of a scratch folder."""
+from __future__ import annotations
+
 import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.comm import run_on_disk
 from hpgcn.errors import UsageError, setting
@@ -7,10 +11,14 @@ from hpgcn.planning.answers.scratch_plan import plan_scratch, table
 from hpgcn.sampling import FULL
 from hpgcn.strategies import read_options, strategy_setting
 
+if TYPE_CHECKING:
+    from hpgcn.config import Config
+
 log = logging.getLogger("hpgcn")
 
 
-def run_with_scratch(function, source, config, ranks, *arguments, **options):
+def run_with_scratch(function: Callable, source: Any, config: Config, ranks: int, *arguments: Any,
+                     **options: Any) -> Any:
     """Call `function` on ranks of this process, with arrays in files.
 
     It is called as function(comm, source, config, ...). The files lie in
@@ -30,7 +38,7 @@ def run_with_scratch(function, source, config, ranks, *arguments, **options):
                        kept=plan.kept, room=plan.room, **options)[0]
 
 
-def check_comm(scratch, comm):
+def check_comm(scratch: str, comm: Any) -> None:
     """Raise UsageError if a scratch folder is given and `comm` has ranks of other processes."""
     if scratch and not (hasattr(comm, "disk") or getattr(comm, "in_process", False)):
         raise UsageError(f"{setting('scratch', scratch)}: runs ranks in this process, "

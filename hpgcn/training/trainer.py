@@ -2,13 +2,17 @@
 
 It serves any number of ranks, any strategy, and graphs in memory or in files.
 """
+from __future__ import annotations
+
 import logging
 import os
 import signal
 import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,10 +39,20 @@ from hpgcn.training.steps.stopping import is_finished, raise_if_stop_requested, 
 from hpgcn.training.steps.training_epoch import take_step
 from hpgcn.training.steps.training_step import StepView, evaluate
 
+if TYPE_CHECKING:
+    from hpgcn.config import Config
+    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.kernels import Array
+    from hpgcn.training.files.run_directory import RunDirectory
+    from hpgcn.training.saved.checkpoint import Checkpoints
+    from hpgcn.training.saved.checkpoint_state import CheckpointState
+    from hpgcn.training.setup.shard import GraphShard
+
 log = logging.getLogger("hpgcn")
 
 
-def make_trainer(source, config, comm, *, warm=True):
+def make_trainer(source: GraphSource, config: Config, comm: SerialComm, *,
+                 warm: bool = True) -> Trainer:
     """Plan a run and set up its training.
 
     Return a Trainer. All ranks call this together. With `warm` the kernels of an epoch
@@ -74,7 +88,7 @@ def make_trainer(source, config, comm, *, warm=True):
     comm.clock.setup.begin()
     run_info = make_run_info(plan, comm, threads, started, begin)
     log_setup(run_info, comm)
-    return Trainer(plan, comm, *training, run_info)
+    return Trainer(plan, comm, *training, run_info=run_info)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,20 +109,22 @@ class Trainer(CollectiveClose):
     state: LoopState = field(default_factory=LoopState)
 
     @property
-    def config(self):
+    def config(self) -> Config:
         """Settings of the run."""
         return self.plan.config
 
     @property
-    def shard(self):
+    def shard(self) -> GraphShard:
         """Rows of this rank, and the maps that multiply them by A."""
         return self.plan.shard
 
-    def close(self):
+    def close(self) -> None:
         self.batches.close()
         self.shard.close()
 
-    def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
+    def run(self, record: RunDirectory | None = None, progress: bool = False,
+            checkpoints: Checkpoints | None = None, saved: CheckpointState | None = None,
+            callbacks: Sequence = ()) -> Result:
         """Train until the last epoch, or until patience or a callback ends the run.
 
         Return a Result. A run that writes files has a RunDirectory, `record`, on rank
@@ -133,7 +149,7 @@ class Trainer(CollectiveClose):
         interruptible = signals.record_signals(signal.SIGINT) if checkpoints else nullcontext()
         progress_bar = bar(total=config.epochs, initial=state.epoch, unit="epoch", shown=progress)
 
-        def after_step():
+        def after_step() -> None:
             steps = f"{state.sums.steps}/{self.batches.steps}"
             progress_bar.set_postfix(step=steps, refresh=False)
             progress_bar.update(0)
@@ -179,7 +195,8 @@ class Trainer(CollectiveClose):
                 record.finish(summary, weights, state.best.epoch, **self.model_attributes())
         return Result(summary, config, weights, state.history, **self.shard.names)
 
-    def train_epoch(self, epoch, after_step=None):
+    def train_epoch(self, epoch: int,
+                    after_step: Callable | None = None) -> dict[str, float | None]:
         """Take the remaining steps of an epoch; return its metrics.
 
         They are equal on all ranks. `after_step` is called after each step except the
@@ -203,7 +220,7 @@ class Trainer(CollectiveClose):
         state.complete_epoch(metrics)
         return metrics
 
-    def evaluate_epoch(self, metrics):
+    def evaluate_epoch(self, metrics: dict[str, Any]) -> None:
         """Evaluate the model after an epoch.
 
         The results are added to its metrics, and the best epoch is updated.
@@ -218,17 +235,17 @@ class Trainer(CollectiveClose):
         check_evaluation(epoch, metrics, self.config.lr)
         self.state.best.update_if_better(epoch, metrics, self.parameters.flat)
 
-    def is_finished(self):
+    def is_finished(self) -> bool:
         """Return whether the last complete epoch ends the run, by its number or by patience."""
         return is_finished(self.state.epoch, self.state.best.epoch, epochs=self.config.epochs,
                            patience=self.config.patience)
 
-    def model_attributes(self):
+    def model_attributes(self) -> dict:
         """Return the attributes of model.h5: names, strategy, kind of labels."""
         return {"names": self.shard.names, "strategy": self.run_info.strategy,
                 "multilabel": self.plan.header.multilabel}
 
-    def arrays_by_name(self, flat):
+    def arrays_by_name(self, flat: Array) -> dict[str, np.ndarray]:
         """Split a flat array like the parameters into copies by name, a dict."""
         parameters = Parameters.zeros(self.plan.spec)
         parameters.flat[:] = self.comm.device.get(flat)

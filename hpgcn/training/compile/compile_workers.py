@@ -6,10 +6,13 @@ that it calls last, and store them in the cache, where the rank finds them. A ru
 depends on a worker: the rank compiles every kernel that is missing. With
 HPGCN_COMPILE_WORKERS=0 it compiles all of them.
 """
+from __future__ import annotations
+
 import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -47,22 +50,22 @@ class CompileWorkers(event.Listener):
     none.
     """
 
-    def __init__(self, kernels, count):
+    def __init__(self, kernels: KernelsOfRun, count: int) -> None:
         self.kernels = kernels
         self.count = count
         self.running = None
 
-    def on_start(self, each):
+    def on_start(self, each: event.Event) -> None:
         if self.running is None and isinstance(each.data["dispatcher"], Dispatcher):
             self.running = []
             for number in range(self.count):
                 with suppress(OSError):  # no process can start, or it has ended
                     self._start(number)
 
-    def on_end(self, _):
+    def on_end(self, _: event.Event) -> None:
         """Ignore the end of a compilation."""
 
-    def _start(self, number):
+    def _start(self, number: int) -> None:
         command = [sys.executable, "-P", "-m", CHILD, str(os.getpid()), str(number),
                    str(self.count)]
         with signals.blocked(*signals.STOPPING):
@@ -73,7 +76,7 @@ class CompileWorkers(event.Listener):
         with worker.stdin:
             worker.stdin.write(pickle.dumps(self.kernels))
 
-    def end(self):
+    def end(self) -> None:
         """End the workers.
 
         A kernel that they are compiling is lost, but the cache is intact.
@@ -84,13 +87,13 @@ class CompileWorkers(event.Listener):
             worker.wait()
 
 
-def num_workers():
+def num_workers() -> int:
     """Return the number of workers that this machine has cores and memory for."""
     return max(0, min(MOST, usable_cores() - 1, available_memory() // WORKER_BYTES - 1))
 
 
 @contextmanager
-def compile_workers(kernels):
+def compile_workers(kernels: KernelsOfRun) -> Iterator[None]:
     """Let workers compile while this process compiles the kernels of a run.
 
     The context manager yields the CompileWorkers.

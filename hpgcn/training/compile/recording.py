@@ -3,8 +3,10 @@
 Two runs of the same computation call the same kernels, so a process can record them and
 compile them for another process.
 """
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numba.core.dispatcher import Dispatcher
@@ -15,7 +17,7 @@ RECORDED = "hpgcn.kernels.cpu."  # others make the index arrays that the computa
 
 
 @contextmanager
-def recorded():
+def recorded() -> Iterator[None]:
     """Record the kernels of `hpgcn.kernels.cpu` that are called.
 
     The context manager yields a dict that fills in the order of the first calls. Its
@@ -30,7 +32,7 @@ def recorded():
     found, compiling = {}, []
     compile_kernel, compile_function = Dispatcher.compile, CompiledFunction.compile
 
-    def record_kernel(kernel, types):
+    def record_kernel(kernel: Any, types: Any) -> Any:
         # others need the kernels that they call
         if compiling or not kernel.py_func.__module__.startswith(RECORDED):
             compiling.append(kernel)
@@ -41,7 +43,7 @@ def recorded():
         found.setdefault((kernel, types), partial(compile_kernel, kernel, types))
         return _fill_with_zeros
 
-    def record_function(function):
+    def record_function(function: Any) -> None:
         found.setdefault((function, ()), partial(compile_function, function))
         function._wrapper_address = 0  # an integer, as the types of its callers expect
 
@@ -52,7 +54,7 @@ def recorded():
         Dispatcher.compile, CompiledFunction.compile = compile_kernel, compile_function
 
 
-def _fill_with_zeros(*arguments):
+def _fill_with_zeros(*arguments: Any) -> None:
     """Replace a compiled kernel; callers may check that numbers are finite."""
     for each in arguments:
         if isinstance(each, np.ndarray) and each.dtype.kind == "f" and each.flags.writeable:

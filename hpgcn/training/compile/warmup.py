@@ -2,12 +2,16 @@
 
 Kernels that are not in the cache are compiled.
 """
+from __future__ import annotations
+
 import logging
 import math
 import os
 import warnings
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba.core import event
@@ -32,11 +36,16 @@ from hpgcn.training.setup.run_plan import make_run_plan
 from hpgcn.training.steps.step_views import make_parts
 from hpgcn.training.steps.training_step import evaluate, train_step
 
+if TYPE_CHECKING:
+    from hpgcn.graphs.header import Header
+    from hpgcn.model.spec import ModelSpec
+    from hpgcn.runtime.device import Host
+
 log = logging.getLogger("hpgcn")
 COMPILING = 600.0  # seconds that ranks wait, beyond --comm-timeout, for the one that compiles
 
 
-def set_threads(threads):
+def set_threads(threads: int) -> int:
     """Use `threads` threads, 0: cores / ranks on the node; return the number in use."""
     set_num_threads(threads or default_threads())
     return num_threads()
@@ -51,27 +60,27 @@ class Compilations(event.Listener):
 
     text = "compiling kernels, once per machine and version"
 
-    def __init__(self, shown):
+    def __init__(self, shown: bool) -> None:
         self.shown = shown
         self.bar = None
 
-    def on_start(self, _):
+    def on_start(self, _: event.Event) -> None:
         if self.bar is None:
             self.bar = bar(desc=self.text, unit="kernel", bar_format="{desc}: {n} in {elapsed}",
                            leave=False, shown=self.shown)
             if self.bar.disable:
                 (log_line if self.shown else log.info)(self.text)
 
-    def on_end(self, _):
+    def on_end(self, _: event.Event) -> None:
         self.bar.update()
 
-    def close(self):
+    def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
 
 
 @contextmanager
-def compiling(shown=True, rank=0):
+def compiling(shown: bool = True, rank: int = 0) -> Iterator[None]:
     """Show or log on rank 0 that kernels are compiled; a context manager.
 
     See `Compilations`.
@@ -83,7 +92,7 @@ def compiling(shown=True, rank=0):
         yield
 
 
-def warm_up(comm, header, config, spec):
+def warm_up(comm: SerialComm, header: Header, config: Config, spec: ModelSpec) -> None:
     """Compile or load the kernels of a run; all ranks call this together.
 
     One rank of each node compiles first; the other ranks then load the kernels
@@ -98,7 +107,8 @@ def warm_up(comm, header, config, spec):
             comm.barrier()
 
 
-def _workers(comm, header, config, spec, turn):
+def _workers(comm: SerialComm, header: Header, config: Config, spec: ModelSpec,
+             turn: bool) -> AbstractContextManager:
     """Return a context manager with processes that compile for this rank.
 
     Only the first rank of each node has such processes.
@@ -109,14 +119,14 @@ def _workers(comm, header, config, spec, turn):
                                         os.sched_getaffinity(0)))
 
 
-def call_kernels(header, config, spec, device, ranks):
+def call_kernels(header: Header, config: Config, spec: ModelSpec, device: Host, ranks: int) -> None:
     """Call the kernels of a run on `ranks` ranks, on few rows."""
     _small_step(header, config, device, ranks)
     if device.name == "cpu" or config.aggregates_on_host:
         _load_products(header, spec, ranks)
 
 
-def _load_products(header, spec, ranks):
+def _load_products(header: Header, spec: ModelSpec, ranks: int) -> None:
     """Compile or load the products for the width and rows of a rank.
 
     Kernels depend on both numbers. On several ranks a product also adds to an existing
@@ -155,7 +165,7 @@ def _load_products(header, spec, ranks):
                          masked=masked, **options)
 
 
-def _small_step(header, config, device, ranks):
+def _small_step(header: Header, config: Config, device: Host, ranks: int) -> None:
     """Take a training step and evaluate on a graph of three vertices.
 
     This calls the kernels of set-up, of steps and of batches. One rank takes the step,

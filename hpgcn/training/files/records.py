@@ -1,7 +1,10 @@
 """Read and check the records of a run: metrics.jsonl and summary.json."""
+from __future__ import annotations
+
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 from hpgcn.errors import DataError
 from hpgcn.runtime.clock import PARTS
@@ -33,7 +36,7 @@ SUMMARY = {
     "peak_rss_bytes": COUNT, "out": TEXT, "versions": Field(dict)}
 
 
-def read_history(run, before=math.inf):
+def read_history(run: Any, before: int = math.inf) -> tuple[list, str]:
     """Read metrics.jsonl of a run up to the epoch `before`, which is excluded.
 
     Return the lines, a list of dict, whose accuracies and val_loss are None without an
@@ -62,7 +65,7 @@ def read_history(run, before=math.inf):
     return history, wrong
 
 
-def check_metrics(row, where):
+def check_metrics(row: dict[str, Any], where: str) -> None:
     """Raise a DataError with the line number for an invalid line of metrics.jsonl."""
     check_fields(row, METRICS, where)
     check_fields(row, OPTIONAL, where, whole=False)
@@ -70,7 +73,7 @@ def check_metrics(row, where):
         raise DataError(f"{where}: val_loss is None, expected a number, like val_acc")
 
 
-def read_summary(run, *, whole=True):
+def read_summary(run: Any, *, whole: bool = True) -> dict[str, Any]:
     """Return the summary of a run directory; None if the run is not finished.
 
     With `whole` all fields of SUMMARY are required. Errors as `hpgcn.store.read_json`

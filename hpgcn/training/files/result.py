@@ -1,7 +1,7 @@
 """The result of training: a summary, the history and the weights."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.runtime.text_table import html_list, percent
@@ -73,7 +73,7 @@ class Result(dict[str, Any]):
             lambda name: self.get(name, getattr(self.config, name, None)), self["epochs"]))
 
 
-def summary_pairs(get, epochs):
+def summary_pairs(get: Callable, epochs: int) -> list[tuple]:
     """Return (label, value) pairs of a summary.
 
     `get` maps a name to its value, or None.

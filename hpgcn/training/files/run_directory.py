@@ -3,6 +3,8 @@
 The files are config.toml, metrics.jsonl, summary.json, model.h5 and a folder. Only rank
 0 writes them; docs/files.md defines their contents.
 """
+from __future__ import annotations
+
 import errno
 import fcntl
 import functools
@@ -13,6 +15,9 @@ import platform
 from contextlib import ExitStack, suppress
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hpgcn import store
 from hpgcn.config import Config, parse_toml
@@ -32,6 +37,9 @@ from hpgcn.runtime.files import open_each, replaced
 from hpgcn.runtime.temporary import remove
 from hpgcn.training.files.records import read_history
 
+if TYPE_CHECKING:
+    pass
+
 log = logging.getLogger("hpgcn")
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json",
          "traffic.npy", "sums.npy")
@@ -41,7 +49,7 @@ NAME_BYTES = 100  # bytes of a graph's name, in the name of a run directory
 OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a link not followed
 
 
-def refuse_existing_run(path, overwrite):
+def refuse_existing_run(path: Path | str, overwrite: bool) -> None:
     """Raise OutputError if the run directory exists already.
 
     A file is refused, and so is a directory that is not empty, unless `overwrite`. It
@@ -74,7 +82,7 @@ def refuse_existing_run(path, overwrite):
         raise OutputError(f"{path}: cannot be created: {reason}") from error
 
 
-def refuse_inputs(path, *inputs):
+def refuse_inputs(path: str, *inputs: str | None) -> None:
     """Raise UsageError if a run in the directory would replace one of these files.
 
     None and the empty text are ignored.
@@ -83,13 +91,13 @@ def refuse_inputs(path, *inputs):
         open_each(*filter(None, inputs))
 
 
-def check_files(run):
+def check_files(run: str) -> None:
     """Open each file of a run directory, given as it or its model.h5; errors as `reading`."""
     folder = run if os.path.isdir(run) else os.path.dirname(run)
     open_each(*(os.path.join(folder, name) for name in FILES))
 
 
-def _exists(path):
+def _exists(path: Path) -> bool:
     """Return Path.exists, but raise if the path is too long or forbidden."""
     try:
         path.stat()
@@ -109,7 +117,8 @@ class RunDirectory:
     created, or another job writes to it.
     """
 
-    def __init__(self, config, *, overwrite=False, after=None):
+    def __init__(self, config: Config, *, overwrite: bool = False,
+                 after: dict[str, Any] | None = None) -> None:
         self.config = config
         self.path = Path(config.out)
         self.history = []  # lines of metrics.jsonl that were kept, that of `after` the last
@@ -130,20 +139,20 @@ class RunDirectory:
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be created: {error.strerror}") from error
 
-    def __enter__(self):
+    def __enter__(self) -> RunDirectory:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def _remove(self):
+    def _remove(self) -> None:
         """Remove a new directory that could not be filled; it must still be locked."""
         with suppress(OSError):
             for name in FILES:
                 remove(self.path / name)
             self.path.rmdir()
 
-    def _open(self, after, held):
+    def _open(self, after: dict[str, Any] | None, held: ExitStack) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         held.callback(os.close, folder)
@@ -163,7 +172,7 @@ class RunDirectory:
         file = open(self.path / "metrics.jsonl", "a", opener=_unfollowed)  # noqa: SIM115
         self.metrics = held.enter_context(file)
 
-    def _lock(self, folder):
+    def _lock(self, folder: int) -> None:
         """Lock the directory itself: the lock ends with the process."""
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +182,7 @@ class RunDirectory:
         except OSError as error:
             log.debug("%s: cannot be locked: %s", self.path, error.strerror)
 
-    def _cut(self, after):
+    def _cut(self, after: dict[str, Any]) -> None:
         """Truncate the history after the epoch of the metrics `after`.
 
         If lines are missing, log a warning.
@@ -185,17 +194,17 @@ class RunDirectory:
             log.warning("%s: has only %d of the %d earlier epochs%s", self.path / "metrics.jsonl",
                         len(rows), last - 1, wrong and f"; {wrong}")
 
-    def _write(self, name, text):
+    def _write(self, name: str, text: str) -> None:
         store.atomic_write(self.path / name, text, **OURS)
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Force metrics.jsonl to disk, so that a checkpoint never has more epochs than it."""
         try:
             os.fsync(self.metrics.fileno())
         except OSError as error:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
-    def append(self, metrics):
+    def append(self, metrics: dict[str, Any]) -> None:
         """Append the line of one epoch to metrics.jsonl and flush the file."""
         faults.point("record")
         try:
@@ -204,7 +213,8 @@ class RunDirectory:
         except OSError as error:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
-    def keep_model(self, weights, epoch, *, names, **attributes):
+    def keep_model(self, weights: dict[str, np.ndarray], epoch: int, *, names: dict[str, Any],
+                   **attributes: Any) -> None:
         """Write model.h5, the best weights so far.
 
         The file also has their epoch, the `names` of classes and features, and
@@ -213,17 +223,18 @@ class RunDirectory:
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
                           epoch=epoch, attributes=attributes, names=names, **OURS)
 
-    def finish(self, summary, weights, epoch, **labels):
+    def finish(self, summary: dict[str, Any], weights: dict[str, np.ndarray], epoch: int,
+               **labels: Any) -> None:
         """Write model.h5 with the weights of the best epoch, as `keep_model`, and summary.json."""
         self.keep_model(weights, epoch, **labels)
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
 
 
-def _unfollowed(path, flags):
+def _unfollowed(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
-def free_name(name):
+def free_name(name: str) -> str:
     """Return the first of run-NAME-1, run-NAME-2... that does not exist.
 
     A long NAME is truncated.
@@ -235,7 +246,7 @@ def free_name(name):
     return f"run-{name}-{number}"
 
 
-def read_run(path):
+def read_run(path: Any) -> tuple[dict, ...]:
     """Return weights, settings and attributes of a run or a model.h5.
 
     They are three dicts. The attributes have `class_names` and `feature_names`, tuples
@@ -258,7 +269,7 @@ def read_run(path):
     return weights, vars(stored_config(path, attributes["config_toml"])), attributes
 
 
-def stored_config(path, text):
+def stored_config(path: Any, text: str) -> Config:
     """Return the Config in a file's attribute config_toml.
 
     Raise a DataError if it is invalid.
@@ -273,7 +284,7 @@ def stored_config(path, text):
 
 
 @functools.cache
-def _version(name):
+def _version(name: str) -> str | None:
     """Return the version of an installed package, or None."""
     try:
         return metadata.version(name)
@@ -281,7 +292,7 @@ def _version(name):
         return None
 
 
-def versions():
+def versions() -> dict[str, str]:
     """Return the version of each package that can influence a result, by name."""
     installed = {"python": platform.python_version()}
     for name in ("hpgcn", "numpy", "scipy", "numba", "h5py", "mpi4py", "mpich", "openmpi"):

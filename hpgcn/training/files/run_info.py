@@ -1,8 +1,11 @@
 """Properties of a run that are known after set-up, and the summary of the run."""
+from __future__ import annotations
+
 import logging
 import platform
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +13,13 @@ from hpgcn.comm import slow_network
 from hpgcn.sampling import FULL
 from hpgcn.strategies import read_options
 from hpgcn.training.files.run_directory import versions
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.training.setup.run_plan import RunPlan
+    from hpgcn.training.steps.loop_state import LoopState
 
 log = logging.getLogger("hpgcn")
 # fields that are in summary.json only in some cases, or not at all
@@ -45,7 +55,7 @@ class RunInfo:
     period: int  # epochs after which traffic repeats
     out: str  # run directory, "" for none
 
-    def summary(self, state):
+    def summary(self, state: LoopState) -> dict[str, Any]:
         """Return the content of summary.json.
 
         `state` is the LoopState after the last epoch.
@@ -83,7 +93,8 @@ class RunInfo:
             "versions": versions()}
 
 
-def make_run_info(plan, comm, threads, started, begin):
+def make_run_info(plan: RunPlan, comm: SerialComm, threads: int, started: datetime,
+                  begin: float) -> RunInfo:
     """Return the RunInfo for a RunPlan at the end of set-up.
 
     All ranks call this together. `started` is a datetime, `begin` the
@@ -119,7 +130,7 @@ def make_run_info(plan, comm, threads, started, begin):
         out=plan.config.out)
 
 
-def log_setup(run_info, comm):
+def log_setup(run_info: RunInfo, comm: SerialComm) -> None:
     """Log the seconds of a set-up and of its parts, the maxima over ranks.
 
     All ranks call this together.

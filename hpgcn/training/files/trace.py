@@ -9,15 +9,22 @@ run, and interpolated. Half the shortest round trip bounds its error; a distance
 that bound is taken as 0, for the ranks of one node share a clock. The file states the
 bound of each rank.
 """
+from __future__ import annotations
+
 import json
 import math
 import os
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.store import atomic_write
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
 
 EVENTS_PER_RANK = 100_000  # about 20 MB of memory a rank
 EVENTS = 1_000_000  # events of all ranks: about 120 MB of text, which viewers can still open
@@ -36,13 +43,13 @@ class Trace:
     number.
     """
 
-    def __init__(self, comm, limit=None):
+    def __init__(self, comm: SerialComm, limit: int | None = None) -> None:
         self.comm = comm
         self.begin = clock_offset(comm)
         fair = max(FEWEST_PER_RANK, EVENTS // comm.size)
         comm.clock.record(limit or min(EVENTS_PER_RANK, fair))
 
-    def write(self, path):
+    def write(self, path: str) -> None:
         """Stop recording and write the trace to `path`; an older file is replaced.
 
         An OutputError or StorageError is raised on all ranks.
@@ -75,7 +82,7 @@ class Trace:
                              follow=False)
 
 
-def clock_offset(comm):
+def clock_offset(comm: SerialComm) -> tuple[float, ...]:
     """Measure the difference between this rank's clock and that of rank 0.
 
     All ranks call this together. Return (when, offset, accuracy) in seconds; `when` is
@@ -106,19 +113,19 @@ def clock_offset(comm):
     return time.perf_counter(), *offset.tolist()
 
 
-def _transfer(comm, kind, values, other):
+def _transfer(comm: SerialComm, kind: str, values: np.ndarray, other: int) -> np.ndarray:
     request = getattr(comm.mpi, kind)(values, other, TAG)
     comm.wait([request], lambda _: f"rank {other} in a comparison of clocks")
     return values
 
 
-def _offsets(times, begin, end):
+def _offsets(times: np.ndarray, begin: tuple[float, ...], end: tuple[float, ...]) -> np.ndarray:
     """Interpolate clock offsets at `times` linearly between two results of `clock_offset`."""
     slope = (end[1] - begin[1]) / max(end[0] - begin[0], 1e-9)
     return begin[1] + slope * (times - begin[0])
 
 
-def _rows(events):
+def _rows(events: list[tuple]) -> tuple[np.ndarray, list]:
     """Return events as float64 (events, 6), and the list of their texts.
 
     In the array each text is replaced by its number.
@@ -130,7 +137,7 @@ def _rows(events):
     return np.array(rows, np.float64).reshape(-1, 6), texts
 
 
-def _lines(rows, rank, texts):
+def _lines(rows: np.ndarray, rank: np.ndarray, texts: Sequence) -> Iterator:
     """Yield all events as JSON objects; an event precedes those that it encloses."""
     for p in range(len(texts)):
         for name, args in (("process_name", {"name": f"rank {p}"}),
@@ -153,14 +160,14 @@ def _lines(rows, rank, texts):
                           "dur": round((end - begin) * 1e6, 3), "args": args})
 
 
-def _write(file, notes, lines):
+def _write(file: Any, notes: Any, lines: Any) -> None:
     head = f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(notes)},\n"traceEvents": [\n'
     file.write((head + next(lines)).encode())
     file.writelines((",\n" + line).encode() for line in lines)
     file.write(b"\n]}\n")
 
 
-def write_traffic(folder, comm, steps):
+def write_traffic(folder: str, comm: SerialComm, steps: int) -> None:
     """Write the bytes from rank to rank in one training step to files.
 
     All ranks call this together. The file traffic.npy contains (P, P) int64, with a row

@@ -7,12 +7,15 @@ Its manifest has the SHA-256 of state.h5. A run resumed with the same ranks, par
 threads and versions gives the bits of an undisturbed one. With others it is equal to
 rounding.
 """
+from __future__ import annotations
+
 import json
 import logging
 import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpgcn import store
 from hpgcn.config import SETTINGS, Config, settings_of_run
@@ -22,6 +25,12 @@ from hpgcn.runtime import faults
 from hpgcn.runtime.signals import INTERRUPTED
 from hpgcn.training.saved.checkpoint_state import OBJECTS, capture, parse
 from hpgcn.training.steps.stopping import make_stop_error
+
+if TYPE_CHECKING:
+    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.training.files.run_directory import RunDirectory
+    from hpgcn.training.saved.checkpoint_state import CheckpointState
+    from hpgcn.training.trainer import Trainer
 
 log = logging.getLogger("hpgcn")
 KEPT = 2
@@ -34,13 +43,13 @@ class Checkpoints:
     The run trains on `source`.
     """
 
-    def __init__(self, run, source):
+    def __init__(self, run: str, source: GraphSource) -> None:
         self.path = Path(run) / "checkpoints"
         self.source = source
         self._digests = None
         self._kept = []  # names
 
-    def load(self):
+    def load(self) -> CheckpointState | None:
         """Return the newest readable CheckpointState, or None without a checkpoint.
 
         Raise a StorageError if there are checkpoints, but none can be read.
@@ -72,7 +81,7 @@ class Checkpoints:
                                f"{'; '.join(failures)}")
         return None
 
-    def _check_widths(self, folder, state, widths):
+    def _check_widths(self, folder: Path, state: CheckpointState, widths: list[int]) -> None:
         """Raise DataError if weights do not fit the features or classes of the graph."""
         header = self.source.header
         features, *_, classes = widths
@@ -82,7 +91,7 @@ class Checkpoints:
                             f"{classes} classes, expected {header.num_features} and "
                             f"{header.num_classes}")
 
-    def write(self, state):
+    def write(self, state: CheckpointState) -> None:
         """Write a CheckpointState, then delete older and incomplete ones.
 
         Killed runs leave incomplete checkpoints. After a StorageError the earlier
@@ -97,7 +106,7 @@ class Checkpoints:
             self._prune()
             faults.point("checkpoint.end")
 
-    def _fill(self, folder, state):
+    def _fill(self, folder: Path, state: CheckpointState) -> None:
         told = {**state.provenance, **self.digests(), "metrics": state.metrics,
                 "best_epoch": state.best_epoch, "best_metrics": state.best_metrics}
         attributes = {name: json.dumps(value) if name in OBJECTS else value
@@ -111,7 +120,7 @@ class Checkpoints:
         store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         faults.point("checkpoint.manifest")
 
-    def keep(self, trainer, record, *, ended=False):
+    def keep(self, trainer: Trainer, record: RunDirectory | None, *, ended: bool = False) -> None:
         """Write a checkpoint after a training step if it is time for one.
 
         All ranks of a Trainer call this. `ended` is true if the run ends with this
@@ -153,7 +162,7 @@ class Checkpoints:
                 where += f"; model.h5 has the weights of epoch {best_epoch}"
             raise make_stop_error(stop, where, config.graph, config.out, comm)
 
-    def _prune(self):
+    def _prune(self) -> None:
         """Delete all checkpoints except those that this run last read or wrote.
 
         Checkpoints newer than these are damaged.
@@ -164,13 +173,13 @@ class Checkpoints:
             elif NAME.fullmatch(entry.name) and entry.name not in self._kept:
                 store.discard(entry)
 
-    def digests(self):
+    def digests(self) -> dict[str, str]:
         """Return the digests that identify the data, a dict under DIGESTS: see CheckpointState."""
         if self._digests is None:
             self._digests = self.source.digests()
         return self._digests
 
-    def _same_data(self, state):
+    def _same_data(self, state: CheckpointState) -> bool:
         """Return whether a state was trained on the same graph."""
         if state.provenance.get("content_sha256") == self.source.checksum():
             # no need to read it all
@@ -178,7 +187,7 @@ class Checkpoints:
             return True
         return state.provenance["source_sha256"] == self.digests()["source_sha256"]
 
-    def check(self, state, config):
+    def check(self, state: CheckpointState, config: Config) -> None:
         """Raise ConfigError if a checkpoint was written with other settings or other data."""
         before = Config().replace(**state.config)
         for name in state.config:
@@ -201,7 +210,7 @@ class Checkpoints:
                               f"{self.source.where}: the graph has SHA-256 {found[:16]}..., "
                               f"expected {expected[:16]}...{self._other_column()}")
 
-    def _other_column(self):
+    def _other_column(self) -> str:
         """Return a clause on the first column of features that has another name; or ""."""
         with suppress(HpgcnError):
             trained = store.read_model(self.path.parent / "model.h5")[1].get("feature_names")
@@ -211,7 +220,7 @@ class Checkpoints:
         return ""
 
 
-def read_checkpoint(folder):
+def read_checkpoint(folder: Path) -> tuple[CheckpointState, list]:
     """Read a checkpoint; return its CheckpointState and the widths of its model.
 
     Raise InputNotFoundError, DataError or StorageError if it is damaged, or not a

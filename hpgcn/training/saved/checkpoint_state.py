@@ -2,9 +2,13 @@
 
 It is collected from a Trainer, and validated after reading.
 """
+from __future__ import annotations
+
 import hashlib
 import zlib
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +22,10 @@ from hpgcn.training.files.records import COUNT, FROM_ONE, MOST, TEXT, check_metr
 from hpgcn.training.files.run_directory import stored_config, versions
 from hpgcn.training.steps.loop_state import LATER_SUMS, SUMMED_PARTS, SUMS
 from hpgcn.training.steps.optimizers import OPTIMIZERS
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.training.trainer import Trainer
 
 BITWISE_FIELDS = (  # decide on the bits
     "ranks", "strategy", "grid", "threads", "device", "memory", "versions", "layout_sha256")
@@ -61,12 +69,12 @@ class CheckpointState:
     provenance: dict
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """Number of training steps taken."""
         return self.provenance.get("steps", self.epoch)
 
     @property
-    def kinds(self):
+    def kinds(self) -> list[str]:
         """Groups of stored arrays: weights, optimizer/KIND, and best.
 
         The last one exists after the first evaluation.
@@ -75,12 +83,12 @@ class CheckpointState:
         best = ["best"] if self.best_epoch else []
         return ["weights", *(f"optimizer/{name}" for name in moments), *best]
 
-    def of(self, kind):
+    def of(self, kind: str) -> dict[str, np.ndarray]:
         """Return the arrays of one of `kinds`, by the names of the parameters."""
         return {name.removeprefix(f"{kind}/"): array for name, array in self.arrays.items()
                 if name.startswith(f"{kind}/")}
 
-    def parameters(self, kind):
+    def parameters(self, kind: str) -> tuple[Parameters, list]:
         """Return the arrays of one of `kinds` as Parameters, and the widths.
 
         Raise a DataError as Parameters.stored.
@@ -91,7 +99,7 @@ class CheckpointState:
         return parameters, list(spec.widths)
 
 
-def capture(trainer):
+def capture(trainer: Trainer) -> CheckpointState:
     """Return the CheckpointState of a Trainer after a step.
 
     All ranks call this together. An InternalError on all ranks as `agree`.
@@ -122,7 +130,8 @@ def capture(trainer):
                            state.best.epoch, state.best.metrics, arrays, provenance)
 
 
-def parse(path, arrays, attributes):
+def parse(path: Path, arrays: dict[str, np.ndarray],
+          attributes: dict[str, Any]) -> tuple[CheckpointState, list]:
     """Validate the result of store.read_state.
 
     Return a CheckpointState and the model's widths. Everything is checked, so that a
@@ -168,7 +177,7 @@ def parse(path, arrays, attributes):
     return state, _check_arrays(path, state)
 
 
-def _check_arrays(path, state):
+def _check_arrays(path: Path, state: CheckpointState) -> list[int]:
     """Raise DataError for arrays that do not fit the model; return its widths."""
     # refuse arrays of unknown names
     options = Config(**state.config)
@@ -201,7 +210,7 @@ def _check_arrays(path, state):
     return first
 
 
-def describe_differences(names):
+def describe_differences(names: list[str]) -> str:
     """Return a phrase for fields that differ: "another number of ranks and another grid".
 
     A different layout is mentioned only if all other fields are equal, because they
@@ -213,12 +222,18 @@ def describe_differences(names):
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def agree(comm, flats):
+def checksum(array: Any) -> int:
+    """Return the CRC-32 of the bytes of an array."""
+    contiguous: Any = np.ascontiguousarray(array)
+    return zlib.crc32(contiguous)
+
+
+def agree(comm: SerialComm, flats: dict[str, Any]) -> None:
     """Raise InternalError unless the arrays in `flats` have the same bits on all ranks.
 
     The error, on all ranks, names the ranks and arrays that differ from rank 0.
     """
-    mine = {name: zlib.crc32(np.ascontiguousarray(flat)) for name, flat in flats.items()}
+    mine = {name: checksum(flat) for name, flat in flats.items()}
     first, *others = comm.allgather(mine)
     wrong = []
     for rank, other in enumerate(others, 1):
@@ -230,13 +245,13 @@ def agree(comm, flats):
                                    f"{comm.ranks[0]}, expected the same bits on every rank"))
 
 
-def bitwise_fields(trainer):
+def bitwise_fields(trainer: Trainer) -> dict[str, Any]:
     """Return the BITWISE_FIELDS of this run, which decide on the bits of its result.
 
     All ranks call this.
     """
     info, config = trainer.run_info, trainer.config
-    owned = trainer.comm.allgather(zlib.crc32(trainer.shard.vertex))
+    owned = trainer.comm.allgather(checksum(trainer.shard.vertex))
     shape = trainer.plan.grid_shape
     options = read_options(config)
     layout = [options.strategy, shape, options.pipeline_batches, owned]

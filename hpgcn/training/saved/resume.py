@@ -1,6 +1,9 @@
 """Resume a run: read its newest checkpoint, and set a Trainer to that state."""
+from __future__ import annotations
+
 import logging
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +18,18 @@ from hpgcn.training.saved.checkpoint_state import (
 from hpgcn.training.steps.loop_state import LATER_SUMS, SUMS, EpochSums
 from hpgcn.training.steps.stopping import is_finished
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.config import Config
+    from hpgcn.training.saved.checkpoint import Checkpoints
+    from hpgcn.training.saved.checkpoint_state import CheckpointState
+    from hpgcn.training.trainer import Trainer
+
 log = logging.getLogger("hpgcn")
 
 
-def load_resume_state(checkpoints, config, comm):
+def load_resume_state(checkpoints: Checkpoints, config: Config,
+                      comm: SerialComm) -> tuple:
     """Read the newest checkpoint of a run directory; all ranks call this together.
 
     Return the newest CheckpointState, None if the run starts at epoch 1; and the
@@ -51,7 +62,8 @@ def load_resume_state(checkpoints, config, comm):
     return saved or common, summary
 
 
-def _finished_summary(out, epochs, patience, saved):
+def _finished_summary(out: str, epochs: int, patience: int,
+                      saved: CheckpointState | None) -> dict | None:
     """Return the summary of a run if it is finished; None if epochs remain."""
     summary = read_summary(out)
     if summary is not None:
@@ -68,14 +80,14 @@ def _finished_summary(out, epochs, patience, saved):
     return None
 
 
-def restore(trainer, saved, history):
+def restore(trainer: Trainer, saved: CheckpointState, history: list[dict]) -> None:
     """Set the arrays and the LoopState of a Trainer from a CheckpointState.
 
     All ranks call this together. `history` has the metrics of earlier epochs.
     """
     comm, state, out = trainer.comm, trainer.state, trainer.config.out
 
-    def flat(kind):
+    def flat(kind: str) -> np.ndarray:
         return comm.device.put(saved.parameters(kind)[0].flat)
 
     # the loop
@@ -114,7 +126,7 @@ def restore(trainer, saved, history):
              "rounding" if other else "")
 
 
-def _restore_persistent_arrays(trainer, lasting):
+def _restore_persistent_arrays(trainer: Trainer, lasting: np.ndarray | None) -> None:
     """Fill the arrays that a strategy stores between steps.
 
     Their content is `lasting` on rank 0, or None.

@@ -1,7 +1,11 @@
 """Assign the rows of a graph to ranks, and read those that this rank owns."""
+from __future__ import annotations
+
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +20,15 @@ from hpgcn.planning.answers.exchange_rule import exchange_setting, unsupported_e
 from hpgcn.strategies import CHOOSING, RankGrid, Strategy, find_strategy, read_options
 from hpgcn.training.setup.run_partition import partitioned
 
+if TYPE_CHECKING:
+    from hpgcn.config import Config
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.parallel.layout import NodeLayout
+
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
 
 
-def as_source(source):
+def as_source(source: Any) -> GraphSource:
     """Return a GraphSource: the argument itself, or the opened file of that path.
 
     UsageError for an object of another type.
@@ -32,7 +41,8 @@ def as_source(source):
 
 
 @contextmanager
-def opened(source, comm, *, in_one_part=False):
+def opened(source: Any, comm: SerialComm, *,
+           in_one_part: bool = False) -> Iterator[GraphSource]:
     """Yield a graph as from `as_source`; close it if it was opened here.
 
     With `in_one_part` the parts of a partitioned graph are merged into one, for one
@@ -46,14 +56,14 @@ def opened(source, comm, *, in_one_part=False):
         yield found
 
 
-def _closing(files, given, found):
+def _closing(files: ExitStack, given: Any, found: GraphSource) -> GraphSource:
     """Let the ExitStack `files` close `found`, unless it is `given`; return it."""
     if found is not given:
         files.callback(found.close)
     return found
 
 
-def check_local_ranks(source, ranks):
+def check_local_ranks(source: Any, ranks: int) -> None:
     """Refuse (DataError) more ranks of this process than vertices, before they start."""
     if type(ranks) is int and 1 < ranks <= MOST_RANKS:
         with opened(source, SerialComm()) as graph:
@@ -63,7 +73,7 @@ def check_local_ranks(source, ranks):
                                        f"1..{n}"))
 
 
-def same_everywhere(source, config, comm):
+def same_everywhere(source: GraphSource, config: Config, comm: SerialComm) -> None:
     """Raise ConfigError unless all ranks have one command and one graph.
 
     The ConfigError, on all ranks, names the first field that differs.
@@ -89,19 +99,20 @@ class Placement:
     choice: str = ""  # why a strategy was chosen that the settings do not name
     files: ExitStack = field(default_factory=ExitStack)  # closes what was opened
 
-    def __enter__(self):
+    def __enter__(self) -> Placement:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.files.close()
 
     @property
-    def layout(self):
+    def layout(self) -> BlockLayout:
         """The hpgcn.parallel.layout.BlockLayout of all rows, from the view of this rank."""
         return self.rank_grid.layout
 
 
-def assign_rows(source, comm, config, *, keep=True):
+def assign_rows(source: GraphSource, comm: SerialComm, config: Config, *,
+                keep: bool = True) -> Placement:
     """Return the Placement of a run: the owner of each row.
 
     All ranks call this together, once. A strategy that requires parts uses those of a
@@ -151,7 +162,8 @@ def assign_rows(source, comm, config, *, keep=True):
         return Placement(source, strategy, rank_grid, choice, files.pop_all())
 
 
-def checked_exchange(strategy, nodes, node_aware, config):
+def checked_exchange(strategy: type[Strategy], nodes: np.ndarray, node_aware: str,
+                     config: Config) -> NodeLayout:
     """Return `exchange_rule.exchange_setting` of a run.
 
     Raise a ConfigError, on all ranks, if the setting `node_aware` is "always" and the
@@ -164,7 +176,8 @@ def checked_exchange(strategy, nodes, node_aware, config):
     return exchange_setting(strategy, nodes, node_aware, config)
 
 
-def _row_offsets(source, comm, strategy, shape):
+def _row_offsets(source: GraphSource, comm: SerialComm, strategy: type[Strategy],
+                 shape: tuple) -> np.ndarray:
     """Return the offsets of the row blocks: the parts, or blocks of the strategy."""
     if strategy.accepts_partition and source.offsets is not None:
         return np.asarray(source.offsets, np.int64)
@@ -176,7 +189,7 @@ def _row_offsets(source, comm, strategy, shape):
         return strategy.row_offsets(shape, pointers + np.concatenate([[0], loops]))
 
 
-def _in_parts(source, comm):
+def _in_parts(source: GraphSource, comm: SerialComm) -> GraphSource:
     """Return a source with one part for each rank.
 
     If needed, nested parts are merged.
@@ -197,7 +210,7 @@ def _in_parts(source, comm):
         f"{setting('ranks', parts)} or `mpiexec -n {parts}`{others}; or {again}"))
 
 
-def _check_order(source, comm):
+def _check_order(source: GraphSource, comm: SerialComm) -> None:
     """Raise DataError if rows lack a vertex or contradict the offsets of parts.
 
     Each rank reads a share of the file.
@@ -212,7 +225,7 @@ def _check_order(source, comm):
                 source.check_order(total)
 
 
-def read_slab(placed, comm, split=0):
+def read_slab(placed: Placement, comm: SerialComm, split: int = 0) -> Graph:
     """Read and check this rank's rows of a graph, a Graph of one split.
 
     All ranks call this together. If degrees, self loops or symmetry contradict the

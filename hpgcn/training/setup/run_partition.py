@@ -2,12 +2,16 @@
 
 The partition is stored for later runs.
 """
+from __future__ import annotations
+
 import logging
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,12 +28,23 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.runtime.temporary import temporary_file
 from hpgcn.training.files.run_directory import PARTITIONS
 
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.config import Config
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.header import Header
+    from hpgcn.sampling.batch_request import BatchRequest
+
 log = logging.getLogger("hpgcn")
 SEED = 0
 PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine, an hour around it
 
 
-def partitioned(source, comm, method, out="", config=None, held=None):
+def partitioned(source: GraphSource, comm: SerialComm, method: str, out: str = "",
+                config: Config | None = None, held: ExitStack | None = None) -> GraphSource:
     """Return the graph with one part for each rank; all ranks call this together.
 
     With a Config the parts are those that pay for its epochs (`choose_preparation`);
@@ -65,7 +80,8 @@ def partitioned(source, comm, method, out="", config=None, held=None):
     return stored
 
 
-def _partition_in_memory(graph, comm, method, chosen):
+def _partition_in_memory(graph: Graph, comm: SerialComm, method: str,
+                         chosen: Any) -> Graph:
     from hpgcn.partition import make_partition
 
     partition = None
@@ -82,11 +98,11 @@ def _partition_in_memory(graph, comm, method, chosen):
     return graph.permuted(partition.perm, partition.offsets)
 
 
-def _default(method):
+def _default(method: str) -> Preparation:
     return Preparation(method, DEFAULT, "")
 
 
-def _said(chosen):
+def _said(chosen: Preparation) -> tuple[str, str]:
     """Return the method of a Preparation, and a clause about its effort and the reason."""
     if not chosen.reason:
         return chosen.method, ""
@@ -94,8 +110,9 @@ def _said(chosen):
     return chosen.method, f"{effort} ({chosen.reason})"
 
 
-def kept_partition(source, k, method, out="", also=None, chosen=None, memory=None, exact=False,
-                   held=None):
+def kept_partition(source: GraphSource, k: int, method: str, out: str = "", also: str | None = None,
+                   chosen: Any = None, memory: int | None = None,
+                   exact: bool = False, held: ExitStack | None = None) -> tuple[str, str] | None:
     """Find or make the automatic partition of a graph file.
 
     Return its path and checksum. It lies beside the graph, or in the run directory
@@ -169,7 +186,7 @@ def kept_partition(source, k, method, out="", also=None, chosen=None, memory=Non
     return str(path), checksum
 
 
-def _fitting(chosen, header, k, memory):
+def _fitting(chosen: Preparation | None, header: Header, k: int, memory: int | None) -> Preparation:
     """Return a Preparation with less effort if the memory does not allow that of `chosen`."""
     if memory is None or not METHODS[chosen.method].streams or chosen.effort == FAST:
         return chosen
@@ -178,7 +195,7 @@ def _fitting(chosen, header, k, memory):
     return chosen._replace(effort=FAST, reason="the memory allows no more")
 
 
-def _make(source, k, made, memory):
+def _make(source: GraphSource, k: int, made: Preparation, memory: int | None) -> tuple:
     """Make the partition of a Preparation.
 
     Return the structure of the graph, or None if it is not in memory, and the
@@ -193,7 +210,7 @@ def _make(source, k, made, memory):
 
 
 @contextmanager
-def _writable(folders):
+def _writable(folders: list[Path]) -> Iterator[None]:
     """Yield the first writable folder, created if missing, or else None.
 
     Folders created here are removed if the block raises.
@@ -223,13 +240,14 @@ def _writable(folders):
     yield None
 
 
-def _remove_empty(folders):
+def _remove_empty(folders: list[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
 
 
-def _matching(path, source, k, methods, efforts):
+def _matching(path: Path, source: GraphSource, k: int, methods: Sequence,
+              efforts: Sequence) -> str | None:
     """Return the checksum of a partition file that fits, else None.
 
     It must fit the graph, `k`, and one of `methods` and `efforts`.
@@ -252,7 +270,8 @@ def _matching(path, source, k, methods, efforts):
     return stored.checksum()
 
 
-def parts_of(request, source, comm, out=""):
+def parts_of(request: BatchRequest, source: GraphSource, comm: SerialComm,
+             out: str = "") -> tuple[np.ndarray, int]:
     """Return the part of each ORIGINAL vertex for mini-batches, and their number.
 
     Parts are (n,) int32. All ranks call this together. `source` is the graph of the run
@@ -274,7 +293,7 @@ def parts_of(request, source, comm, out=""):
     return comm.bcast(parts)
 
 
-def _make_parts(source, k, method, out):
+def _make_parts(source: GraphSource, k: int, method: str, out: str) -> np.ndarray:
     # batches must not depend on the parts of ranks, which may have another effort
     kept = kept_partition(source, k, method, out, exact=True)
     if kept is None:

@@ -3,8 +3,11 @@
 Set-up has one direction: settings and graph --make_run_plan--> RunPlan
 --make_trainer--> Trainer.
 """
+from __future__ import annotations
+
 import logging
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +28,11 @@ from hpgcn.training.setup.placement import assign_rows
 from hpgcn.training.setup.shard import GraphShard
 from hpgcn.training.setup.step_plan import StepPlan, plan_steps
 from hpgcn.training.steps.schedules import LearningRate
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.planning.counts.traffic import Prediction
 
 log = logging.getLogger("hpgcn")
 
@@ -81,7 +89,8 @@ class RunPlan:
     node_aware: bool
 
 
-def make_run_plan(source, config, spec, comm):
+def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
+                  comm: SerialComm) -> RunPlan:
     """Return the RunPlan for a graph, settings and a model.
 
     All ranks call this together. `source` is a Graph or StoredGraph, which may be
@@ -129,7 +138,7 @@ def make_run_plan(source, config, spec, comm):
         node_aware=placement.rank_grid.nodes.aware)
 
 
-def predict_traffic(shard):
+def predict_traffic(shard: GraphShard) -> Prediction:
     """Return the Prediction of all ranks' traffic in a full-batch training step.
 
     All ranks call this together.
@@ -138,13 +147,13 @@ def predict_traffic(shard):
     return predict_step(shard.spec, traffics, shard.level_sizes(), shard.layout, shard.steps)
 
 
-def work_arrays(shard):
+def work_arrays(shard: GraphShard) -> dict[str, tuple]:
     """Return size and dtype of the work arrays of this rank's steps, by name."""
     return shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank,
                           shard.layout.columns).reserved
 
 
-def check_sets(shard, config, header):
+def check_sets(shard: GraphShard, config: Config, header: Header) -> None:
     """Refuse patience without validation vertices, and name classes that cannot be learned.
 
     All ranks call this together. Raise a UsageError on all ranks; log a warning on rank 0 if
@@ -172,13 +181,14 @@ def check_sets(shard, config, header):
                     "them" if absent.size > 1 else "it", listed([names[k] for k in absent]))
 
 
-def device_bytes(shard):
+def device_bytes(shard: GraphShard) -> int:
     """Return the bytes that this rank will allocate on its device after the matrix."""
-    footprint = DenseFootprint(shard.spec, shard.layout, *shard.sizes(), shard.steps)
+    train, evaluated = shard.sizes()
+    footprint = DenseFootprint(shard.spec, shard.layout, train, evaluated, shard.steps)
     return int(footprint.placed_last[shard.comm.rank])
 
 
-def check_trainable(header, split=0, where=None):
+def check_trainable(header: Header, split: int = 0, where: str | None = None) -> None:
     """Raise a DataError if a graph lacks features, labels or splits.
 
     Raise a ConfigError if the graph has splits, but none with this number.

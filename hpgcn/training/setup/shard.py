@@ -1,6 +1,9 @@
 """The rows of a graph on one rank, and the maps that multiply by its matrix."""
+from __future__ import annotations
+
 import logging
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +21,17 @@ from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.training.setup.placement import read_slab
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.header import Header
+    from hpgcn.model.layers.layer import Layer
+    from hpgcn.model.spec import ModelSpec
+    from hpgcn.strategies.strategy import Strategy
+    from hpgcn.training.setup.placement import Placement
+
 log = logging.getLogger("hpgcn")
 
 
@@ -32,8 +46,9 @@ class GraphShard(CollectiveClose):
     adjacency.
     """
 
-    def __init__(self, placed, spec, comm, *, split=0, prune=False, full_batch=True,
-                 feature_order=None):
+    def __init__(self, placed: Placement, spec: ModelSpec, comm: SerialComm, *, split: int = 0,
+                 prune: bool = False, full_batch: bool = True,
+                 feature_order: np.ndarray | None = None) -> None:
         source = placed.source
         layout = placed.layout
         self.spec = spec
@@ -100,21 +115,21 @@ class GraphShard(CollectiveClose):
         self.feature_entries = [self._count_features(field)
                                 for field in (self.train, self.evaluated)]
 
-    def _training_map(self, hop):
+    def _training_map(self, hop: int) -> Strategy:
         """Return the map for product `hop` with A in training steps without pruned rows."""
         products = self.steps.products(self.spec, self.level_sizes())
         widths = {each.backward: each.width for each in products if each.layer == hop}
         return self.strategy.map_for_product(hop).training_map(
             *(widths[back] for back in sorted(widths)))
 
-    def _count_features(self, field):
+    def _count_features(self, field: ReceptiveField) -> list[int]:
         """Count sparse feature entries in this rank's rows of the first two levels."""
         if not self.spec.sparse_features:
             return [0, 0]
         counts = np.diff(self._features.indptr)
         return [int(field.select(place, counts).sum()) for place in (0, 1)]
 
-    def release_features(self):
+    def release_features(self) -> Features:
         """Return the Features of all rows, on the host.
 
         All ranks call this together, only once. A X is computed here if layer 1 then
@@ -140,7 +155,7 @@ class GraphShard(CollectiveClose):
 
         return Features(X if reads_X(self.spec) else None, AX)
 
-    def sizes(self):
+    def sizes(self) -> list[LevelSizes]:
         """Return the LevelSizes of training and evaluation, with feature entries.
 
         The entries are those of this rank.
@@ -150,27 +165,27 @@ class GraphShard(CollectiveClose):
             view.feature_entries[:] = np.array(entries)[:, None]
         return views
 
-    def level_sizes(self):
+    def level_sizes(self) -> list[LevelSizes]:
         """Return the LevelSizes of training and evaluation, without feature entries."""
         return [LevelSizes.of(levels, self.layout) for levels in self.levels]
 
-    def persistent_arrays(self):
+    def persistent_arrays(self) -> list:
         """Return the arrays that one training step leaves to later ones, a list."""
         return [array for each in self.train.maps if each for array in each.persistent_arrays()]
 
-    def resume_at_step(self, steps):
+    def resume_at_step(self, steps: int) -> None:
         """Resume at a step; see `Strategy.resume_at_step`."""
         for each in filter(None, self.train.maps):
             each.resume_at_step(steps)
 
-    def close(self):
+    def close(self) -> None:
         for each in (self.train, self.evaluated):
             each.close()
         self.strategy.close()
         self.columns.close()
 
 
-def stored(X, dtype):
+def stored(X: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     """Return dense features, (m, f_j), in C order, in the dtype of stored rows."""
     X = np.ascontiguousarray(X)
     if X.dtype == dtype:
@@ -178,7 +193,7 @@ def stored(X, dtype):
     return kernels.backend(X).convert(X, np.empty(X.shape, dtype))
 
 
-def note_unread(header, layer, name):
+def note_unread(header: Header, layer: type[Layer], name: str) -> None:
     """Log which data of edges the layers of the model `name` do not read."""
     reader = "attention" if layer.uses_attention else f"model {name}"
     if (layer.uses_attention or layer.uses_edge_features) and not header.all_ones:
@@ -189,7 +204,8 @@ def note_unread(header, layer, name):
                  header.num_edge_features, name)
 
 
-def warn_of_degrees(slab, matrix, comm, counted):
+def warn_of_degrees(slab: Graph, matrix: NormalizedAdjacency, comm: SerialComm,
+                    counted: bool) -> None:
     """Log how many vertices have a degree that cannot normalize A, such as 0.
 
     All ranks call this. `counted` is true on one of the ranks that share the same rows.

@@ -1,6 +1,8 @@
 """Plan the training steps of an epoch, and predict their traffic."""
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +14,13 @@ from hpgcn.planning.counts.traffic import Prediction
 from hpgcn.sampling import SAMPLERS, InducedBatchBuilder, LocalMatrix, NeighbourBatchBuilder, parse
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.setup.run_partition import parts_of
+
+if TYPE_CHECKING:
+    from hpgcn.config import Config
+    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.sampling.batch_request import BatchRequest
+    from hpgcn.strategies.strategy import Strategy
+    from hpgcn.training.setup.shard import GraphShard
 
 
 class Forecast(NamedTuple):
@@ -51,7 +60,7 @@ class StepPlan:
     threaded: bool = False
 
 
-def check_batch(config, strategy, title):
+def check_batch(config: Config, strategy: type[Strategy], title: str) -> None:
     """Raise UsageError if the setting `batch` is malformed or excludes other settings.
 
     These settings are `memory` without `scratch`, and the strategy, whose name is
@@ -69,7 +78,8 @@ def check_batch(config, strategy, title):
                          f"expected one of {serving}")
 
 
-def plan_steps(batch, source, shard, full_step, out=""):
+def plan_steps(batch: str, source: GraphSource, shard: GraphShard, full_step: Prediction,
+               out: str = "") -> StepPlan:
     """Return the StepPlan for the setting `batch`; all ranks call this together.
 
     `source` is the graph of the caller, `full_step` the Prediction of a step on all
@@ -99,7 +109,8 @@ def plan_steps(batch, source, shard, full_step, out=""):
     return StepPlan(builder.sampler.batches, full_step, forecast, builder, comm, threaded)
 
 
-def _induced_builder(request, source, shard, local, out):
+def _induced_builder(request: BatchRequest, source: GraphSource, shard: GraphShard,
+                     local: LocalMatrix, out: str) -> InducedBatchBuilder:
     """Return the builder of batches that sampled vertices or parts induce.
 
     All ranks call this together.
@@ -114,7 +125,8 @@ def _induced_builder(request, source, shard, local, out):
     return InducedBatchBuilder(local, sampler, unit_of, weights, hops, shard.comm)
 
 
-def _neighbour_builder(request, shard, local):
+def _neighbour_builder(request: BatchRequest, shard: GraphShard,
+                       local: LocalMatrix) -> NeighbourBatchBuilder:
     """Return the builder of batches of sampled neighbors; all ranks call this together.
 
     If a thread builds the batches, it gets a communicator of its own.
@@ -131,7 +143,7 @@ def _neighbour_builder(request, shard, local):
     return NeighbourBatchBuilder(local, sampler, seeds, numbers, other, nested=nested)
 
 
-def _forecast(builder, shard, full_step):
+def _forecast(builder: Any, shard: GraphShard, full_step: Prediction) -> Forecast:
     """Return the Forecast of an epoch.
 
     It is the mean of some batches, times the number of batches. All ranks call this

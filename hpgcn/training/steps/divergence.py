@@ -1,5 +1,8 @@
 """Find the first array with NaN or infinite numbers after a training step."""
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -7,8 +10,16 @@ from hpgcn.errors import DivergedError, agreed, setting
 from hpgcn.kernels.bits16 import numbers
 from hpgcn.model.layers.layer import layer_of
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.model.model import Model
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.training.steps.optimizers import SGD
+    from hpgcn.training.steps.training_step import StepView
 
-def diverged(epoch, loss, view, number, gradient, parameters, optimizer, comm, lr):
+
+def diverged(epoch: int, loss: float, view: StepView, number: int, gradient: Parameters,
+             parameters: Parameters, optimizer: SGD, comm: SerialComm, lr: float) -> DivergedError:
     """Return the DivergedError for a step with a NaN or infinite number.
 
     All ranks call this together. `loss` and `gradient` are sums over all ranks of
@@ -46,13 +57,13 @@ def diverged(epoch, loss, view, number, gradient, parameters, optimizer, comm, l
     return _error(f"epoch {epoch}: the training loss is {loss}; {where}", lr)
 
 
-def _count_wrong(model, comm):
+def _count_wrong(model: Model, comm: SerialComm) -> np.ndarray:
     """Return how many output numbers of each layer are not finite, over ranks."""
     return comm.sum([int(np.count_nonzero(~np.isfinite(numbers(output))))
                      for output in model.outputs()])
 
 
-def check_evaluation(epoch, metrics, lr):
+def check_evaluation(epoch: int, metrics: dict[str, Any], lr: float) -> None:
     """Raise DivergedError if an evaluation gave a loss that is not finite."""
     for name, called in (("val_loss", "validation"), ("exact_loss", "exact training")):
         loss = metrics.get(name)
@@ -60,6 +71,6 @@ def check_evaluation(epoch, metrics, lr):
             raise _error(f"epoch {epoch}: the {called} loss is {loss}", lr)
 
 
-def _error(text, lr):
+def _error(text: str, lr: float) -> DivergedError:
     # all ranks have the same numbers
     return agreed(DivergedError(f"{text}; try a lower {setting('lr')} than {lr:g}"))

@@ -1,12 +1,19 @@
 """Compare the training loss of approximate steps with the exact loss of the same weights."""
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.training.steps.divergence import check_evaluation
+
+if TYPE_CHECKING:
+    from hpgcn.training.steps.training_step import StepView
+    from hpgcn.training.trainer import Trainer
 
 log = logging.getLogger("hpgcn")
 
 
-def measure_exact_loss(trainer, epoch):
+def measure_exact_loss(trainer: Trainer, epoch: int) -> dict:
     """Return {"exact_loss": x} for the next step in monitored epochs, {} in all others.
 
     Monitored epochs are the last one and the first `Strategy.num_monitored_steps` of an
@@ -24,7 +31,7 @@ def measure_exact_loss(trainer, epoch):
     return metrics
 
 
-def exact_loss(view, number):
+def exact_loss(view: StepView, number: int) -> float:
     """Return the mean training loss by exact products instead of approximate ones.
 
     All ranks call this together. `number` keys dropout as in the training step that
@@ -37,7 +44,7 @@ def exact_loss(view, number):
     return float(total / view.loss.norm)
 
 
-def loss_error(metrics):
+def loss_error(metrics: dict[str, Any]) -> float | None:
     """Return the training loss of an epoch minus the exact loss.
 
     Return None if the exact loss was not measured.
@@ -46,7 +53,7 @@ def loss_error(metrics):
     return None if exact is None else metrics["loss"] - exact
 
 
-def progress_postfix(metrics):
+def progress_postfix(metrics: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of an epoch that the progress bar shows, a dict."""
     shown = {"loss": f"{metrics['loss']:.4f}", "val_acc": metrics["val_acc"]}
     if loss_error(metrics) is not None:
@@ -54,7 +61,7 @@ def progress_postfix(metrics):
     return shown
 
 
-def log_drift(title, history):
+def log_drift(title: str, history: list[dict]) -> None:
     """Log one line on the difference between losses and exact losses."""
     found = {metrics["epoch"]: abs(loss_error(metrics)) for metrics in history
              if loss_error(metrics) is not None}

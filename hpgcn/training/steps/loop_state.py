@@ -1,9 +1,16 @@
 """The state of the training loop, shared by epochs, checkpoints and resumed runs."""
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.runtime.clock import PARTS
 from hpgcn.store import Field
 from hpgcn.training.files.records import COUNT, FINITE, SECONDS
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+
 
 CLOCKED = ("spmm", "dense", "comm", "wait")
 
@@ -33,12 +40,12 @@ class EpochSums:
     resident: int = 0  # bytes, the largest figure so far
     parts: dict = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))  # means over ranks
 
-    def add(self, **amounts):
+    def add(self, **amounts: Any) -> None:
         """Add the numbers of a step to the fields of these names."""
         for name, amount in amounts.items():
             setattr(self, name, getattr(self, name) + amount)
 
-    def metrics(self, epoch, norm):
+    def metrics(self, epoch: int, norm: int) -> dict[str, float | None]:
         """Return the fields of an epoch in metrics.jsonl that are known before its evaluation.
 
         Dividing the sum of losses by `norm` gives their mean.
@@ -70,13 +77,13 @@ class BestEpoch:
     number.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.epoch = 0  # 0 before the first evaluation
         self.metrics = {}
         self.weights = None  # flat, on the device
         self.key = None
 
-    def update_if_better(self, epoch, metrics, flat):
+    def update_if_better(self, epoch: int, metrics: dict[str, Any], flat: Array) -> None:
         """Store a copy of the weights if the epoch is the best.
 
         Without validation vertices every epoch is the best.
@@ -107,16 +114,16 @@ class LoopState:
     pending_signal: int = 0  # signal that a rank received before the end of the last step
 
     @property
-    def within_epoch(self):
+    def within_epoch(self) -> bool:
         """Whether an epoch has begun and is incomplete."""
         return self.sums.steps > 0
 
     @property
-    def last_metrics(self):
+    def last_metrics(self) -> dict[str, float]:
         """Metrics of the last complete epoch; {} before the first one."""
         return self.history[-1] if self.history else {}
 
-    def complete_epoch(self, metrics):
+    def complete_epoch(self, metrics: dict[str, Any]) -> None:
         """Append the metrics of a complete epoch to the history, and start new sums."""
         self.epoch = metrics["epoch"]
         self.history.append(metrics)

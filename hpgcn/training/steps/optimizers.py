@@ -1,7 +1,15 @@
 """Optimizers by name, for one flat array of parameters."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn import kernels
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.training.steps.schedules import LearningRate
 
 
 class SGD:
@@ -14,7 +22,8 @@ class SGD:
 
     MOMENTS = ()  # names of the arrays (p,) that steps leave behind besides the parameters
 
-    def __init__(self, parameters, *, rate, decay=0.0, decayed=0, clip_norm=0.0):
+    def __init__(self, parameters: Array, *, rate: LearningRate, decay: float = 0.0,
+                 decayed: int = 0, clip_norm: float = 0.0) -> None:
         self.parameters = parameters
         self.rate = rate
         self.decay = {"decay": decay, "decayed": decayed}
@@ -23,7 +32,7 @@ class SGD:
         self.previous = np.empty_like(parameters)
         self.moments = {name: np.zeros_like(parameters) for name in self.MOMENTS}
 
-    def step(self, gradient):
+    def step(self, gradient: Array) -> None:
         """Update the parameters by one step.
 
         The gradient (p,) is clipped in place first.
@@ -34,15 +43,15 @@ class SGD:
             clip(gradient, self.clip_norm)
         self.update(gradient, self.rate(self.steps))
 
-    def undo(self):
+    def undo(self) -> None:
         """Set the parameters to those before the last step."""
         self.parameters[:] = self.previous
 
-    def update(self, gradient, lr):
+    def update(self, gradient: Array, lr: float) -> None:
         """Update the parameters with a learning rate."""
         kernels.backend(gradient).sgd(self.parameters, gradient, lr=lr, **self.decay)
 
-    def restore(self, steps, moments):
+    def restore(self, steps: int, moments: dict) -> None:
         """Set the past steps and the moments of the optimizer, to resume a run."""
         self.steps = steps
         for name, array in moments.items():
@@ -57,7 +66,7 @@ class Adam(SGD):
 
     MOMENTS = ("mean", "variance")
 
-    def update(self, gradient, lr):
+    def update(self, gradient: Array, lr: float) -> None:
         kernels.backend(gradient).adam(self.parameters, gradient, **self.moments, step=self.steps,
                                        lr=lr, **self.decay)
 
@@ -68,7 +77,7 @@ class AdamW(Adam):
     W *= 1 - lr * decay before each step (Loshchilov and Hutter 2019).
     """
 
-    def update(self, gradient, lr):
+    def update(self, gradient: Array, lr: float) -> None:
         self.parameters[:self.decay["decayed"]] *= 1 - lr * self.decay["decay"]
         kernels.backend(gradient).adam(self.parameters, gradient, **self.moments, step=self.steps,
                                        lr=lr)
@@ -77,7 +86,7 @@ class AdamW(Adam):
 OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "sgd": SGD}
 
 
-def clip(gradient, limit):
+def clip(gradient: Array, limit: float) -> None:
     """Scale a gradient (p,) in place so that its L2 norm is at most `limit`.
 
     The factor is limit / (norm + 1e-6), at most 1, as `torch.nn.utils.clip_grad_norm_`

@@ -4,6 +4,8 @@ No other state is used, so a resumed run continues the schedule. In the steps of
 first `warmup` epochs the rate rises linearly to `lr`; the schedule follows. A
 full-batch epoch is one step.
 """
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 
@@ -23,7 +25,7 @@ class LearningRate:
     step_factor: float
     steps: int = 1  # training steps of an epoch
 
-    def __call__(self, number):
+    def __call__(self, number: int) -> float:
         """Return the learning rate of training step `number`, from 1."""
         warmup = self.steps * self.warmup
         if number <= warmup:
@@ -31,12 +33,12 @@ class LearningRate:
         return self.lr * SCHEDULES[self.schedule](number - warmup - 1, self)
 
 
-def constant(done, rate):
+def constant(done: int, rate: LearningRate) -> float:
     """Return the factor 1 for every step."""
     return 1.0
 
 
-def cosine(done, rate):
+def cosine(done: int, rate: LearningRate) -> float:
     """Return a factor that follows half a cosine from 1 to 0.
 
     The half cosine spans the epochs after warm-up (Loshchilov and Hutter 2017).
@@ -44,7 +46,7 @@ def cosine(done, rate):
     return (1 + math.cos(math.pi * done / (rate.steps * (rate.epochs - rate.warmup)))) / 2
 
 
-def step(done, rate):
+def step(done: int, rate: LearningRate) -> float:
     """Return a factor that is multiplied by `step_factor` after every `step_every` epochs."""
     return rate.step_factor ** (done // (rate.steps * rate.step_every))
 

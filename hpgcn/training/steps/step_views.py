@@ -5,7 +5,10 @@ mini-batch while the current one trains, from data that the rank stores. If neig
 are sampled, the thread also exchanges rows with other ranks, over a separate
 communicator.
 """
-from contextlib import nullcontext
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +19,12 @@ from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.training.steps.optimizers import OPTIMIZERS
 from hpgcn.training.steps.training_step import StepView, make_views
+
+if TYPE_CHECKING:
+    from hpgcn.training.setup.run_plan import RunPlan
+    from hpgcn.training.setup.shard import GraphShard
+    from hpgcn.training.setup.step_plan import StepPlan
+    from hpgcn.training.steps.loop_state import EpochSums
 
 
 class FullBatch:
@@ -32,25 +41,25 @@ class FullBatch:
     steps = 1
     request_bytes = 0
 
-    def __init__(self, view):
+    def __init__(self, view: StepView) -> None:
         self.full_view = view
 
-    def view(self, number):
+    def view(self, number: int) -> StepView:
         """Return the StepView of training step `number`, from 1.
 
         All ranks call this in the order of steps.
         """
         return self.full_view
 
-    def memory(self):
+    def memory(self) -> AbstractContextManager:
         """Return the context manager of the training steps of an epoch."""
         return nullcontext()
 
-    def batch_metrics(self, sums):
+    def batch_metrics(self, sums: EpochSums) -> dict:
         """Return the mini-batch fields of one metrics.jsonl line; `sums` are the EpochSums."""
         return {}
 
-    def close(self):
+    def close(self) -> None:
         """Do nothing, because a full batch has no resources."""
 
 
@@ -68,7 +77,7 @@ class MiniBatches(FullBatch):
         The last epoch; no batch is prefetched for later ones.
     """
 
-    def __init__(self, plan, view, shard, epochs):
+    def __init__(self, plan: StepPlan, view: StepView, shard: GraphShard, epochs: int) -> None:
         super().__init__(view)
         self.builder = plan.builder
         self.shard = shard
@@ -90,7 +99,7 @@ class MiniBatches(FullBatch):
         self.prefetched = None  # (number of a step, Future)
         self.field = None  # field of the last StepView
 
-    def view(self, number):
+    def view(self, number: int) -> StepView:
         # The StepView of the step before is closed.
         if self.field is not None:
             self.field.close()
@@ -113,7 +122,7 @@ class MiniBatches(FullBatch):
         loss = self.full_view.loss.part(labels, train, batch.share)
         return StepView(model, loss, features)
 
-    def _take(self, number):
+    def _take(self, number: int) -> tuple:
         """Return the StepView of step `number`.
 
         If another step was prefetched, build it now.
@@ -125,7 +134,7 @@ class MiniBatches(FullBatch):
         made = future.result()
         return made if expected == number else self._make(number)
 
-    def _make(self, number):
+    def _make(self, number: int) -> tuple:
         epoch, batch = divmod(number - 1, self.steps)
         batch = self.builder.batch(epoch + 1, batch)
         device = self.full_view.model.columns.device
@@ -136,13 +145,13 @@ class MiniBatches(FullBatch):
         field = batch.field(self.shard.strategy, products, device)
         return batch, field, features, HOST.take(self.labels, rows), train
 
-    def memory(self):
+    def memory(self) -> AbstractContextManager:
         return self.shard.comm.device.in_memory()
 
-    def batch_metrics(self, sums):
+    def batch_metrics(self, sums: EpochSums) -> dict[str, int]:
         return {"steps": sums.steps, "asked_bytes": sums.asked_bytes}
 
-    def close(self):
+    def close(self) -> None:
         """Wait for the prefetched batch and free the MPI objects; all ranks call this together."""
         if self.prefetched:
             self.prefetched[1].result()
@@ -154,7 +163,7 @@ class MiniBatches(FullBatch):
             self.comm.close()
 
 
-def make_parts(plan):
+def make_parts(plan: RunPlan) -> tuple:
     """Set up the training of a RunPlan; all ranks call this together.
 
     Return the fields of a Trainer from `training` to `optimizer`, a tuple.

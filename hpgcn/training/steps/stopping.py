@@ -2,7 +2,11 @@
 
 After its last epoch, by patience, by a callback or by a signal.
 """
+from __future__ import annotations
+
 import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +21,12 @@ from hpgcn.errors import (
 from hpgcn.runtime import signals
 from hpgcn.runtime.advice import resume_command
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.errors import HpgcnError
 
-def is_finished(epoch, best_epoch, *, epochs, patience):
+
+def is_finished(epoch: int, best_epoch: int, *, epochs: int, patience: int) -> bool:
     """Return whether a run ends after this epoch.
 
     It ends with the last epoch, or when patience is exhausted.
@@ -27,7 +35,7 @@ def is_finished(epoch, best_epoch, *, epochs, patience):
     return epoch >= epochs or bool(impatient)
 
 
-def raise_if_stop_requested(epoch, graph, out, comm):
+def raise_if_stop_requested(epoch: int, graph: str, out: str, comm: SerialComm) -> None:
     """Raise an error on all ranks if one of them received a signal to stop.
 
     All ranks call this together. `epoch` is the next epoch; `graph` and `out` are as in
@@ -38,7 +46,7 @@ def raise_if_stop_requested(epoch, graph, out, comm):
         raise make_stop_error(pending, f"before epoch {epoch}", graph, out, comm)
 
 
-def make_stop_error(pending, where, graph, out, comm):
+def make_stop_error(pending: int, where: str, graph: str, out: str, comm: SerialComm) -> HpgcnError:
     """Return the error with which all ranks end a run after a signal.
 
     It names the command to resume. `pending` is that of `signals.pending_signal` on a
@@ -57,7 +65,7 @@ def make_stop_error(pending, where, graph, out, comm):
     return agreed(StoppedError(f"stopped by {name} {where}; continue with `{again}`"))
 
 
-def check_callbacks(callbacks):
+def check_callbacks(callbacks: Sequence) -> None:
     """Raise a UsageError unless `callbacks` is a sequence of callables."""
     if not isinstance(callbacks, list | tuple):
         raise UsageError("callbacks: expected a list of functions, not a "
@@ -67,7 +75,7 @@ def check_callbacks(callbacks):
             raise UsageError(f"callbacks: {repr(callback)[:80]} cannot be called")
 
 
-def run_callbacks(callbacks, metrics, comm):
+def run_callbacks(callbacks: Sequence, metrics: dict[str, Any], comm: SerialComm) -> bool:
     """Call the callbacks on rank 0.
 
     Return on all ranks whether one of them ends the run. An exception in a callback is

@@ -2,8 +2,11 @@
 
 It is taken, measured, checked, and added to the sums.
 """
+from __future__ import annotations
+
 import math
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +16,17 @@ from hpgcn.training.steps.divergence import diverged
 from hpgcn.training.steps.loop_state import CLOCKED
 from hpgcn.training.steps.training_step import train_step
 
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
+    from hpgcn.training.trainer import Trainer
+
 # fields of EpochSums that count over all ranks
 COUNTED = ("sent_bytes", "sent_messages", "between_bytes", "between_messages", "asked_bytes",
            "masked_additions")
 
 
-def take_step(trainer, epoch):
+def take_step(trainer: Trainer, epoch: int) -> None:
     """Take the next training step of an epoch, and record it in the state.
 
     All ranks call this together. A DivergedError is raised on all ranks if a number is
@@ -65,7 +73,7 @@ def take_step(trainer, epoch):
     state.pending_signal = int(pending)
 
 
-def count_sent(comm):
+def count_sent(comm: SerialComm) -> tuple[int, ...]:
     """Return bytes and messages that this rank has sent in training.
 
     The third and fourth number are those to other nodes.
@@ -74,7 +82,7 @@ def count_sent(comm):
     return *counters.total("train"), *counters.between_nodes("train", comm.nodes, comm.rank)
 
 
-def fault(phase, array=None):
+def fault(phase: str, array: Array | None = None) -> None:
     """Let a requested fault occur in a phase of the step; it may fill `array` with NaN."""
     if faults.point(phase):
         array[...] = math.nan

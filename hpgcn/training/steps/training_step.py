@@ -2,9 +2,20 @@
 
 A step is forward, backward and update.
 """
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
+
+if TYPE_CHECKING:
+    from hpgcn.model.parameters import Parameters
+    from hpgcn.model.targets import Targets
+    from hpgcn.parallel.shared_rows import SharedRows
+    from hpgcn.parallel.workspace import Workspace
+    from hpgcn.training.setup.shard import GraphShard
+    from hpgcn.training.steps.optimizers import SGD
 
 
 class StepView(NamedTuple):
@@ -18,7 +29,8 @@ class StepView(NamedTuple):
     features: Features
 
 
-def make_views(shard, parameters, workspace, targets):
+def make_views(shard: GraphShard, parameters: Parameters, workspace: Workspace,
+               targets: Targets) -> list[StepView]:
     """Return the StepViews for training and for evaluation.
 
     All ranks call this together. This releases the features of the shard. Both views
@@ -48,7 +60,8 @@ def make_views(shard, parameters, workspace, targets):
     return views
 
 
-def train_step(view, number, optimizer, columns, observe=lambda phase, array=None: None):
+def train_step(view: StepView, number: int, optimizer: SGD, columns: SharedRows,
+               observe: Callable = lambda phase, array=None: None) -> tuple[Any, Parameters]:
     """Take training step `number`, from 1, which keys dropout.
 
     All ranks call this together. Return this rank's share of the SUM of training
@@ -75,7 +88,7 @@ def train_step(view, number, optimizer, columns, observe=lambda phase, array=Non
     return loss, gradient
 
 
-def evaluate(view, metric="auto"):
+def evaluate(view: StepView, metric: str = "auto") -> dict[str, Any]:
     """Return the validation loss, and a metric for each mask.
 
     Both are over all ranks, without dropout. The dict is that of `Loss.evaluate`, with
