@@ -1,6 +1,9 @@
 """Build a CSR adjacency from unordered entries, sum its rows, test its symmetry."""
+from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,7 +34,8 @@ class Counts:
     unequal: int = 0  # edges whose directions have different weights: max(A, A^T) keeps one
 
 
-def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, name="graph"):
+def build_adjacency(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, n: int, *,
+                    symmetrize: bool = False, count: bool = False, name: str = "graph") -> tuple:
     """Build a valid CSR adjacency from entries in any order.
 
     `rows`, `columns` (e,) lie in [0, n); `values` (e,), or None for all ones.
@@ -91,7 +95,7 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
     return matrix.indptr.astype(np.int64), matrix.indices.astype(dtype, copy=False), data, counts
 
 
-def check_duplicates(duplicates):
+def check_duplicates(duplicates: str | None) -> str:
     """Return `duplicates`, "merge" for None; UsageError unless it is one of DUPLICATES."""
     duplicates = DUPLICATES[0] if duplicates is None else duplicates
     if duplicates not in DUPLICATES:
@@ -99,19 +103,20 @@ def check_duplicates(duplicates):
     return duplicates
 
 
-def repeated_loops(rows, columns):
+def repeated_loops(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return the positions of self loops that another loop of the vertex follows, (k,) int64."""
     loops = np.flatnonzero(rows == columns)[::-1]
     last = np.unique(rows[loops], return_index=True)[1]
     return np.delete(loops, last)
 
 
-def without(places, *arrays):
+def without(places: np.ndarray, *arrays: Any) -> tuple[np.ndarray, ...]:
     """Return copies of arrays without the elements at these positions; None stays None."""
     return tuple(array if array is None else np.delete(array, places) for array in arrays)
 
 
-def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None):
+def adjacency_of(A: Any, name: str, *, symmetrize: bool = False, unweighted: bool = False,
+                 duplicates: str | None = None) -> tuple:
     """Build a valid CSR adjacency from a matrix, as for `Graph.from_scipy`.
 
     Changes to its entries are DataWarnings.
@@ -145,7 +150,8 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
     return *csr, counts.ones and csr[2] is not None
 
 
-def merged_adjacency(rows, columns, values, n, duplicates, **options):
+def merged_adjacency(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, n: int,
+                     duplicates: str, **options: Any) -> tuple:
     """Call `build_adjacency` after removing or counting duplicates, as that mode requires."""
     total = len(rows)
     ones = values is None
@@ -160,7 +166,7 @@ def merged_adjacency(rows, columns, values, n, duplicates, **options):
     return *csr, counts
 
 
-def duplicates_notes(counts, asked, option):
+def duplicates_notes(counts: Counts, asked: str | None, option: Callable) -> list[str]:
     """Return notes for the user on edges that the input lists several times.
 
     Parameters
@@ -193,15 +199,16 @@ def duplicates_notes(counts, asked, option):
     return notes
 
 
-def row_and_column_sums(indptr, indices, data, *, symmetric=False):
+def row_and_column_sums(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None, *,
+                        symmetric: bool = False) -> tuple[np.ndarray, ...]:
     """Return the row sums and the column sums of a CSR matrix (n, n), two (n,) float64.
 
     Data None means ones. The sums of a `symmetric` matrix are equal.
     """
     n = indptr.size - 1
     if symmetric and data is None:
-        sums = np.diff(indptr).astype(np.float64)
-        return sums, sums.copy()
+        counts = np.diff(indptr).astype(np.float64)
+        return counts, counts.copy()
 
     if indices.size >= LARGE:
         from hpgcn.kernels import entries  # late, as it starts the compiler
@@ -217,7 +224,7 @@ def row_and_column_sums(indptr, indices, data, *, symmetric=False):
                  for numbers in (row_of, indices))
 
 
-def is_symmetric(indptr, indices, data):
+def is_symmetric(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None) -> bool:
     """Return whether a CSR matrix (n, n) has a symmetric pattern and symmetric values.
 
     Columns are sorted; data None means ones.
@@ -236,12 +243,12 @@ def is_symmetric(indptr, indices, data):
                for name in ("indptr", "indices", "data"))
 
 
-def _given(data):
+def _given(data: np.ndarray | None) -> np.ndarray:
     """Return the data of a matrix for a kernel, empty for None."""
     return np.empty(0, np.float32) if data is None else data
 
 
-def row_blocks(indptr, entries):
+def row_blocks(indptr: np.ndarray, entries: int) -> Iterator[tuple[int, int]]:
     """Yield the bounds (start, stop) of blocks of whole rows with about `entries` entries."""
     start = 0
     while start < indptr.size - 1:
@@ -251,7 +258,8 @@ def row_blocks(indptr, entries):
         start = stop
 
 
-def permuted_entries(indptr, indices, perm, *, with_source):
+def permuted_entries(indptr: np.ndarray, indices: np.ndarray, perm: np.ndarray, *,
+                     with_source: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Put the rows and columns of a square CSR matrix in the order `perm` (new -> old).
 
     Return indptr, indices, and the old number of each entry, (nnz,). The last is None

@@ -2,15 +2,21 @@
 
 Labels may be whole numbers, booleans, or names of classes, also written as text.
 """
+from __future__ import annotations
+
 import numbers
 import re
 from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hpgcn.errors import DataError, printable, setting, warn
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 UNLABELED = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "none", "null", "nil", "?", "-", ".",
                        "unknown", "unlabeled", "unlabelled", "missing"))  # in any case
@@ -39,7 +45,8 @@ class Classes(NamedTuple):
     notes: tuple[str, ...]
 
 
-def parse_classes(texts, where, place="row {}".format, hint="", *, classes=False):
+def parse_classes(texts: Sequence[str], where: str, place: Callable = "row {}".format,
+                  hint: str = "", *, classes: bool = False) -> Classes:
     """Convert texts, one per vertex, to class numbers.
 
     Numbers written as text are numbers: 1, 01, +1, 1.0 and 1e0 are class 1. -1 is
@@ -88,7 +95,7 @@ def parse_classes(texts, where, place="row {}".format, hint="", *, classes=False
         notes.append(f"{_count(marks)} {_listed(marks)} "
                      f"{'are' if sum(marks.values()) > 1 else 'is'} unlabeled")
 
-    def refuse(text, expected):
+    def refuse(text: str, expected: str) -> None:
         raise DataError(f"{where}: {place(texts.index(text))}: label {_shown(text)}, "
                         f"expected {expected}")
 
@@ -126,7 +133,7 @@ def parse_classes(texts, where, place="row {}".format, hint="", *, classes=False
     return Classes(numbers, names, tuple(notes))
 
 
-def refuse_fractions(numbers, where):
+def refuse_fractions(numbers: Collection[int], where: str) -> None:
     """Raise DataError for labels with a decimal point, such as 34.0, except -1, 0 and 1.
 
     Labels beside missing ones are exempt: there a decimal point means nothing.
@@ -136,7 +143,7 @@ def refuse_fractions(numbers, where):
         raise DataError(f"{where}: numbers with a decimal point ({shown}, ...): {_targets()}")
 
 
-def refuse_targets(labels, class_names, where):
+def refuse_targets(labels: np.ndarray, class_names: Sequence[str] | None, where: str) -> None:
     """Raise DataError for class numbers that look like values to predict.
 
     They do if more than half of the classes have one or two vertices. A few classes are
@@ -156,7 +163,7 @@ def refuse_targets(labels, class_names, where):
                     f"values, most of them once or twice: {_targets()}")
 
 
-def read_text_labels(y, name, classes=False):
+def read_text_labels(y: ArrayLike, name: str, classes: bool = False) -> tuple:
     """Convert labels that are text to class numbers.
 
     Labels without text stay unchanged.
@@ -205,7 +212,8 @@ def read_text_labels(y, name, classes=False):
     return classes_of(texts, f"{name}: labels", "vertex {}".format, classes=classes)
 
 
-def classes_of(texts, where, place, *, classes=False):
+def classes_of(texts: list[str], where: str, place: Callable, *,
+               classes: bool = False) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Return the classes of texts and their names, as `parse_classes`; warn of its notes."""
     found = parse_classes(texts, where, place, classes=classes)
     for note in found.notes:
@@ -214,7 +222,7 @@ def classes_of(texts, where, place, *, classes=False):
     return found.numbers, found.names
 
 
-def check_classes(y, class_names, name):
+def check_classes(y: ArrayLike, class_names: Sequence[str] | None, name: str) -> None:
     """Raise DataError for whole numbers y, (n,) or (n, 1), that look like values to predict."""
     labels = _whole(y)
     if labels is None:
@@ -224,7 +232,7 @@ def check_classes(y, class_names, name):
     refuse_targets(labels, class_names, name)
 
 
-def number_classes(y, name):
+def number_classes(y: ArrayLike, name: str) -> tuple:
     """Renumber whole numbers y that have large gaps, as `renumber_classes` does.
 
     Return the labels, and the names of classes or None.
@@ -238,7 +246,7 @@ def number_classes(y, name):
     return (y, None) if names is None else (labels, names)
 
 
-def _whole(y):
+def _whole(y: ArrayLike) -> np.ndarray | None:
     """Return numbers (n,) or (n, 1) as int64, -1 for NaN; None unless all are whole."""
     array = _as_array(y)
     if array is None or array.dtype.kind not in "iuf" or not np.isin(array.shape[1:], 1).all():
@@ -250,7 +258,7 @@ def _whole(y):
     return labels.astype(np.int64)
 
 
-def _as_array(y):
+def _as_array(y: ArrayLike) -> np.ndarray | None:
     """Return labels as an array; None if they are refused as one."""
     if y is None or np.ma.is_masked(y):
         return None
@@ -261,7 +269,7 @@ def _as_array(y):
     return array if array.ndim in (1, 2) else None
 
 
-def warn_of_labels(labels, num_classes, name):
+def warn_of_labels(labels: np.ndarray | None, num_classes: int, name: str) -> None:
     """Warn of labels that may be meant otherwise.
 
     These are classes without vertices, -1 that may mean a class, and one-hot labels.
@@ -288,12 +296,12 @@ def warn_of_labels(labels, num_classes, name):
              "them have vertices: np.unique(y, return_inverse=True)[1] renumbers them from 0")
 
 
-def _targets():
+def _targets() -> str:
     return ("are they values to predict? These are not supported yet. If the numbers are classes, "
             f"give {setting('classes', True)}")
 
 
-def _whole_numbers(texts, refuse):
+def _whole_numbers(texts: list[str], refuse: Callable) -> dict[str, int]:
     """Return a dict from each text to its whole number; refuse any other text."""
     number_of = {}
     for text in texts:
@@ -308,7 +316,8 @@ def _whole_numbers(texts, refuse):
     return number_of
 
 
-def _number_classes(number_of, counts, notes):
+def _number_classes(number_of: dict[str, int], counts: Counter,
+                    notes: list) -> tuple[dict[str, int], tuple[str, ...] | None]:
     """Return the class number of each text, and the names of classes or None; add notes."""
     present = sorted(set(number_of.values()))
     if present == [-1, 1]:
@@ -335,7 +344,7 @@ def _number_classes(number_of, counts, notes):
     return number_of, None
 
 
-def renumber_classes(labels):
+def renumber_classes(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None, list[str]]:
     """Renumber classes with large gaps; return labels, class names or None, and notes.
 
     `labels` are (n,) integers, negative for unlabeled; the rule is that of
@@ -350,16 +359,16 @@ def renumber_classes(labels):
     return numbers, tuple(map(str, present)), [_gap_note(present)]
 
 
-def _has_large_gaps(present):
+def _has_large_gaps(present: list[int]) -> bool:
     return bool(present) and present[-1] + 1 > 4 * len(present) + 1000
 
 
-def _gap_note(present):
+def _gap_note(present: list[int]) -> str:
     return (f"labels {present[0]}..{present[-1]} have {len(present)} different values: they are "
             f"numbered 0..{len(present) - 1} in increasing order")
 
 
-def _note_case(names, notes):
+def _note_case(names: list[str], notes: list) -> None:
     """Append a note about class names that differ only in upper and lower case."""
     folded = Counter(name.casefold() for name in names)
     twice = sorted(name for name in names if folded[name.casefold()] > 1)
@@ -367,15 +376,15 @@ def _note_case(names, notes):
         notes.append(f"classes that differ only in case: {_listed(twice)}")
 
 
-def _count(marks):
+def _count(marks: dict[str, int]) -> str:
     total = sum(marks.values())
     return f"{total} label{'s' * (total > 1)}"
 
 
-def _listed(texts):
+def _listed(texts: Collection[str]) -> str:
     texts = sorted(texts)
     return ", ".join(map(printable, texts[:MOST_NAMED])) + ", ..." * (len(texts) > MOST_NAMED)
 
 
-def _shown(text):
+def _shown(text: str) -> str:
     return f"'{printable(text[:40])}'" + "..." * (len(text) > 40)

@@ -6,12 +6,20 @@ does one rank read the whole graph, to name the error in a DataError. Keys are f
 the same file gives the same sums. `where` is the file or the name of the graph, for
 errors.
 """
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import first
+
+if TYPE_CHECKING:
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.graph_source import GraphSource
 
 KEYS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 # Columns are summed in buckets: in a single one an error hides behind the rounding of
@@ -22,7 +30,7 @@ ENTRY_BYTES = 64  # bytes of memory for each entry while the first error is foun
 TOLERANCE = 1e-9
 
 
-def add_up(slab, where):
+def add_up(slab: Graph, where: str) -> np.ndarray:
     """Check the degrees and loops of a slab; return its sums for `refuse`.
 
     The sums are (4 + 2 * BUCKETS,) float64.
@@ -42,12 +50,12 @@ def add_up(slab, where):
     return np.concatenate([halves(hashes), columns.ravel()])
 
 
-def check_whole(source, slabs):
+def check_whole(source: GraphSource, slabs: Iterable[Graph]) -> None:
     """Refuse a graph whose stored degrees, loops or symmetry differ from its entries."""
     refuse(sum(add_up(slab, source.where) for slab in slabs), source)
 
 
-def refuse(total, source):
+def refuse(total: Any, source: GraphSource) -> None:
     """Refuse a graph whose entries contradict its header.
 
     `total` is the sum of `add_up` over all rows. The whole graph `source` is read, if
@@ -79,13 +87,14 @@ def refuse(total, source):
     raise DataError(f"{where}: degree/column differs from the column sums of the adjacency")
 
 
-def doubtful(total):
+def doubtful(total: np.ndarray) -> bool:
     """Return whether `total`, the sum of `add_up` over all rows, reveals a contradiction."""
     difference, size = total[4:].reshape(BUCKETS, 2).T
     return bool(nonzero(total[:4]) or (np.abs(difference) > TOLERANCE * size).any())
 
 
-def permutation_sums(start, perm, iperm, part, parts):
+def permutation_sums(start: int, perm: np.ndarray, iperm: np.ndarray, part: np.ndarray,
+                     parts: np.ndarray) -> np.ndarray:
     """Return sums that show whether a permutation, its inverse and the parts agree.
 
     The m vertices begin at number `start`. `perm` and `iperm`, in [0, n), are the old
@@ -101,7 +110,7 @@ def permutation_sums(start, perm, iperm, part, parts):
     return halves(np.array([inverse % 2**64, placed % 2**64], np.uint64))
 
 
-def order_sums(start, order):
+def order_sums(start: int, order: np.ndarray) -> np.ndarray:
     """Return sums that show whether an order contains each vertex once.
 
     `order`, (m,) in [0, n), has the vertex of each row from `start` on. The sums are
@@ -114,7 +123,7 @@ def order_sums(start, order):
     return halves(np.array(sums, np.uint64))
 
 
-def halves(numbers):
+def halves(numbers: np.ndarray) -> np.ndarray:
     """Split numbers, (k,) uint64, into high and low 32 bits, (2 k,) float64.
 
     Sums of these over ranks are exact.
@@ -123,13 +132,13 @@ def halves(numbers):
     return np.concatenate([numbers >> np.uint64(32), numbers & low]).astype(np.float64)
 
 
-def nonzero(sums):
+def nonzero(sums: np.ndarray) -> bool:
     """Return whether a number is not 0 modulo 2^64, from sums of `halves` over ranks."""
     high, low = sums.reshape(2, -1).tolist()
     return any(((int(a) << 32) + int(b)) % 2**64 for a, b in zip(high, low))
 
 
-def _refuse_degree(slab, name, row, stored, where):
+def _refuse_degree(slab: Graph, name: str, row: int, stored: float, where: str) -> None:
     entries = slice(slab.indptr[row], slab.indptr[row + 1])
     weights = np.ones(entries.stop - entries.start)
     if slab.data is not None:
@@ -142,8 +151,8 @@ def _refuse_degree(slab, name, row, stored, where):
     raise DataError(f"{where}: degree/{name}[{vertex}] is {stored:.12g}, but {expected}")
 
 
-def _refuse_asymmetry(matrix, where):
-    def entry(u, v):
+def _refuse_asymmetry(matrix: sp.csr_array, where: str) -> None:
+    def entry(u: int, v: int) -> str:
         stored = v in matrix.indices[matrix.indptr[u]:matrix.indptr[u + 1]]
         return f"{matrix[u, v]:.12g}" if stored else "missing"
 
@@ -162,7 +171,7 @@ def _refuse_asymmetry(matrix, where):
                     f"entry at ({u}, {v}) is {entry(u, v)}, at ({v}, {u}) {entry(v, u)}")
 
 
-def _refuse_column(matrix, stored, where):
+def _refuse_column(matrix: sp.csr_array, stored: np.ndarray, where: str) -> None:
     weights = matrix.data.astype(np.float64)
     sums, sizes = (np.bincount(matrix.indices, summed, matrix.shape[0])
                    for summed in (weights, np.abs(weights)))

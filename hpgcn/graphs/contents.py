@@ -1,4 +1,8 @@
 """Check the data of vertices together: features, labels, names of both, and masks."""
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -23,8 +27,10 @@ ROWS = 4096  # rows whose columns are put in order at a time
 NAMED = {"class_names": "the labels have {} classes", "feature_names": "there are {} features"}
 
 
-def check_contents(X, y, masks, n, name, split, *, class_names=None, feature_names=None,
-                   classes=False):
+def check_contents(X: Any, y: Any, masks: Any, n: int, name: str, split: str, *,
+                   class_names: Sequence[str] | None = None,
+                   feature_names: Sequence[str] | None = None,
+                   classes: bool = False) -> tuple[dict, dict]:
     """Check X, y, masks and names; return arrays of a Graph and fields of its Header.
 
     Parameters
@@ -86,7 +92,8 @@ def check_contents(X, y, masks, n, name, split, *, class_names=None, feature_nam
         "num_splits": num_splits(masks), "split": "" if masks is None else split}
 
 
-def check_names(field, names, least, most, where):
+def check_names(field: str, names: Sequence[str], least: int, most: int,
+                where: object) -> tuple[str, ...] | None:
     """Check names of classes or features; return a tuple of str, or None without names.
 
     Parameters
@@ -141,7 +148,7 @@ def check_names(field, names, least, most, where):
     return tuple(map(str, names)) or None
 
 
-def split_frame(X, names):
+def split_frame(X: Any, names: Sequence[str] | None) -> tuple:
     """Return features as an array, and their names; a DataFrame brings its own.
 
     Parameters
@@ -171,7 +178,8 @@ def split_frame(X, names):
     return array, names
 
 
-def match_names(trained, found, where, model):
+def match_names(trained: tuple[str, ...] | None, found: tuple[str, ...] | None, where: str,
+                model: Path | str) -> tuple[np.ndarray | None, str | None]:
     """Return the order that puts the columns `found` like those `trained`, and a note.
 
     Both are tuples of str, or None. The order, (f,), is None if it stays, and the note
@@ -202,7 +210,7 @@ def match_names(trained, found, where, model):
                     f"{'; '.join(parts)}")
 
 
-def in_order(X, order, *, in_place=False):
+def in_order(X: Any, order: np.ndarray | None, *, in_place: bool = False) -> Any:
     """Return features (m, f) with their columns in another order; None keeps it."""
     if order is None:
         return X

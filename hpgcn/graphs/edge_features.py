@@ -1,13 +1,23 @@
 """Features of edges: checks, and their order beside the entries of an adjacency."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH, first
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from hpgcn.graphs.graph_source import GraphSource
+
 CHUNK = 1 << 18  # entries whose features are read at a time
 
 
-def check_edge_features(features, count, name):
+def check_edge_features(features: ArrayLike, count: int, name: str) -> np.ndarray:
     """Return the features of `count` edges as float32 (count, d) in C order.
 
     An array (count,) becomes one column.
@@ -31,7 +41,7 @@ def check_edge_features(features, count, name):
     return array
 
 
-def check_finite_rows(array, start, where):
+def check_finite_rows(array: np.ndarray, start: int, where: str) -> None:
     """Raise DataError for a number that is not finite; the first row has number `start`."""
     if (k := first(~np.isfinite(array.ravel()))) is not None:
         row, column = divmod(k, array.shape[1])
@@ -39,7 +49,8 @@ def check_finite_rows(array, start, where):
                         "finite number")
 
 
-def features_of_entries(coords, features, indptr, indices, name):
+def features_of_entries(coords: Sequence[np.ndarray], features: ArrayLike, indptr: np.ndarray,
+                        indices: np.ndarray, name: str) -> np.ndarray | None:
     """Return the features of each entry of a CSR matrix, (nnz, d) float32; None for None.
 
     Parameters
@@ -79,13 +90,13 @@ def features_of_entries(coords, features, indptr, indices, name):
     return features[order[np.where(found, place, other)]]
 
 
-def _find(keys, wanted):
+def _find(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the position of each wanted key, and whether it is there."""
     place = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
     return place, keys[place] == wanted if keys.size else np.zeros(wanted.size, bool)
 
 
-def read_chosen(source, numbers):
+def read_chosen(source: GraphSource, numbers: np.ndarray) -> np.ndarray:
     """Return the features of some stored entries of a GraphSource, (r, d) float32.
 
     `numbers`, (r,) int64 increasing, are entries of the whole graph. A file is read

@@ -1,12 +1,19 @@
 """Find the attribute of edges that is their weight, and convert weights to float32."""
+from __future__ import annotations
+
 import numbers
 import re
 import string
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.errors import DataError, printable, setting
 from hpgcn.graphs.classes import NUMBER
+
+if TYPE_CHECKING:
+    pass
 
 WEIGHT = "(edge|link)?(weights?|wt?|values?|vals?|capacity|strength|multiplicity|count|similarity)"
 PUNCTUATION = str.maketrans("", "", string.punctuation + string.whitespace)
@@ -14,24 +21,24 @@ EXACT = 1 << 24  # float32 holds all whole numbers up to this one
 MOST_NAMED = 16  # attributes in a message
 
 
-def plain(name):
+def plain(name: str) -> str:
     """Return a name in lower case, without blanks and punctuation, for comparisons."""
     return str(name).lower().translate(PUNCTUATION)
 
 
-def is_weight(name):
+def is_weight(name: str) -> bool:
     """Return whether an attribute with this name is read as edge weights by default."""
     return re.fullmatch(WEIGHT, plain(name)) is not None
 
 
-def listed(names):
+def listed(names: Sequence) -> str:
     """Return names joined by commas for a message; a long list is shortened."""
     names = [printable(str(name))[:80] or "one without a name" for name in names]
     rest = f", ... ({len(names)} in all)" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + rest
 
 
-def choose_weight(names, asked, where, option):
+def choose_weight(names: list[str], asked: Any, where: object, option: Callable) -> str | None:
     """Return the name of the edge attribute to read as weights, or None.
 
     Parameters
@@ -69,7 +76,8 @@ def choose_weight(names, asked, where, option):
     return weights[0] if weights else None
 
 
-def choose_array(shapes, num_edges, num_nodes, asked, where, option):
+def choose_array(shapes: dict[str, tuple], num_edges: int, num_nodes: int, asked: str | bool | None,
+                 where: str, option: Callable) -> tuple[str | None, dict[str, str]]:
     """Return the array to read as edge weights, or None, and notes on ignored arrays.
 
     Parameters
@@ -114,7 +122,8 @@ def choose_array(shapes, num_edges, num_nodes, asked, where, option):
     return name, left
 
 
-def weights_of(edges, asked, where, option):
+def weights_of(edges: list[tuple], asked: str | bool | None, where: object,
+               option: Callable) -> tuple:
     """Read the weight of each edge from its attributes.
 
     Return weights, (e,) float64, the name of their attribute or None, and notes.
@@ -161,7 +170,7 @@ def weights_of(edges, asked, where, option):
     return values, weight, notes
 
 
-def numbers_of_texts(texts, place):
+def numbers_of_texts(texts: list[str], place: Callable) -> np.ndarray:
     """Return texts that spell numbers as (e,) float64; `place(k)` names text k for errors."""
     for k, text in enumerate(texts):
         if not NUMBER.fullmatch(text.strip()):
@@ -169,12 +178,12 @@ def numbers_of_texts(texts, place):
     return np.array([float(text) for text in texts], np.float64)
 
 
-def attribute_names(items):
+def attribute_names(items: Iterable) -> list[str]:
     """Return the names of attributes of all items, in the order of their first use."""
     return list(dict.fromkeys(name for _, attributes in items for name in attributes))
 
 
-def count_rounded(values):
+def count_rounded(values: np.ndarray) -> int:
     """Count the numbers beyond 2^24 whose float32 value differs."""
     if not values.size or -EXACT <= values.min() <= values.max() <= EXACT:
         return 0
@@ -183,13 +192,13 @@ def count_rounded(values):
         return int(np.count_nonzero(large.astype(np.float32) != large))
 
 
-def stored_as_zero(values):
+def stored_as_zero(values: np.ndarray) -> np.ndarray:
     """Return for each value whether float32 stores it as 0, (e,) bool."""
     with np.errstate(over="ignore", under="ignore"):
         return values.astype(np.float32, copy=False) == 0
 
 
-def rounded_note(count):
+def rounded_note(count: int) -> str:
     """Return a note for the user: `count` weights were rounded to float32."""
     return (f"{count} weights are beyond 2^24 and not kept exactly, for float32 rounds them: are "
             "they times or ids?")

@@ -176,15 +176,14 @@ class Graph(GraphSource):
         """
         # the edges
         A = validation.check_adjacency(A, name)
-        *csr, parallel = adjacency_of(A, name, symmetrize=symmetrize, unweighted=unweighted,
-                                      duplicates=duplicates)
-        n = csr[0].size - 1
-        edge_features = features_of_entries(A.coords, edge_features, *csr[:2], name)
+        indptr, indices, data, parallel = adjacency_of(
+            A, name, symmetrize=symmetrize, unweighted=unweighted, duplicates=duplicates)
+        edge_features = features_of_entries(A.coords, edge_features, indptr, indices, name)
 
         # the arrays of vertices, and the checks of both together
-        ids = validation.check_ids(original_ids, n, name)
-        return assemble(*csr, X, y, masks, name=name, original_ids=ids, split=split,
-                        source_sha256=source_sha256, class_names=class_names,
+        ids = validation.check_ids(original_ids, indptr.size - 1, name)
+        return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=ids,
+                        split=split, source_sha256=source_sha256, class_names=class_names,
                         parallel_edges=parallel, edge_features=edge_features,
                         feature_names=feature_names, classes=classes)
 
@@ -227,7 +226,7 @@ class Graph(GraphSource):
         A = sp.coo_array((weights, (target, source)), shape=(n, n))
         return cls.from_scipy(A, features, labels, masks, name=name, **options)
 
-    def blocks(self) -> Iterator[tuple[str, np.ndarray]]:
+    def blocks(self) -> Iterator[tuple[str, Any]]:
         """Yield dtype and shape, and bytes (1-D uint8), of each array that training reads."""
         X = self.features
         parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
@@ -284,11 +283,11 @@ class Graph(GraphSource):
             **self._of_rows(slice(low, high)))
         return rows if split is None else rows.of_split(split)
 
-    def _of_entries(self, chosen):
+    def _of_entries(self, chosen: np.ndarray | slice) -> dict[str, Any]:
         return {name: array[chosen] for name in ENTRY_ARRAYS
                 if (array := getattr(self, name)) is not None}
 
-    def _of_rows(self, chosen):
+    def _of_rows(self, chosen: np.ndarray | slice) -> dict[str, Any]:
         fields = {name: array[chosen] for name in ROW_ARRAYS
                   if (array := getattr(self, name)) is not None}
         if self.masks is not None:
@@ -370,7 +369,9 @@ class Graph(GraphSource):
                                    **self._of_entries(source), **self._of_rows(perm))
 
 
-def assemble(indptr, indices, data, X=None, y=None, masks=None, *, symmetric=False, **facts):
+def assemble(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None, X: Any = None,
+             y: ArrayLike = None, masks: Any = None, *, symmetric: bool = False,
+             **facts: Any) -> Graph:
     """Build a Graph from a valid CSR, and vertex data that is checked here.
 
     With `symmetric` the CSR is known to be symmetric; else it is tested. `facts` are
@@ -385,9 +386,11 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, symmetric=Fal
                          directed=not symmetric, vertex=np.arange(n, dtype=np.int64), **facts)
 
 
-def describe_rows(csr, degrees, X, y, masks, *, name, directed, vertex=None, original_ids=None,
-                  split="file", source_sha256="", parallel_edges=False, edge_features=None,
-                  **names):
+def describe_rows(csr: tuple, degrees: tuple, X: Any, y: ArrayLike, masks: Any, *, name: str,
+                  directed: bool, vertex: np.ndarray | None = None,
+                  original_ids: np.ndarray | None = None, split: str = "file",
+                  source_sha256: str = "", parallel_edges: bool = False,
+                  edge_features: np.ndarray | None = None, **names: Any) -> Graph:
     """Build a Graph from all arrays of its adjacency, in memory or on disk.
 
     `degrees` are sums of rows and columns, and weights of loops. `names` are keyword

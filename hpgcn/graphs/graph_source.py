@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -204,7 +204,7 @@ class GraphSource(ABC):
         """Raise DataError if an allocation exceeds the memory limit of the source."""
 
 
-def check_source(graph, expected="hpgcn.Graph or hpgcn.load(path)"):
+def check_source(graph: Any, expected: str = "hpgcn.Graph or hpgcn.load(path)") -> GraphSource:
     """Return a GraphSource unchanged; raise UsageError for any other object."""
     if not isinstance(graph, GraphSource):
         libraries = (kind.__module__.partition(".")[0] for kind in type(graph).__mro__)

@@ -1,6 +1,7 @@
 """Metadata of a graph: its name, sizes and properties."""
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hpgcn.errors import ConfigError, setting
 from hpgcn.runtime.text_table import html_list
@@ -61,7 +62,7 @@ class Header:
             raise ConfigError(f"{where or self.name}: {setting('split_index', index)}, but the "
                               f"graph has {held}")
 
-    def html(self, held: str = "", counts: Mapping[str, int] | None = None) -> str:
+    def html(self, held: str = "", counts: Mapping[str, Any] | None = None) -> str:
         """Return the metadata as an HTML table, for notebooks.
 
         `held` is a text about the rows in memory. `counts` are the sizes of the masks,

@@ -1,13 +1,21 @@
 """Read the matrix by which layers multiply, in blocks: A with loops, scaled by degrees."""
+from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.validation import index_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.graph_source import GraphSource
 
 CHUNK = 1 << 21  # entries read at a time
 PORTIONS = 8  # portions of the rows that are read at a time if columns are cut in blocks
@@ -31,8 +39,9 @@ class NormalizedAdjacency:
     matrix counts as not symmetric.
     """
 
-    def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32, slab=None,
-                 row_dtype=None, numbered=False):
+    def __init__(self, source: GraphSource, *, norm: str = "sym", self_loops: bool = True,
+                 dtype: DTypeLike = np.float32, slab: Graph | None = None,
+                 row_dtype: DTypeLike = None, numbered: bool = False) -> None:
         self.source = source
         self.norm = norm
         self.self_loops = self_loops
@@ -45,13 +54,13 @@ class NormalizedAdjacency:
         self.symmetric = not source.header.directed and norm != "row" and not numbered
 
     @cached_property
-    def scales(self):
+    def scales(self) -> tuple[np.ndarray, np.ndarray]:
         """Factors that scale the rows and the columns of A; two (n,) float64."""
         degrees = self.source.degrees()
         added = (degrees["loop"] == 0) & self.self_loops
         return scales(degrees["row"] + added, degrees["column"] + added, self.norm)
 
-    def blocks(self, row_bounds, intervals):
+    def blocks(self, row_bounds: list[int], intervals: list[tuple]) -> list[sp.csr_array]:
         """Return a csr_array for each column interval, of rows row_bounds[0] to row_bounds[-1].
 
         Intervals ascend. Rows are read once, portion by portion as `row_bounds` divide
@@ -76,7 +85,7 @@ class NormalizedAdjacency:
             blocks.append(part.pop() if len(part) == 1 else sp.vstack(part, format="csr"))
         return blocks
 
-    def block(self, start, stop, first=0, last=None):
+    def block(self, start: int, stop: int, first: int = 0, last: int | None = None) -> sp.csr_array:
         """Return the rows [start, stop) and columns [first, last) as a sorted csr_array.
 
         Both are numbered from 0 in the result.
@@ -105,7 +114,8 @@ class NormalizedAdjacency:
             array.resize(int(indptr[-1]), refcheck=False)
         return sp.csr_array((data, indices, indptr), shape=(stop - start, last - first))
 
-    def _rows(self, start, stop, first, last, before):
+    def _rows(self, start: int, stop: int, first: int, last: int,
+              before: int) -> tuple[np.ndarray, ...]:
         indptr, indices, data = self.source.adjacency_rows(start, stop)
         if self.self_loops:
             indptr, indices, data, _ = insert_loops(indptr, indices, data, start)
@@ -122,7 +132,7 @@ class NormalizedAdjacency:
         return np.bincount(rows, minlength=stop - start), columns - first, values
 
 
-def scales(row, column, norm):
+def scales(row: np.ndarray, column: np.ndarray, norm: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the factors of rows and of columns for the degrees `row` and `column`.
 
     A degree of at most 0 has the factor 0.
@@ -136,7 +146,7 @@ def scales(row, column, norm):
     return np.ones_like(row), np.ones_like(column)
 
 
-def with_self_loops(slab):
+def with_self_loops(slab: Graph) -> tuple:
     """Add a self loop of weight 1 to each row without one.
 
     Return (indptr, indices, data, added), the last with the number of loops that each
@@ -145,7 +155,8 @@ def with_self_loops(slab):
     return insert_loops(slab.indptr, slab.indices, slab.data, slab.start)
 
 
-def insert_loops(indptr, indices, data, start):
+def insert_loops(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None,
+                 start: int) -> tuple:
     """Add missing self loops to the CSR arrays of the rows from `start` on.
 
     The result is that of `with_self_loops`.
@@ -162,7 +173,7 @@ def insert_loops(indptr, indices, data, start):
     return indptr + np.concatenate([[0], np.cumsum(added)]), indices, data, added
 
 
-def inverse_sqrt(degree):
+def inverse_sqrt(degree: np.ndarray) -> np.ndarray:
     """Return degree^-1/2 in float64, 0 if the degree is not positive."""
     positive = degree > 0
     return np.where(positive, 1 / np.sqrt(np.where(positive, degree, 1)), 0.0)

@@ -1,6 +1,9 @@
 """A partition of the vertices into k parts, and the order of rows that makes parts contiguous."""
+from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -35,17 +38,17 @@ class Partition:
     node_sizes: tuple[int, ...] = ()
 
     @property
-    def k(self):
+    def k(self) -> int:
         """Number of parts, including empty ones."""
         return self.offsets.size - 1
 
     @property
-    def title(self):
+    def title(self) -> str:
         """Name of the method, maybe with the winner, such as "best (graph)"; "" if unknown."""
         return f"{self.method} ({self.winner})" if self.winner else self.method
 
     @property
-    def work(self):
+    def work(self) -> str:
         """Text on the engine, the input that it divided, its start, and the seconds; may be ""."""
         texts = []
         if self.engine:
@@ -59,11 +62,11 @@ class Partition:
         return " ".join(texts)
 
     @property
-    def merges(self):
+    def merges(self) -> tuple[int, ...]:
         """Numbers of parts into which nested parts can be merged, descending."""
         return halves(self.k) if self.nested else ()
 
-    def merged(self, k):
+    def merged(self, k: int) -> Partition:
         """Return the partition in `k` parts, each a union of adjacent nested parts.
 
         Rows keep their order.
@@ -82,7 +85,8 @@ class Partition:
                        edge_part=edge_part, statistics={}, node_sizes=())
 
     @staticmethod
-    def from_parts(part, k, *, order=None, edge_part=None, **attributes):
+    def from_parts(part: np.ndarray, k: int, *, order: np.ndarray | None = None,
+                   edge_part: np.ndarray | None = None, **attributes: Any) -> Partition:
         """Make a partition from the part of each vertex, (n,) integers in [0, k).
 
         `order`, (n,) integers, has the vertices in the order of each part (such as RCM;
@@ -107,7 +111,7 @@ class Partition:
         return Partition(part, perm, iperm, offsets, edge_part=edge_part, **attributes)
 
 
-def halves(k):
+def halves(k: int) -> tuple[int, ...]:
     """Return k / 2, k / 4 and so on, as long as the number is whole and above 1."""
     numbers = []
     while k > 2 and k % 2 == 0:
@@ -116,14 +120,15 @@ def halves(k):
     return tuple(numbers)
 
 
-def describe_nodes(sizes):
+def describe_nodes(sizes: Sequence[int]) -> str:
     """Return the text "8 nodes of 4 parts" of the parts of each node, a tuple of int."""
     least, most = min(sizes), max(sizes)
     parts = f"{least}" if least == most else f"{least} to {most}"
     return f"{len(sizes):,} node{'s' * (len(sizes) > 1)} of {parts} part{'s' * (most > 1)}"
 
 
-def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
+def check_parts(part: np.ndarray, k: int, *, n: int | None = None, where: str = "part vector",
+                what: str = "vertex") -> np.ndarray:
     """Check the part of each of n vertices, and return it as int32 (n,).
 
     Errors call a vertex `what`. A DataError names `where` unless parts are integers
@@ -138,12 +143,12 @@ def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
     return part.astype(np.int32)
 
 
-def run_offsets(sizes):
+def run_offsets(sizes: Any) -> np.ndarray:
     """Return where runs of these sizes begin, and the end of the last, (runs + 1,) int64."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
-def positions_of(begins, ends):
+def positions_of(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return where runs begin among their entries, and the positions of all entries.
 
     Run r has the positions from begins[r] to before ends[r]. The first result is (r +

@@ -5,6 +5,9 @@ random; then every read goes to memory. The orders of ORDERS give close numbers 
 vertices with common neighbors. Results of a run depend on the original numbers only, so
 that an order changes only its time.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +15,9 @@ import scipy.sparse as sp
 from hpgcn.errors import UsageError
 from hpgcn.graphs.adjacency import LARGE
 from hpgcn.runtime.machine import default_threads
+
+if TYPE_CHECKING:
+    from hpgcn.graphs.graph import Graph
 
 AUTO, NONE = "auto", "none"
 SMALL = 1 << 14  # number of vertices: with fewer, rows lie in caches in any order
@@ -25,7 +31,7 @@ SAMPLES, SAMPLE = 16, 1 << 18  # places where reads are counted, and how many at
 VERTEX_BYTES, ENTRY_BYTES = 96, 48  # bytes of memory that ordering needs in addition to the graph
 
 
-def symmetric_pattern(csr):
+def symmetric_pattern(csr: sp.csr_array) -> sp.csr_array:
     """Return the pattern of A + A^T, bool csr_array (n, n), sorted; explicit zeros are entries."""
     pattern = sp.csr_array((np.ones(csr.nnz, bool), csr.indices, csr.indptr), shape=csr.shape)
     both = sp.csr_array(pattern + pattern.T.tocsr())
@@ -33,7 +39,8 @@ def symmetric_pattern(csr):
     return both
 
 
-def rcm_within_parts(graph, part, k, original_ties=False):
+def rcm_within_parts(graph: Graph, part: np.ndarray, k: int,
+                     original_ties: bool = False) -> np.ndarray:
     """Order the vertices of each part by reverse Cuthill-McKee on the edges inside it.
 
     `graph` has all rows, `part` is (n,) in [0, k); return (n,) int64 new -> old, part
@@ -61,7 +68,7 @@ def rcm_within_parts(graph, part, k, original_ties=False):
     return order[np.argsort(part[order], kind="stable")]
 
 
-def random_order(n, seed):
+def random_order(n: int, seed: int) -> np.ndarray:
     """Return a random order of n vertices, (n,) int64 new -> old, drawn by (seed, vertex)."""
     keys = np.random.Philox(key=seed).random_raw(n)
     below = np.uint64((1 << max(1, n - 1).bit_length()) - 1)
@@ -72,7 +79,7 @@ def random_order(n, seed):
     return (keys & below).astype(np.int64)
 
 
-def bandwidth(csr):
+def bandwidth(csr: sp.csr_array) -> int:
     """Return the largest |i - j| over the entries of a CSR matrix; 0 without entries."""
     rows = np.flatnonzero(np.diff(csr.indptr))
     if not rows.size:
@@ -82,12 +89,12 @@ def bandwidth(csr):
     return int(max(below.max(), (np.maximum.reduceat(csr.indices, starts) - rows).max(), 0))
 
 
-def pipeline_stages(n, bandwidth):
+def pipeline_stages(n: int, bandwidth: int) -> int:
     """Return the row batches sent before the last one is aggregated (mixgcn, Prop. 3.5)."""
     return -(-2 * n // (n - bandwidth)) if n else 0
 
 
-def profile(graph, iperm):
+def profile(graph: Graph, iperm: np.ndarray) -> dict[str, int]:
     """Return bandwidth and pipeline stages of the stored order and of `iperm`, a dict.
 
     `iperm` is old -> new.
@@ -105,7 +112,7 @@ def profile(graph, iperm):
             "stages_stored": pipeline_stages(n, stored), "stages": pipeline_stages(n, ordered)}
 
 
-def _rcm_compiled(graph, part, k, original_ties):
+def _rcm_compiled(graph: Graph, part: np.ndarray, k: int, original_ties: bool) -> np.ndarray:
     """Return the order of `rcm_within_parts`, in compiled passes on all threads."""
     from hpgcn.kernels import orders  # late, as it starts the compiler
 
@@ -130,7 +137,7 @@ def _rcm_compiled(graph, part, k, original_ties):
     return order
 
 
-def _rcm(symmetric):
+def _rcm(symmetric: sp.csr_array) -> np.ndarray:
     from scipy.sparse.csgraph import reverse_cuthill_mckee  # takes long to import
 
     # SciPy sorts the neighbors of each vertex by degree with an insertion sort,
@@ -148,23 +155,23 @@ def _rcm(symmetric):
     return by_degree[order].astype(np.int64, copy=False)
 
 
-def degree(graph):
+def degree(graph: Graph) -> np.ndarray:
     """Order vertices by descending degree; return (n,) int64 new -> old."""
     return np.argsort(-np.diff(graph.indptr), kind="stable")
 
 
-def rcm(graph):
+def rcm(graph: Graph) -> np.ndarray:
     """Order vertices by reverse Cuthill-McKee; return (n,) int64 new -> old."""
     return rcm_within_parts(graph, np.zeros(graph.num_rows, np.int32), 1)
 
 
-def breadth(graph):
+def breadth(graph: Graph) -> np.ndarray:
     """Return an order, (n,) new -> old: hubs by degree, then breadth-first search."""
     indptr, indices = _both_ways(graph)
     return _searched(indptr, indices, np.zeros(indptr.size - 1, np.int64))
 
 
-def communities(graph):
+def communities(graph: Graph) -> np.ndarray:
     """Return an order, (n,) int64 new -> old: hubs by degree, then by community."""
     from hpgcn.kernels import orders
 
@@ -178,7 +185,7 @@ ORDERS = {"degree": degree, "rcm": rcm, "breadth": breadth, "communities": commu
 CHOICES = (AUTO, NONE, *ORDERS)
 
 
-def find_order(graph, name=AUTO):
+def find_order(graph: Graph, name: str = AUTO) -> tuple[np.ndarray | None, str]:
     """Return an order of all vertices, (n,) int64 new -> old, and a line that describes it.
 
     `auto` tries breadth-first search, and communities if these have clearly fewer cache
@@ -211,18 +218,18 @@ def find_order(graph, name=AUTO):
     return order, f"vertices ordered: {chosen}, for {1 - least / stored:.0%} fewer cache misses"
 
 
-def is_worth_ordering(graph, name):
+def is_worth_ordering(graph: Graph, name: str) -> bool:
     """Return whether to reorder the vertices: for `auto` only if the graph is large."""
     return name != NONE and (name != AUTO or (graph.num_rows >= SMALL and graph.indices.size > 0))
 
 
-def check_order(name):
+def check_order(name: str) -> None:
     """Raise UsageError unless `name` is the name of an order."""
     if name not in CHOICES:
         raise UsageError(f"order = {name!r}: expected one of {', '.join(CHOICES)}")
 
 
-def ordering_bytes(graph):
+def ordering_bytes(graph: Graph) -> int:
     """Return the bytes of memory to order a graph and write it so."""
     X = graph.features
     entries = graph.indices.size * (2 if graph.header.directed else 1)
@@ -230,7 +237,7 @@ def ordering_bytes(graph):
             + (X.data.nbytes + X.indices.nbytes if sp.issparse(X) else 0))
 
 
-def misses(graph, order):
+def misses(graph: Graph, order: np.ndarray) -> float:
     """Return the expected cache misses per row that a product reads.
 
     They are summed over two caches and the pages of memory. All reads are counted; in a
@@ -248,7 +255,7 @@ def misses(graph, order):
     return sum(counts) / max(1, looked_at)
 
 
-def _both_ways(graph):
+def _both_ways(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """Return row pointers and columns of the pattern of A + A^T."""
     if not graph.header.directed:
         return graph.indptr, graph.indices
@@ -258,7 +265,7 @@ def _both_ways(graph):
     return both.indptr.astype(np.int64), both.indices
 
 
-def _searched(indptr, indices, group):
+def _searched(indptr: np.ndarray, indices: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Return an order: hubs, then each group by breadth-first search from low degrees."""
     from hpgcn.kernels import orders
 

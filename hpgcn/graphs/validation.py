@@ -1,7 +1,9 @@
 """Check graphs before kernels trust them; errors name the first invalid entry."""
+from __future__ import annotations
 
 import re
 from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -9,6 +11,9 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError, UsageError, warn
 from hpgcn.graphs.edge_weights import count_rounded
 from hpgcn.runtime.machine import memory_budget
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 SPLIT = ("train", "val", "test")
 ALL = "all"  # a split whose three masks are equal: every labeled vertex
@@ -20,18 +25,19 @@ MAX_NAME = 1000  # bytes of a vertex's name in UTF-8
 INT32_MAX = int(np.iinfo(np.int32).max)  # larger counts and numbers take 64 bits
 
 
-def index_dtype(n):
+def index_dtype(n: int) -> np.dtype:
     """Return int32 if column numbers below n and row pointers up to n fit it, else int64."""
     return np.dtype(np.int32 if n <= INT32_MAX else np.int64)
 
 
-def first(wrong):
+def first(wrong: np.ndarray) -> int | None:
     """Return the position of the first True of (k,) bool; None if all are False."""
     places = np.flatnonzero(wrong)
     return int(places[0]) if places.size else None
 
 
-def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
+def check_csr(indptr: np.ndarray, indices: np.ndarray, nnz: int, num_columns: int, where: str,
+              first_row: int = 0) -> None:
     """Refuse an invalid CSR, because kernels trust it; name its first invalid entry.
 
     `indptr`, (m + 1,), must end at `nnz`. It is relative to the first row checked, or
@@ -66,7 +72,8 @@ def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
                         "columns must increase, without duplicates")
 
 
-def check_csr_arrays(indptr, indices, shape, where):
+def check_csr_arrays(indptr: np.ndarray, indices: np.ndarray, shape: tuple[int, int],
+                     where: str) -> None:
     """Refuse an invalid CSR like `check_csr`, but accept columns in any order."""
     for key, array in (("indptr", indptr), ("indices", indices)):
         if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -79,14 +86,14 @@ def check_csr_arrays(indptr, indices, shape, where):
     check_range(indices, shape[1], f"{where} indices")
 
 
-def check_range(numbers, stop, where, hint=""):
+def check_range(numbers: np.ndarray, stop: int, where: str, hint: str = "") -> None:
     """Refuse integers outside [0, stop); the error names the first of them."""
     if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= stop):
         k = int(np.flatnonzero((numbers < 0) | (numbers >= stop))[0])
         raise DataError(f"{where}: entry {k} is {numbers[k]}, expected 0..{stop - 1}{hint}")
 
 
-def check_sparse(A, where):
+def check_sparse(A: Any, where: str) -> None:
     """Refuse a SciPy sparse matrix with values that are not numbers, or with invalid indices."""
     if A.dtype.kind not in "fiub":
         raise DataError(f"{where} have dtype {A.dtype}, expected numbers")
@@ -107,7 +114,7 @@ def check_sparse(A, where):
             check_range(numbers, A.shape[axis], f"{where} coords[{axis}]")
 
 
-def check_adjacency(A, name):
+def check_adjacency(A: Any, name: str) -> Any:
     """Return a square matrix as coo_array; refuse other shapes and values that are not numbers."""
     A = A if sp.issparse(A) else _as_array(A, f"{name}: adjacency")
     if len(A.shape) != 2 or A.shape[0] != A.shape[1]:
@@ -121,7 +128,7 @@ def check_adjacency(A, name):
     return sp.coo_array(A.astype(np.float64))  # SciPy takes no float16 and no foreign byte order
 
 
-def check_num_vertices(n, name):
+def check_num_vertices(n: int, name: str) -> None:
     """Refuse a graph without vertices, or with more than the memory can hold."""
     if not n:
         raise DataError(f"{name}: no vertices")
@@ -132,7 +139,7 @@ def check_num_vertices(n, name):
                         "number them first: np.unique(edge_index, return_inverse=True)")
 
 
-def count_rows(features, labels, edge_index, name):
+def count_rows(features: Any, labels: Any, edge_index: ArrayLike, name: str) -> int | None:
     """Return the number of rows of the features, or else of the labels; None without both.
 
     Warn if there are more rows than the highest vertex number and 1.
@@ -148,7 +155,7 @@ def count_rows(features, labels, edge_index, name):
     return None
 
 
-def check_edges(edge_index, edge_weight, num_nodes, name):
+def check_edges(edge_index: Any, edge_weight: Any, num_nodes: Any, name: str) -> tuple:
     """Check edges; return sources, targets, weights, (e,) each, and the number of vertices."""
     edges, weights = check_edge_arrays(edge_index, edge_weight, name)
     low, high = (int(edges.min()), int(edges.max())) if edges.size else (0, -1)
@@ -169,7 +176,8 @@ def check_edges(edge_index, edge_weight, num_nodes, name):
     return *edges.astype(np.int64, copy=False), weights, int(num_nodes)
 
 
-def check_edge_arrays(edge_index, edge_weight, name):
+def check_edge_arrays(edge_index: ArrayLike, edge_weight: ArrayLike,
+                      name: str) -> tuple[np.ndarray, np.ndarray]:
     """Check dtypes and shapes of edges; return their ends (2, e) and their weights (e,)."""
     where = f"{name}: edge_index"
     edges = _as_array(edge_index, where)
@@ -190,7 +198,7 @@ def check_edge_arrays(edge_index, edge_weight, name):
     return edges, weights
 
 
-def check_finite(array, where):
+def check_finite(array: np.ndarray, where: str) -> None:
     """Refuse NaN and Inf; the error names the first position."""
     finite = np.isfinite(array)
     if not finite.all():
@@ -199,7 +207,7 @@ def check_finite(array, where):
         raise DataError(f"{where} at {place} is {array[position]}, expected a finite number")
 
 
-def check_features(X, n, name):
+def check_features(X: Any, n: int, name: str) -> Any:
     """Check features; return them as float32, dense in C order or CSR."""
     # refuse wrong shapes and types
     if X is None:
@@ -235,14 +243,14 @@ def check_features(X, n, name):
     return X
 
 
-def _warn_of_rounding(X, name):
+def _warn_of_rounding(X: np.ndarray, name: str) -> None:
     """Warn of whole numbers beyond 2^24 among features, which float32 rounds."""
     if X.dtype.kind in "iu" and (lost := count_rounded(X)):
         warn(f"{name}: {lost} features are beyond 2^24, so float32 rounds them: are they times or "
              "ids?")
 
 
-def check_labels(y, n, name):
+def check_labels(y: Any, n: int, name: str) -> tuple:
     """Check labels; return them as int64 (n,) or float32 (n, t), and the number of classes.
 
     NaN among labels (n,) or (n, 1) means unlabeled, like -1.
@@ -280,12 +288,12 @@ def check_labels(y, n, name):
     return labels, int(labels.max(initial=-1)) + 1
 
 
-def most_classes(n):
+def most_classes(n: int) -> int:
     """Return the largest number of classes that is accepted for n vertices."""
     return max(n, 1 << 16)
 
 
-def check_ids(ids, n, name):
+def check_ids(ids: ArrayLike, n: int, name: str) -> np.ndarray | None:
     """Check the input's vertex ids; return them as (n,) int64 or text (kind U), or None."""
     if ids is None:
         return None
@@ -318,7 +326,7 @@ def check_ids(ids, n, name):
     return ids
 
 
-def _refuse_equal(ids, where):
+def _refuse_equal(ids: np.ndarray, where: str) -> None:
     if (ids[1:] > ids[:-1]).all():
         return
     order = np.argsort(ids, kind="stable")
@@ -327,7 +335,7 @@ def _refuse_equal(ids, where):
                         f"{ids[order[k]]}, expected distinct ids")
 
 
-def num_splits(masks):
+def num_splits(masks: dict[str, np.ndarray] | None) -> int:
     """Return the number of splits in masks of shape (n,) or (n, s); 0 for None."""
     if masks is None:
         return 0
@@ -335,7 +343,8 @@ def num_splits(masks):
     return shape[1] if len(shape) == 2 else 1
 
 
-def check_masks(masks, n, labels, name, split=""):
+def check_masks(masks: Any, n: int, labels: np.ndarray | None, name: str,
+                split: str = "") -> dict[str, np.ndarray] | None:
     """Check masks; return a dict under SPLIT of bool (n,), or (n, s) for s > 1 splits, or None.
 
     Refuse overlaps, and vertices in a mask without a label. A mask (n,) beside others
@@ -375,7 +384,8 @@ def check_masks(masks, n, labels, name, split=""):
     return result
 
 
-def _check_split(masks, labels, name, split):
+def _check_split(masks: dict[str, np.ndarray], labels: np.ndarray | None, name: str,
+                 split: str) -> None:
     """Refuse an empty train mask, overlapping masks and masked vertices without a label."""
     if not masks["train"].any():
         raise DataError(f"{name}: train mask is empty")
@@ -393,7 +403,7 @@ def _check_split(masks, labels, name, split):
                                 f"label ({unknown.size} vertices in total)")
 
 
-def _as_mask(mask, n, where):
+def _as_mask(mask: ArrayLike, n: int, where: str) -> np.ndarray:
     """Return a mask as (n,) bool, or as (n, s) bool if there are s > 1 splits."""
     mask = _as_array([] if mask is None else mask, where)
     if mask.shape == (0,):
@@ -420,7 +430,7 @@ def _as_mask(mask, n, where):
     return result
 
 
-def _as_array(values, where):
+def _as_array(values: ArrayLike, where: str) -> np.ndarray:
     if np.ma.is_masked(values):
         raise DataError(f"{where}: a masked array with {np.ma.count_masked(values)} masked values, "
                         "expected a plain array, such as values.filled(VALUE)")
@@ -430,7 +440,7 @@ def _as_array(values, where):
         raise DataError(f"{where}: not an array: {error}") from error
 
 
-def numbers(flag, text, most):
+def numbers(flag: str, text: str, most: int) -> tuple[int, ...]:
     """Parse whole numbers from 1 to `most`, separated by commas; UsageError for other text."""
     words = text.split(",")
     for word in words:
@@ -439,7 +449,7 @@ def numbers(flag, text, most):
     return tuple(map(int, words))
 
 
-def layer_widths(text):
+def layer_widths(text: str) -> tuple[int, ...]:
     """Parse the text of --widths: number of features, hidden widths, number of classes."""
     widths = numbers("--widths", text, MAX_WIDTH)
     if len(widths) < 2:

@@ -4,12 +4,13 @@ import os
 import re
 import shlex
 from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
 
 DRIVER = "/proc/driver/nvidia"  # exists where a GPU can be used
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
-def install_command(extras):
+def install_command(extras: str) -> str:
     """Return the pip command that installs the packages of some extras, such as "mpi,mpich".
 
     It names the packages themselves. Without metadata of an installed hpgcn it names
@@ -32,7 +33,8 @@ def install_command(extras):
     return " ".join(["pip install", *(packages or [f"'.[{extras}]'"])])
 
 
-def resume_command(graph, out, ranks, in_process=False):
+def resume_command(graph: Path | str, out: Path | str, ranks: int | str,
+                   in_process: bool = False) -> str:
     """Return the command line that resumes a run.
 
     It has no launcher if `ranks` is "unknown". `in_process` is true if the ranks are

@@ -8,8 +8,10 @@ import errno
 import io
 import os
 import stat
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from hpgcn.errors import OutputError, StorageError, UsageError, setting
 from hpgcn.runtime import faults
@@ -20,14 +22,14 @@ from hpgcn.runtime.temporary import remove, temporary_file, temporary_folder
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
 
-def check_suffix(path, *others):
+def check_suffix(path: Path | str, *others: str) -> None:
     """Raise UsageError unless the path has an HDF5 suffix; the message also lists `others`."""
     if not os.fspath(path).lower().endswith(HDF5_SUFFIXES):
         *suffixes, last = (*HDF5_SUFFIXES, *others)
         raise UsageError(f"{path}: an output must end in {', '.join(suffixes)} or {last}")
 
 
-def refuse_existing(path, overwrite=False, follow=True):
+def refuse_existing(path: Any, overwrite: bool = False, follow: bool = True) -> Path:
     """Refuse an output that exists or cannot be created, before any work; return its Path.
 
     Symbolic links in the path are followed; if the output itself is a link, only with
@@ -58,7 +60,7 @@ def refuse_existing(path, overwrite=False, follow=True):
 
 
 @contextmanager
-def replacing(path, overwrite=False, follow=True):
+def replacing(path: Path | str, overwrite: bool = False, follow: bool = True) -> Iterator[Path]:
     """Context manager: yield an empty temporary file that replaces `path` on success.
 
     The temporary file lies beside `path`. File and folder are synchronized to disk. If
@@ -85,7 +87,7 @@ def replacing(path, overwrite=False, follow=True):
 
 
 @contextmanager
-def scratch_folder(path):
+def scratch_folder(path: Path | str) -> Iterator[Path]:
     """Context manager: yield a temporary folder beside the output `path`; remove it at the end."""
     with ExitStack() as held:
         try:
@@ -95,7 +97,8 @@ def scratch_folder(path):
         yield folder
 
 
-def atomic_write(path, content, overwrite=False, follow=True):
+def atomic_write(path: Path | str, content: bytes | str | Callable, overwrite: bool = False,
+                 follow: bool = True) -> None:
     """Write bytes, text (UTF-8) or the output of a function to a file, like `replacing`."""
     if isinstance(content, str):
         content = content.encode()
@@ -106,7 +109,7 @@ def atomic_write(path, content, overwrite=False, follow=True):
 
 
 @contextmanager
-def replacing_folder(path):
+def replacing_folder(path: Path | str) -> Iterator[Path]:
     """Context manager: yield an empty temporary folder that becomes `path` on success.
 
     Files in it must be synchronized to disk already, as by `replacing`; folders are
@@ -140,7 +143,7 @@ def replacing_folder(path):
         raise
 
 
-def discard(path):
+def discard(path: Path | str) -> None:
     """Remove a folder; a killed process leaves `.NAME.old`, but never a partial folder."""
     path = Path(path)
     aside = path.with_name(f".{path.name}.old")
@@ -152,7 +155,7 @@ def discard(path):
 
 
 @contextmanager
-def writing(path):
+def writing(path: Path | str) -> Iterator[None]:
     """Context manager: turn a failed write into a StorageError with the user's path."""
     try:
         yield
@@ -162,14 +165,14 @@ def writing(path):
         raise StorageError(f"{path}: writing failed: {_reason(error)}") from error
 
 
-def _mode(path, follow=True):
+def _mode(path: Path, follow: bool = True) -> int | None:
     try:
         return os.stat(path, follow_symlinks=follow).st_mode
     except FileNotFoundError:
         return None
 
 
-def synchronize(path):
+def synchronize(path: Path | str) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -182,9 +185,9 @@ def synchronize(path):
         os.close(handle)
 
 
-def _reason(error):
+def _reason(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _uncreatable(path, error):
+def _uncreatable(path: Path | str, error: BaseException) -> OutputError:
     return OutputError(f"{path}: cannot be created: {_reason(error)}")

@@ -5,6 +5,7 @@ kind gets the whole time of its blocks; "comm" excludes waiting. PARTS divide th
 time without overlap: a part gets the time of its blocks minus that of inner blocks.
 """
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 KINDS = ("spmm", "dense", "comm", "wait")
@@ -27,11 +28,11 @@ class SetupClock:
         Seconds of each part in SETUP.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seconds = dict.fromkeys(SETUP, 0.0)
         self._part, self._since = None, 0.0
 
-    def begin(self, part=None):
+    def begin(self, part: str | None = None) -> None:
         """End the current part and begin another of SETUP; None: no other."""
         now = time.perf_counter()
         if self._part is not None:
@@ -45,7 +46,7 @@ class Clock:
     After `record` it also stores each block as an event.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.reset()
         self.setup = SetupClock()
         self.detail = ""  # kept with the events that follow, e.g. "layer 1 forward"
@@ -59,7 +60,8 @@ class Clock:
         self.full = None  # epoch of the first event that found no room
 
     @contextmanager
-    def __call__(self, kind, name=None, part=None):
+    def __call__(self, kind: str, name: str | None = None,
+                 part: str | None = None) -> Iterator[None]:
         """Context manager: time a block under one of KINDS.
 
         Its event has the name `name`, by default the kind. `part` is one of PARTS. By
@@ -84,7 +86,7 @@ class Clock:
                 self._keep(name or kind, begin, end)
 
     @contextmanager
-    def messages(self, part):
+    def messages(self, part: str | None) -> Iterator[None]:
         """Context manager: count messages and waits of a block as this part of PARTS.
 
         Their events get its name. None changes nothing.
@@ -95,7 +97,7 @@ class Clock:
         finally:
             self.messages_part = outer
 
-    def _purpose(self, outer):
+    def _purpose(self, outer: str | None) -> str:
         """Return the part of messages that a block of part `outer` sends."""
         if outer in DENSE:
             return "dense_comm"
@@ -104,7 +106,7 @@ class Clock:
         return outer if outer and outer.endswith("comm") else "comm"
 
     @contextmanager
-    def named(self, detail: str, stage: int = -1):
+    def named(self, detail: str, stage: int = -1) -> Iterator[None]:
         """Context manager: keep `detail` and `stage` with the events of a block."""
         before = self.detail, self.stage
         self.detail, self.stage = detail, stage
@@ -114,7 +116,7 @@ class Clock:
             self.detail, self.stage = before
 
     @contextmanager
-    def span(self, name, epoch):
+    def span(self, name: str, epoch: int) -> Iterator[None]:
         """Context manager: record an event for a part of an epoch; its time counts for no kind."""
         self.epoch = epoch
         self.detail = ""
@@ -126,29 +128,29 @@ class Clock:
                 self.detail = ""
                 self._keep(name, begin, time.perf_counter())
 
-    def note(self, name, begin, end):
+    def note(self, name: str, begin: float, end: float) -> None:
         """Record an event with times of time.perf_counter, if events are recorded."""
         if self.events is not None:
             self._keep(name, begin, end)
 
-    def _keep(self, name, begin, end):
+    def _keep(self, name: str, begin: float, end: float) -> None:
         if len(self.events) < self.limit:
             self.events.append((name, begin, end, self.epoch, self.detail, self.stage))
         elif self.full is None:
             self.full = self.epoch
 
-    def record(self, limit):
+    def record(self, limit: int) -> None:
         """Store events from now on, at most `limit`; drop later ones."""
         self.events = []
         self.limit = limit
         self.full = None
 
-    def stop(self):
+    def stop(self) -> list[tuple]:
         events = self.events or []
         self.events = None
         return events
 
-    def reset(self):
+    def reset(self) -> None:
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self.parts = dict.fromkeys(PARTS, 0.0)
         self._part = None  # part of the block under way

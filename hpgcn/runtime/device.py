@@ -1,11 +1,15 @@
 """The device on which a rank stores matrices and computes: the host, or a GPU."""
+from __future__ import annotations
 
 import logging
 import os
 import socket
 import sys
-from contextlib import nullcontext
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +18,12 @@ from hpgcn.kernels.disk import current_files, in_memory
 from hpgcn.runtime.advice import install_command
 from hpgcn.runtime.launcher import launched_local_rank
 from hpgcn.runtime.machine import size
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
 
 log = logging.getLogger("hpgcn")
 LIMIT = "CUPY_GPU_MEMORY_LIMIT"  # the variable by which CuPy limits the memory that it allocates
@@ -27,7 +37,7 @@ class Host:
     exhausted = ()  # types of exceptions for a GPU out of memory
     late = False  # whether MPI started before the CUDA context of this process
 
-    def empty(self, shape, dtype):
+    def empty(self, shape: Any, dtype: DTypeLike) -> np.ndarray:
         """Return an uninitialized array whose address is a multiple of ALIGNMENT bytes."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
@@ -39,46 +49,46 @@ class Host:
         memory = np.empty(size + ALIGNMENT, np.uint8)
         return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
 
-    def put(self, array):
+    def put(self, array: np.ndarray | None) -> np.ndarray | None:
         """Return a host array as an array of this device; None stays None.
 
         It is the same object on the host, else a copy.
         """
         return array
 
-    def get(self, array):
+    def get(self, array: np.ndarray) -> np.ndarray:
         """Return an array of this device as a host array: the same on the host, else a copy."""
         return array
 
     @property
-    def in_files(self):
+    def in_files(self) -> bool:
         """Whether large arrays of this thread are in files of a scratch folder."""
         return current_files.get() is not None
 
-    def in_memory(self):
+    def in_memory(self) -> AbstractContextManager:
         """Return a context manager in which this thread allocates no arrays in files."""
         files = current_files.get()
         return nullcontext() if files is None else files.in_memory()
 
-    def keep(self, array):
+    def keep(self, array: np.ndarray) -> np.ndarray:
         """Return an array that is in memory: the same, or a copy if arrays are in files."""
         if not self.in_files:
             return array
         with self.in_memory():
             return array.copy()
 
-    def take(self, array, rows):
+    def take(self, array: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the rows `rows`, (r,), of an array; only their pages of a file are read."""
         files = current_files.get()
         return array[rows] if files is None else files.take(array, rows)
 
-    def read_ahead(self, array, wanted):
+    def read_ahead(self, array: np.ndarray, wanted: bool) -> None:
         """Set whether an array in a file is read ahead of a turn of this rank."""
         files = current_files.get()
         if files is not None:
             files.read_ahead(array, wanted)
 
-    def discard(self, *arrays):
+    def discard(self, *arrays: np.ndarray) -> None:
         """Drop the contents of arrays that are overwritten before they are read again.
 
         Arrays in files of a scratch folder then need no write.
@@ -88,15 +98,15 @@ class Host:
             for array in arrays:
                 files.discard(array)
 
-    def discarder(self, array):
+    def discarder(self, array: np.ndarray) -> Callable:
         """Return a function that discards an array in a file; any thread may call it."""
         return partial(current_files.get().discard, array)
 
-    def numbers(self, values):
+    def numbers(self, values: list[float]) -> list[float]:
         """Return numbers of kernels as Python numbers, with one wait for the GPU."""
         return values
 
-    def lasting(self, known, key, array):
+    def lasting(self, known: dict, key: Hashable, array: np.ndarray) -> np.ndarray:
         """Return a device array for a constant host array, cached in `known` under `key`.
 
         A GPU stores a copy, because its kernels recognize row pointers and reuse their
@@ -104,7 +114,7 @@ class Host:
         """
         return array
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Wait until all queued work of this device is complete."""
 
 
@@ -117,7 +127,7 @@ class Cuda(Host):
     name = "cuda"
     in_tiles = False  # the host checks for messages while the GPU multiplies
 
-    def __init__(self, number=0):
+    def __init__(self, number: int = 0) -> None:
         self.number = number
         self.xp = find(number)
         self.exhausted = (self.xp.cuda.memory.OutOfMemoryError,)
@@ -126,7 +136,7 @@ class Cuda(Host):
         gpu.use()
         self.place = (socket.gethostname(), gpu.pci_bus_id)  # the same for all its ranks
 
-    def memory(self):
+    def memory(self) -> tuple[int, int]:
         """Return the bytes this rank may still allocate, and the GPU's bytes."""
         free, total = self.xp.cuda.Device(self.number).mem_info
         pool = self.xp.get_default_memory_pool()
@@ -136,51 +146,51 @@ class Cuda(Host):
             return min(free, limit - pool.used_bytes()), min(total, limit)
         return free, total
 
-    def empty(self, shape, dtype):
+    def empty(self, shape: Any, dtype: DTypeLike) -> Array:
         """Return an uninitialized array, aligned for vector loads."""
         return self.xp.empty(shape, dtype)
 
-    def put(self, array):
+    def put(self, array: np.ndarray) -> Array:
         return None if array is None else self.xp.asarray(np.ascontiguousarray(array))
 
-    def get(self, array):
+    def get(self, array: Array) -> np.ndarray:
         return self.xp.asnumpy(array)
 
     in_files = False
 
-    def discard(self, *arrays):
+    def discard(self, *arrays: Any) -> None:
         """Do nothing: arrays of a GPU are never in files."""
 
-    def numbers(self, values):
+    def numbers(self, values: list[Array]) -> list:
         return self.xp.stack(values).tolist()
 
-    def lasting(self, known, key, array):
+    def lasting(self, known: dict, key: Hashable, array: np.ndarray) -> Array:
         if key not in known:
             known[key] = array.copy()
         return known[key]
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
 
-    def stream(self):
+    def stream(self) -> Any:
         """Return a new stream, for copies that overlap with computing."""
         return self.xp.cuda.Stream(non_blocking=True)
 
-    def event(self, stream=None):
+    def event(self, stream: Any = None) -> Any:
         """Return an event that occurs when all work queued on a stream so far is complete."""
         event = self.xp.cuda.Event(disable_timing=True)
         event.record(self.xp.cuda.get_current_stream() if stream is None else stream)
         return event
 
-    def wait(self, event):
+    def wait(self, event: Any) -> None:
         """Make all later work on the current stream wait for an event."""
         self.xp.cuda.get_current_stream().wait_event(event)
 
-    def pinned(self, size):
+    def pinned(self, size: int) -> np.ndarray:
         """Return pinned host memory, (size,) uint8, which the GPU can read and write directly."""
         return np.frombuffer(self.xp.cuda.alloc_pinned_memory(size), np.uint8, size)
 
-    def copy(self, target, source, size, stream):
+    def copy(self, target: int, source: int, size: int, stream: Any) -> None:
         """Queue a copy of `size` bytes on a stream, between GPU memory and pinned memory."""
         runtime = self.xp.cuda.runtime
         runtime.memcpyAsync(target, source, size, runtime.memcpyDefault, stream.ptr)
@@ -195,7 +205,7 @@ class _Context:
     number = None
 
 
-def start_gpu():
+def start_gpu() -> None:
     """Create the CUDA context of this rank's GPU; call it before MPI starts.
 
     Open MPI maps the GPU memory of other ranks only if MPI_Init finds a context. The
@@ -216,7 +226,7 @@ def start_gpu():
     _Context.number = number
 
 
-def has_context(cupy):
+def has_context(cupy: ModuleType) -> bool:
     """Return whether this thread has a CUDA context."""
     try:
         return bool(cupy.cuda.driver.ctxGetCurrent())
@@ -224,7 +234,7 @@ def has_context(cupy):
         return False
 
 
-def read_limit():
+def read_limit() -> None:
     """Replace the limit of GPU memory in CuPy's variable by bytes, because CuPy takes no units.
 
     UsageError for a text that is neither a size nor a share.
@@ -240,7 +250,7 @@ def read_limit():
                                 "such as 50%")) from None  # every rank has the same variables
 
 
-def find(number=0):
+def find(number: int = 0) -> ModuleType:
     """Return the module cupy if it can use GPU `number`; else raise a MissingError."""
     read_limit()
     cuda = setting("device", "cuda")
@@ -261,12 +271,12 @@ def find(number=0):
     return cupy
 
 
-def address(array):
+def address(array: np.ndarray) -> int:
     """Return the address of the first element of an array, in host or GPU memory."""
     return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
 
 
-def choose(name, comm):
+def choose(name: str, comm: SerialComm) -> Host:
     """Choose the device of this rank; all ranks call it together.
 
     With `cuda` the ranks of a node share its GPUs in turn; MissingError if a rank finds

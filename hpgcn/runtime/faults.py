@@ -10,9 +10,11 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hpgcn.errors import UsageError
 
@@ -40,11 +42,11 @@ class State:
 STATE = ContextVar("fault", default=State())  # noqa: B039 (it is frozen)
 
 
-def _change(**fields):
+def _change(**fields: Any) -> None:
     STATE.set(replace(STATE.get(), **fields))
 
 
-def parse(text):
+def parse(text: str) -> tuple:
     """Parse the text kind:rank:epoch:phase into a tuple; UsageError for another text."""
     kind, rank, epoch, phase = (text.split(":") + [""] * 4)[:4]
     phase = "forward" if phase == "exchange" else phase  # a former name: a forward exchanges rows
@@ -57,20 +59,20 @@ def parse(text):
     return kind, int(rank), int(epoch), phase
 
 
-def requested_fault():
+def requested_fault() -> tuple | None:
     """Return the fault that the environment variable requests, as from `parse`, or None."""
     text = os.environ.get(VARIABLE)
     return parse(text) if text else None
 
 
-def begin(rank, epoch):
+def begin(rank: int, epoch: int) -> None:
     """Set the rank of this process and its epoch, 0 before the first and after the last."""
     if not STATE.get().ignored:
         _change(rank=rank, epoch=epoch, fault=requested_fault())
 
 
 @contextmanager
-def ignored():
+def ignored() -> Iterator[None]:
     """Context manager: disable faults in an epoch of the warm-up."""
     _change(ignored=True)
     try:
@@ -79,8 +81,11 @@ def ignored():
         _change(ignored=False)
 
 
-def point(phase):
-    """Cause the planned fault if it is due in this phase; return whether to produce NaN."""
+def point(phase: str) -> bool:
+    """Raise or perform the planned fault if it is due in this phase.
+
+    Return whether the caller must produce NaN.
+    """
     now = STATE.get()
     if now.fault is None or now.done or now.ignored:
         return False

@@ -10,8 +10,11 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
 
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError, UsageError
 from hpgcn.runtime.disk.page_cache import drop_pages, is_bypassed
@@ -21,14 +24,14 @@ PIECE = 1 << 20  # bytes hashed at a time
 OUTPUTS = ContextVar("outputs", default={})  # noqa: B039 (it is never changed)
 
 
-def check_path(path):
+def check_path(path: Any) -> str:
     """Return a path as text; UsageError for other types."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise UsageError(f"path is of type {type(path).__name__}, expected str or path-like")
     return os.fsdecode(path)
 
 
-def regular(path, flags):
+def regular(path: Any, flags: int) -> int:
     """Open a file only if it is regular: the `opener` for open() and io.FileIO."""
     _check_regular(path, os.stat(path))
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
@@ -41,7 +44,7 @@ def regular(path, flags):
 
 
 @contextmanager
-def replaced(*paths):
+def replaced(*paths: Path | str | None) -> Iterator[None]:
     """Context manager: refuse to read a file that one of these outputs would replace.
 
     A file is the same by any path or link. None is no path. The function that opens the
@@ -64,7 +67,7 @@ def replaced(*paths):
 
 
 @contextmanager
-def reading(path):
+def reading(path: Path | str) -> Iterator[Any]:
     """Context manager: open a regular file to read its bytes."""
     try:
         with open(path, "rb", opener=regular) as file:
@@ -75,20 +78,20 @@ def reading(path):
         raise unreadable(path, error) from error
 
 
-def open_each(*paths):
+def open_each(*paths: Path | str) -> None:
     """Open each file among `paths` and close it again; errors as `reading`."""
     for path in filter(os.path.isfile, paths):
         with reading(path):
             pass
 
 
-def read_bytes(path):
+def read_bytes(path: Path | str) -> bytes:
     """Return the bytes of a regular file; errors as `reading`."""
     with reading(path) as file:
         return file.read()
 
 
-def file_sha256(path):
+def file_sha256(path: Path | str) -> str:
     """Return the SHA-256 of a regular file, 64 hexadecimal digits; errors as `reading`."""
     with reading(path) as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -97,7 +100,7 @@ def file_sha256(path):
         return found
 
 
-def unreadable(path, error):
+def unreadable(path: Path | str, error: BaseException) -> InputNotFoundError | StorageError:
     """Return the exception for an unreadable input, a StorageError if the device failed."""
     reason = getattr(error, "strerror", None) or error
     if getattr(error, "errno", None) in (errno.EIO, errno.ENXIO, errno.ESTALE):
@@ -105,7 +108,7 @@ def unreadable(path, error):
     return InputNotFoundError(f"{path}: {reason}")
 
 
-def _check_regular(path, status):
+def _check_regular(path: Path | str, status: os.stat_result) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
@@ -113,7 +116,7 @@ def _check_regular(path, status):
     refuse_output(path, status)
 
 
-def refuse_output(path, status):
+def refuse_output(path: Path | str, status: os.stat_result) -> None:
     """Raise UsageError if the file with this os.stat is an output of `replaced`."""
     output = OUTPUTS.get().get(_identity(status))
     if output is not None:
@@ -121,21 +124,21 @@ def refuse_output(path, status):
                          "would replace it; choose another output")
 
 
-def is_same(path, other):
+def is_same(path: Path | str, other: Path | str) -> bool:
     """Return whether two paths lead to one place, where a file may not be yet."""
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def _identity(status):
+def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def signature(status):
+def signature(status: os.stat_result) -> tuple[int, ...]:
     """Return device, inode, size and two times, which identify a file and its content."""
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def refuse_replaced(path, opened):
+def refuse_replaced(path: Path | str, opened: os.stat_result) -> None:
     """Raise DataError if `path` leads to another file than `opened`, or it was written to."""
     try:
         now = os.stat(path)
@@ -145,7 +148,7 @@ def refuse_replaced(path, opened):
         raise changed(path)
 
 
-def refuse_rewritten(path, handle, opened):
+def refuse_rewritten(path: Path | str, handle: int, opened: os.stat_result) -> None:
     """Raise DataError if the open file was written to; `path` may lead elsewhere by now."""
     now = os.fstat(handle)
     compared = 4 if now.st_nlink == 0 else 5  # removing a link changes the ctime
@@ -153,7 +156,7 @@ def refuse_rewritten(path, handle, opened):
         raise changed(path)
 
 
-def add_to(digest, path, handle, opened):
+def add_to(digest: Any, path: Path | str, handle: int, opened: os.stat_result) -> None:
     """Add an open file to a hash without moving its position; errors as `refuse_rewritten`."""
     place = 0
     while block := os.pread(handle, PIECE, place):
@@ -164,7 +167,7 @@ def add_to(digest, path, handle, opened):
     refuse_rewritten(path, handle, opened)
 
 
-def changed(path):
+def changed(path: Path | str) -> DataError:
     """Return the DataError for a file that was changed while it was read."""
     return DataError(f"{path}: changed while it was read; run again when no other program writes "
                      "it")

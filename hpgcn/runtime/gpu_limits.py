@@ -1,20 +1,28 @@
 """Check the limits of GPUs in advance, so that errors contain numbers."""
+from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from hpgcn.errors import ConfigError, DeviceMemoryError, agreed, setting
+
+if TYPE_CHECKING:
+
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.runtime.device import Host
 
 MAX_NONZEROS = (1 << 31) - 1  # nonzeros of a rank whose device is a GPU
 
 
-def advice(dtype):
+def advice(dtype: str) -> str:
     """Return advice for a run with this dtype that needs too much GPU memory."""
     shorter = f" or {setting('dtype', 'float32')}" if dtype == "float64" else ""
     return (f"start more ranks on more GPUs, use fewer hidden units{shorter}, or "
             f"{setting('device', 'cpu')}")
 
 
-def check_nonzeros(comm, device, nonzeros, *, cut=True):
+def check_nonzeros(comm: SerialComm, device: Host, nonzeros: int, *, cut: bool = True) -> None:
     """Raise ConfigError on all ranks if a rank has more nonzeros than a GPU supports.
 
     All ranks call it together. `device` stores this rank's part of the matrix; the host
@@ -32,7 +40,7 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
             f"{MAX_NONZEROS:,}: start {way}, or use {setting('device', 'cpu')}"))
 
 
-def check_memory(comm, need, dtype):
+def check_memory(comm: SerialComm, need: Callable, dtype: str) -> None:
     """Raise DeviceMemoryError on all ranks if a GPU has less memory than its ranks need.
 
     All ranks call it together; `need()` returns the bytes that this rank will still
@@ -58,7 +66,7 @@ def check_memory(comm, need, dtype):
 
 
 @contextmanager
-def translate_gpu_oom(comm, dtype):
+def translate_gpu_oom(comm: SerialComm, dtype: str) -> Iterator[None]:
     """Context manager: turn CuPy's out-of-memory error into a DeviceMemoryError with numbers.
 
     `dtype` is that of the run, for the advice.

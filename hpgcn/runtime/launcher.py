@@ -2,9 +2,12 @@
 
 Find out as well whether ranks can copy memory of each other.
 """
+from __future__ import annotations
+
 import ctypes
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -83,12 +86,12 @@ class _Node:
     ranks = None
 
 
-def started():
+def started() -> list:
     """Return a Started for each launcher whose variables are set, in the order of LAUNCHERS."""
     return [each for each in map(_read, LAUNCHERS.items()) if each is not None]
 
 
-def farm():
+def farm() -> tuple[str, int | None] | None:
     """Return (launcher, number of processes) of this job; None for a single process.
 
     The number is None if the launcher does not set it.
@@ -101,42 +104,42 @@ def farm():
     return (seen[-1].name, None) if seen else None
 
 
-def in_interactive_shell():
+def in_interactive_shell() -> bool:
     """Return whether this process belongs to a shell that `srun --pty` started."""
     return PTY in os.environ
 
 
-def alone():
+def alone() -> bool:
     """Return whether this process must work independently of others that its launcher started."""
     return ALONE.get() or os.environ.get(VARIABLE, "") not in ("", "0")
 
 
-def launched():
+def launched() -> bool:
     """Return whether a launcher may have started this process as a rank of MPI."""
     return not alone() and (farm() is not None or any(each.mpi for each in started()))
 
 
-def launched_rank():
+def launched_rank() -> int:
     """Return the rank of this process from the environment; 0 if unknown, or without a launcher."""
     return 0 if alone() else _task()
 
 
-def launched_local_rank():
+def launched_local_rank() -> int | None:
     """Return the number of this process on its node, by the environment; None if unknown."""
     known = (each.local_rank for each in started() if each.mpi or each.size != 1)
     return next((rank for rank in known if rank is not None), None)
 
 
-def task_suffix():
+def task_suffix() -> str:
     """Return "-task3" for process 3 if processes work alone, else "", for file names."""
     return f"-task{_task()}" if alone() and farm() else ""
 
 
-def _task():
+def _task() -> int:
     return next((each.rank for each in started() if each.mpi or each.size != 1), 0)
 
 
-def ranks_on_node():
+def ranks_on_node() -> int:
     """Return the number of processes on this node, by MPI or else by the environment."""
     if _Node.ranks is not None:
         return _Node.ranks
@@ -144,12 +147,12 @@ def ranks_on_node():
     return next(filter(None, counts), 1)
 
 
-def set_ranks_on_node(count, *, all_ranks):
+def set_ranks_on_node(count: int, *, all_ranks: bool) -> None:
     """Store MPI's count for `ranks_on_node`, a lower bound unless it covers `all_ranks`."""
     _Node.ranks = count if all_ranks else max(count, ranks_on_node())
 
 
-def without_launcher(environment):
+def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without a launcher's variables, for a child that is no rank."""
     named = {name for each in LAUNCHERS.values() for names in each[:4] for name in names}
     named |= {name for names in LAUNCHERS["torchrun"].needs for name in names}
@@ -157,7 +160,7 @@ def without_launcher(environment):
             if not key.startswith(PREFIXES) and key not in named}
 
 
-def _read(entry):
+def _read(entry: tuple[str, Launcher]) -> Started | None:
     name, launcher = entry
     if not all(any(key in os.environ for key in keys) for keys in launcher.needs):
         return None
@@ -173,11 +176,11 @@ def _read(entry):
     return Started(name, size, rank or 0, local, launcher.mpi, _first(launcher.local_rank))
 
 
-def _first(names):
+def _first(names: tuple[str, ...]) -> int | None:
     return next((count for count in map(_number, names) if count is not None), None)
 
 
-def _number(name):
+def _number(name: str) -> int | None:
     """Return the number in an environment variable, for this node if it is Slurm's list."""
     counts = []
     for entry in os.environ.get(name, "").split(","):
@@ -196,14 +199,14 @@ def _number(name):
     return max(count for count, _ in counts)
 
 
-def copies_refused():
+def copies_refused() -> str:
     """Return why ranks cannot copy memory of each other: a text, empty if they probably can."""
     if not _reads_memory():
         return "the system refuses process_vm_readv"
     return "a user namespace of its own" if _is_apart() else ""
 
 
-def _reads_memory():
+def _reads_memory() -> bool:
     """Return whether process_vm_readv works, on memory of this process; True without Linux."""
     try:
         read = ctypes.CDLL(None).process_vm_readv
@@ -216,7 +219,7 @@ def _reads_memory():
                 ctypes.c_ulong(0)) == 8
 
 
-def _is_apart(proc="/proc"):
+def _is_apart(proc: str = "/proc") -> bool:
     """Return whether the launcher is in another user namespace."""
     proc = Path(proc)
     try:
@@ -240,13 +243,13 @@ def _is_apart(proc="/proc"):
     return _maps_users(proc / "self/uid_map")
 
 
-def _maps_users(path):
+def _maps_users(path: Path) -> bool:
     with suppress(OSError):
         return path.read_text().split() != ALL_IDS.split()
     return False
 
 
-def _has_variables(environment):
+def _has_variables(environment: bytes) -> bool:
     """Return whether an environment, as bytes of /proc, has the size or rank of a launcher."""
     names = {name for each in LAUNCHERS.values() for name in (*each.size, *each.rank)}
     given = {entry.partition(b"=")[0].decode("ascii", "replace")

@@ -19,7 +19,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 M_MMAP_THRESHOLD = -3  # malloc.h
 
 
-def size(text):
+def size(text: str) -> int:
     """Return the number of bytes that a text such as 500M or 2G means; else raise UsageError."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     try:
@@ -32,12 +32,12 @@ def size(text):
     return int(value)
 
 
-def default_threads():
+def default_threads() -> int:
     """Return the usable cores divided by the ranks on this node, at least 1."""
     return max(1, usable_cores() // ranks_on_node())
 
 
-def limit_threads(threads):
+def limit_threads(threads: int) -> None:
     """Set the number of threads of kernels, OpenMP and BLAS, before they are imported.
 
     Dense products are divided among the threads of kernels (`hpgcn.kernels.host.threads`),
@@ -50,7 +50,7 @@ def limit_threads(threads):
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # spins 2^4 cycles, not 2^26
 
 
-def child_environment():
+def child_environment() -> dict[str, str]:
     """Return the environment of a child process: no launcher's variables, this search path."""
     environment = without_launcher(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
@@ -58,7 +58,7 @@ def child_environment():
     return environment
 
 
-def die_with_parent(parent=None):
+def die_with_parent(parent: int | None = None) -> None:
     """Let the system kill this process when its parent ends, or exit if it has ended already."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -68,7 +68,7 @@ def die_with_parent(parent=None):
         sys.exit(1)
 
 
-def available_memory():
+def available_memory() -> int:
     """Return the free bytes of this machine, within the limits of its control groups."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     try:
@@ -83,7 +83,7 @@ def available_memory():
     return max(LEAST_MEMORY, min(limits))
 
 
-def map_large_arrays():
+def map_large_arrays() -> None:
     """Let the C library return the memory of arrays of a mebibyte or more when freed.
 
     By default glibc raises this limit to 32 MiB as arrays are freed, and keeps the
@@ -94,19 +94,19 @@ def map_large_arrays():
         mallopt(M_MMAP_THRESHOLD, 1 << 20)
 
 
-def return_freed_memory():
+def return_freed_memory() -> None:
     """Return freed memory to the system, if the C library supports it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
     if trim is not None:
         trim(0)
 
 
-def memory_budget():
+def memory_budget() -> int:
     """Return the bytes that one rank may read at once: its share of 80% of the available memory."""
     return available_memory() * 4 // 5 // ranks_on_node()
 
 
-def process_bytes():
+def process_bytes() -> int:
     """Return the bytes of memory that a run takes in this process beside its arrays.
 
     These are the bytes that are resident now (Python, its libraries and MPI) plus
@@ -118,12 +118,12 @@ def process_bytes():
     return peak_rss() + COMPILED
 
 
-def peak_rss():
+def peak_rss() -> int:
     """Return the peak resident set of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def is_allowed(variable):
+def is_allowed(variable: str) -> bool:
     """Return whether an environment variable is 1 or not set; UsageError unless 0 or 1."""
     text = os.environ.get(variable, "1")
     if text not in ("0", "1"):

@@ -1,9 +1,12 @@
 """Progress: a bar on a terminal or in a notebook, else a log line every few seconds."""
+from __future__ import annotations
 
 import logging
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from hpgcn.runtime import launcher, streams
 
@@ -15,7 +18,7 @@ log = logging.getLogger("hpgcn")
 EVERY = 10.0  # seconds between two lines
 
 
-def bar(iterable=None, *, shown=True, **options):
+def bar(iterable: Iterable | None = None, *, shown: bool = True, **options: Any) -> Any:
     """Return a tqdm.tqdm on a terminal or in a notebook, else ProgressLines.
 
     Neither prints unless `shown`. Ranks that a launcher starts write to pipes;
@@ -27,7 +30,7 @@ def bar(iterable=None, *, shown=True, **options):
     return drawn
 
 
-def terminal_bar(iterable=None, *, shown=True, **options):
+def terminal_bar(iterable: Iterable | None = None, *, shown: bool = True, **options: Any) -> Any:
     """Return a tqdm.tqdm, visible only if `shown`, on a terminal or in a notebook."""
     disable = None if shown else True  # None: tqdm looks for a terminal
     if shown and type(sys.stderr).__module__.startswith("ipykernel"):
@@ -35,7 +38,7 @@ def terminal_bar(iterable=None, *, shown=True, **options):
     return tqdm(iterable, disable=disable, **options)
 
 
-def log_line(text):
+def log_line(text: str) -> None:
     """Log a progress line; without a handler rank 0 writes it to standard error."""
     if log.hasHandlers():
         log.info(text)
@@ -64,8 +67,9 @@ class ProgressLines:
 
     disable = True  # as of a bar that shows nothing
 
-    def __init__(self, iterable=None, *, total=None, initial=0, desc="", unit="it",
-                 clock=time.monotonic, **options):
+    def __init__(self, iterable: Any = None, *, total: int | None = None, initial: int = 0,
+                 desc: str = "", unit: str = "it", clock: Callable = time.monotonic,
+                 **options: Any) -> None:
         self.iterable = iterable
         self.total = len(iterable) if total is None and hasattr(iterable, "__len__") else total
         self.initial = self.n = initial
@@ -75,26 +79,26 @@ class ProgressLines:
         self.postfix = {}
         self.begin = self.last = clock()
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator:
         for item in self.iterable:
             yield item
             self.update()
 
-    def __enter__(self):
+    def __enter__(self) -> ProgressLines:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def set_postfix(self, *, refresh=True, **postfix):
+    def set_postfix(self, *, refresh: bool = True, **postfix: Any) -> None:
         """Set the values at the end of each line."""
         self.postfix = postfix
 
-    def set_description(self, desc, refresh=True):
+    def set_description(self, desc: str, refresh: bool = True) -> None:
         """Set the text at the beginning of each line."""
         self.desc = desc
 
-    def update(self, n=1):
+    def update(self, n: int = 1) -> None:
         """Count `n` finished items, and log a line if the last one is EVERY seconds old."""
         self.n += n
         now = self.clock()
@@ -102,10 +106,10 @@ class ProgressLines:
             self.last = now
             log_line(self.line(now - self.begin))
 
-    def close(self):
+    def close(self) -> None:
         """Do nothing, because lines need no cleanup."""
 
-    def line(self, seconds):
+    def line(self, seconds: float) -> str:
         """Return the text of a line `seconds` after the start."""
         count, total = self.n, self.total
         unit = self.unit if count == 1 and not total else f"{self.unit}s"
@@ -122,5 +126,5 @@ class ProgressLines:
         return (f"{self.desc}: " if self.desc else "") + ", ".join(words)
 
 
-def _text(value):
+def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

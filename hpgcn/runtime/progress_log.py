@@ -5,13 +5,16 @@ ranks.
 """
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from typing import Any
 
 from hpgcn.runtime.progress_bar import log_line
 
 EVERY = 5.0  # seconds
-_activity = ContextVar("activity", default=None)  # an Activity while this rank logs
+# an Activity while this rank logs
+_activity: ContextVar[Any] = ContextVar("activity", default=None)
 
 
 class Activity:
@@ -20,7 +23,7 @@ class Activity:
     text = ""
 
 
-def set_activity(text=""):
+def set_activity(text: str = "") -> None:
     """Set the current activity, such as "reading g.h5"; "" logs nothing."""
     activity = _activity.get()
     if activity is not None:
@@ -28,7 +31,7 @@ def set_activity(text=""):
 
 
 @contextmanager
-def mute_progress_log():
+def mute_progress_log() -> Iterator[None]:
     """Context manager: log nothing, because the caller reports progress itself."""
     set_activity()
     token = _activity.set(None)
@@ -39,7 +42,7 @@ def mute_progress_log():
 
 
 @contextmanager
-def progress_log(shown=True, every=EVERY):
+def progress_log(shown: bool = True, every: float = EVERY) -> Iterator[None]:
     """Context manager: log the activity every `every` seconds; shorter ones are not logged."""
     if not shown:
         with mute_progress_log():
@@ -51,7 +54,7 @@ def progress_log(shown=True, every=EVERY):
     begin = time.monotonic()
     activity = Activity()
 
-    def log():
+    def log() -> None:
         while not over.wait(every):
             if activity.text:
                 log_line(f"set-up: {activity.text}, {time.monotonic() - begin:.0f} s so far")

@@ -10,7 +10,9 @@ import resource
 import signal
 import threading
 import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 KILLING = (signal.SIGTERM, signal.SIGHUP)
 # a run of training ends with a checkpoint after the first of these. Schedulers send them
@@ -22,19 +24,20 @@ INTERRUPTED = 128 + signal.SIGINT  # `pending_signal` for Ctrl-C, the largest of
 REPEATED = 0.1
 UNWINDING = 5.0  # seconds that cleanup may take
 NOTICE = "hpgcn: {}, ends after this epoch; a second {} ends it at once\n"
-_state = {"early": False, "program": (), "noted": set(), "asked": set(), "last": (0, 0.0),
-          "ended": None, "number": 0}
+_state: dict[str, Any] = {
+    "early": False, "program": (), "noted": set(), "asked": set(), "last": (0, 0.0), "ended": None,
+    "number": 0}
 
 
 class Ended(SystemExit):
     """Exception by which a signal ends this process, with exit code 128 + its number."""
 
-    def __init__(self, number):
+    def __init__(self, number: int) -> None:
         super().__init__(128 + number)
         self.number = number
 
 
-def install(numbers, noted=()):
+def install(numbers: Collection[int], noted: Collection[int] = ()) -> dict[int, Callable]:
     """Handle each of these signals whose default action would end this process without cleanup.
 
     Signals in `noted` do not end the process: `pending_signal` returns them. Return the
@@ -48,7 +51,7 @@ def install(numbers, noted=()):
             if signal.getsignal(number) in defaults}
 
 
-def start(argv):
+def start(argv: list[str]) -> None:
     """Install the signal handlers of a command before its imports.
 
     Before this call most signals end the process at once.
@@ -58,7 +61,7 @@ def start(argv):
 
 
 @contextmanager
-def program(argv):
+def program(argv: list[str]) -> Iterator[None]:
     """Context manager for a whole command: signals of ENDING end it with cleanup.
 
     A second Ctrl-C ends it at once.
@@ -74,12 +77,12 @@ def program(argv):
             _state["program"] = ()
 
 
-def _noted_by(argv):
+def _noted_by(argv: list[str]) -> tuple:
     return STOPPING if argv[:1] == ["train"] and "--dry-run" not in argv else ()
 
 
 @contextmanager
-def ending():
+def ending() -> Iterator[None]:
     """Context manager: SIGTERM and SIGHUP end this process with cleanup."""
     before = install(KILLING)
     try:
@@ -89,7 +92,7 @@ def ending():
 
 
 @contextmanager
-def record_signals(*numbers):
+def record_signals(*numbers: int) -> Iterator[None]:
     """Context manager: only record these signals, for `pending_signal`.
 
     A second signal of a kind, except SIGUSR1, ends this process.
@@ -108,7 +111,7 @@ def record_signals(*numbers):
 
 
 @contextmanager
-def blocked(*numbers):
+def blocked(*numbers: int) -> Iterator[None]:
     """Context manager: delay these signals until the block ends.
 
     Child processes that are started in the block never get them.
@@ -120,13 +123,13 @@ def blocked(*numbers):
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def pending_signal():
+def pending_signal() -> int:
     """Return the recorded signal: 0 for none, INTERRUPTED for SIGINT, else its number."""
     return max((INTERRUPTED if number == signal.SIGINT else int(number)
                 for number in _state["asked"]), default=0)
 
 
-def ended_by():
+def ended_by() -> int:
     """Return the number of the signal that is ending this process, or 0.
 
     Libraries may replace the exception of the signal.
@@ -134,7 +137,7 @@ def ended_by():
     return 0 if _state["ended"] is None else _state["number"]
 
 
-def _restore(before, noted=()):
+def _restore(before: dict[int, Callable], noted: Collection[int] = ()) -> None:
     for number, handler in before.items():
         signal.signal(number, handler)
     if before:
@@ -143,7 +146,7 @@ def _restore(before, noted=()):
     _state["asked"] -= set(noted)
 
 
-def _handle(number, _):
+def _handle(number: int, _: Any) -> None:
     now = time.monotonic()
     last, when = _state["last"]
     if number == last and now - when < REPEATED:
@@ -166,7 +169,7 @@ def _handle(number, _):
     raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
 
-def _note(number):
+def _note(number: int) -> None:
     """Write on a terminal that the process ends after the epoch, and limit SIGXCPU to one."""
     if number == signal.SIGXCPU:  # at the soft limit it comes every second
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -179,7 +182,7 @@ def _note(number):
             os.write(2, NOTICE.format(*words).encode())
 
 
-def _leave(number):
+def _leave(number: int) -> None:
     """End this process at once, because there is nothing to clean up yet."""
     with suppress(Exception):  # this module may be half imported
         from hpgcn.runtime.launcher import launched_rank
@@ -189,5 +192,5 @@ def _leave(number):
     os._exit(128 + number)
 
 
-def told(number):
+def told(number: int) -> str:
     return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"

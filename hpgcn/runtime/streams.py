@@ -8,11 +8,12 @@ import sys
 import termios
 import time
 from contextlib import suppress
+from typing import TextIO
 
 _unsaid = []
 
 
-def repair():
+def repair() -> None:
     """Open /dev/null for closed standard streams, so that no other file gets their numbers."""
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -28,11 +29,11 @@ def repair():
 class Lines(logging.Handler):
     """A logging handler that writes each record with `say`."""
 
-    def emit(self, record):
+    def emit(self, record: logging.LogRecord) -> None:
         say(self.format(record))
 
 
-def say(text):
+def say(text: str) -> None:
     """Write a line to standard error in one piece, because other ranks may write too."""
     try:
         sys.stderr.write(f"{text}\n")
@@ -41,12 +42,12 @@ def say(text):
         _unsaid.append(text)
 
 
-def said():
+def said() -> bool:
     """Return whether all output to standard error was written."""
     return not _unsaid and not failure(sys.stderr)
 
 
-def wait_for_reader(seconds=1.0):
+def wait_for_reader(seconds: float = 1.0) -> None:
     """Wait until the reader of standard error has received all output, at most `seconds`.
 
     A launcher that ends all ranks drops output that it has not read yet.
@@ -59,7 +60,7 @@ def wait_for_reader(seconds=1.0):
             time.sleep(0.001)
 
 
-def failure(stream, probe=b""):
+def failure(stream: TextIO, probe: bytes = b"") -> Exception | None:
     """Flush a stream and write the bytes `probe`; return the exception of a failure, or None."""
     try:
         stream.flush()
@@ -70,7 +71,7 @@ def failure(stream, probe=b""):
     return None
 
 
-def silence(stream):
+def silence(stream: TextIO) -> None:
     """Discard the buffer of a stream, whose flush at Python's exit would fail again."""
     with suppress(OSError, ValueError):
         handle = os.open(os.devnull, os.O_WRONLY)

@@ -13,7 +13,8 @@ import secrets
 import shutil
 import stat
 import zlib
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from hpgcn.runtime import signals
@@ -22,17 +23,17 @@ MACHINE = f"{zlib.crc32(os.fsencode(os.uname().nodename)):08x}"
 NAME = re.compile(rf"\.hpgcn-{MACHINE}-([0-9]+)-([0-9]+)-[0-9a-f]{{16}}\.tmp")
 
 
-def temporary_file(folder):
+def temporary_file(folder: Path | str) -> AbstractContextManager[Path]:
     """Context manager: yield the path of a new, empty file; remove it unless it was renamed."""
     return _held(folder, _make_file)
 
 
-def temporary_folder(folder):
+def temporary_folder(folder: Path | str) -> AbstractContextManager[Path]:
     """Context manager: yield the path of a new, empty folder; remove it with its content."""
     return _held(folder, _make_folder)
 
 
-def remove(path):
+def remove(path: Path | str) -> None:
     """Remove a file, a folder or a symbolic link (not its target) as far as possible."""
     with suppress(OSError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
@@ -42,7 +43,7 @@ def remove(path):
 
 
 @contextmanager
-def _held(folder, make):
+def _held(folder: Path | str, make: Callable) -> Iterator[Path]:
     folder = Path(folder)
     process = os.getpid()
     _, begin = _state_of(process)
@@ -64,16 +65,16 @@ def _held(folder, make):
                     os.close(handle)
 
 
-def _make_file(path):
+def _make_file(path: Path) -> int:
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
 
 
-def _make_folder(path):
+def _make_folder(path: Path) -> int:
     os.mkdir(path, 0o700)
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
-def _sweep(folder):
+def _sweep(folder: Path) -> None:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             name = NAME.fullmatch(entry.name)
@@ -81,7 +82,7 @@ def _sweep(folder):
                 _remove_unlocked(entry.path)
 
 
-def _remove_unlocked(path):
+def _remove_unlocked(path: Path | str) -> None:
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -92,7 +93,7 @@ def _remove_unlocked(path):
             os.close(handle)
 
 
-def _lives(process, started):
+def _lives(process: int, started: str) -> bool:
     """Return whether a process still runs that began at clock tick `started`."""
     try:
         os.kill(process, 0)
@@ -104,7 +105,7 @@ def _lives(process, started):
     return state not in "ZX" and begin in (started, "0")
 
 
-def _state_of(process):
+def _state_of(process: int) -> tuple[str, str]:
     """Return the state and start tick of a process (proc(5)), "?" and "0" if unknown."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(errors="replace")

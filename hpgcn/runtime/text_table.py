@@ -1,6 +1,7 @@
 """Format aligned tables and lists of labels with values; escape control characters."""
 
 import shutil
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from hpgcn.errors import printable
@@ -9,7 +10,8 @@ GAP = "  "
 NAMED = 50  # classes that are listed
 
 
-def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
+def table(rows: list, *, left: Sequence = (0,), widths: tuple = (), rule: bool = False,
+          marks: dict[int, str] | None = None, keys: int = 0) -> str:
     """Return rows of cells as an aligned table; headings are ordinary rows.
 
     A table wider than the terminal (80 columns without one) is divided into several
@@ -55,7 +57,7 @@ def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
     return "\n\n".join(parts)
 
 
-def _parts(columns, keys, room, mark):
+def _parts(columns: list[int], keys: int, room: int, mark: int) -> list[list]:
     """Divide columns into groups of at most `room` letters, the first with room for a mark."""
     first = list(range(keys))
     parts = [list(first)]
@@ -68,7 +70,7 @@ def _parts(columns, keys, room, mark):
     return parts
 
 
-def _aligned(rows, columns, left, rule, marks):
+def _aligned(rows: list[list], columns: list[int], left: list[int], rule: bool, marks: dict) -> str:
     """Return rows of cells as lines of text, with columns aligned to these widths."""
     lines = []
     for row in rows:
@@ -82,7 +84,7 @@ def _aligned(rows, columns, left, rule, marks):
     return "\n".join(lines)
 
 
-def label_list(pairs, width=0):
+def label_list(pairs: list, width: int = 0) -> str:
     """Return (label, value) pairs as aligned lines; equal labels are shown once."""
     rows = []
     last = None
@@ -92,7 +94,7 @@ def label_list(pairs, width=0):
     return table(rows, left=(0, 1), widths=(width,))
 
 
-def html_list(title, pairs):
+def html_list(title: str, pairs: Iterable[tuple]) -> str:
     """Return (label, value) pairs as an HTML table, for notebooks, without empty values."""
     rows = "".join(f'<tr><th style="text-align:left">{escape(printable(label))}</th>'
                    f'<td style="text-align:left">{escape(printable(value))}</td></tr>'
@@ -100,11 +102,11 @@ def html_list(title, pairs):
     return f"<table><caption>{escape(printable(title))}</caption>{rows}</table>"
 
 
-def percent(value):
+def percent(value: object) -> str:
     """Return a share as text; "none" for other values."""
     return f"{100 * value:.2f}%" if isinstance(value, int | float) and 0 <= value <= 1 else "none"
 
 
-def listed(names):
+def listed(names: Sequence[str]) -> str:
     """Return names as one line of text, at most NAMED of them."""
     return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED:,} more" * (len(names) > NAMED)

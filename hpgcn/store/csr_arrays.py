@@ -1,6 +1,8 @@
 """Store a CSR matrix as an HDF5 group that both Binsparse and AnnData can open."""
+from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,12 +12,17 @@ from hpgcn.graphs import validation
 from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.store.manifest import map_blocks
 
+if TYPE_CHECKING:
+    from hpgcn.store.reader import Reader
+    from hpgcn.store.writer import Writer
+
 LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # names in AnnData
 PIECE = 1 << 17  # numbers that fit in a cache
 VERSION = "0.1.0"  # version of both specifications
 
 
-def write_csr(writer, group, indptr, indices, values, num_columns):
+def write_csr(writer: Writer, group: str, indptr: Any, indices: Any, values: Any,
+              num_columns: int) -> None:
     """Write a CSR matrix, with the metadata that Binsparse and AnnData require.
 
     `indptr` is (m + 1,) int64, `indices` (nnz,) int32 or int64, `values` (nnz,)
@@ -41,7 +48,7 @@ def write_csr(writer, group, indptr, indices, values, num_columns):
         writer.link(f"{group}/{alias}", f"{group}/{name}")
 
 
-def expect_csr(reader, group, shape):
+def expect_csr(reader: Reader, group: str, shape: tuple[int, int]) -> tuple[bool, int]:
     """Check dtypes and lengths of a CSR group; return whether all values are 1, and nnz.
 
     The group is not read.
@@ -56,7 +63,8 @@ def expect_csr(reader, group, shape):
     return ones, nnz
 
 
-def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
+def read_csr(reader: Reader, group: str, start: int, stop: int, num_rows: int, num_columns: int,
+             ones: bool) -> tuple:
     """Read and validate the rows [start, stop) of a stored CSR matrix (num_rows, num_columns).
 
     Return indptr (m + 1,) int64 from 0, indices (nnz,), values (nnz,) float32, None for
@@ -86,14 +94,15 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
     return indptr - first, indices, values
 
 
-def _check_columns(indptr, indices, num_columns, where, start):
+def _check_columns(indptr: np.ndarray, indices: np.ndarray, num_columns: int, where: str,
+                   start: int) -> None:
     """Refuse columns like `validation.check_csr`, on all threads, in blocks of rows.
 
     A block fits in a cache.
     """
     first = int(indptr[0])
 
-    def check(rows):
+    def check(rows: tuple[int, int]) -> None:
         pointers = indptr[rows[0]:rows[1] + 1]
         low, high = int(pointers[0]), int(pointers[-1])
         validation.check_csr(pointers, indices[low - first:high - first], high, num_columns, where,
@@ -102,13 +111,14 @@ def _check_columns(indptr, indices, num_columns, where, start):
     map_blocks(check, list(row_blocks(indptr, PIECE)))
 
 
-def all_finite(array):
+def all_finite(array: np.ndarray) -> bool:
     """Return whether an array has no NaN and no Inf, a piece at a time."""
     flat = array.reshape(-1)
     return all(np.isfinite(flat[k:k + PIECE]).all() for k in range(0, flat.size, PIECE))
 
 
-def refuse_pointers(reader, group, start, stop, first, last):
+def refuse_pointers(reader: Reader, group: str, start: int, stop: int, first: int,
+                    last: int) -> None:
     """Raise an error if the row pointers `first` and `last` leave the stored entries."""
     nnz = reader.entries[f"{group}/indices_1"].rows
     if not 0 <= first <= last <= nnz:
@@ -116,7 +126,8 @@ def refuse_pointers(reader, group, start, stop, first, last):
                            f"{last}, expected within 0..{nnz}")
 
 
-def reorder_entries(values, indptr, indices, number):
+def reorder_entries(values: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
+                    number: np.ndarray) -> np.ndarray:
     """Reorder values of entries, (nnz,) of a CSR matrix (n, n), as `Graph.permuted` does."""
     number = number.astype(indices.dtype, copy=False)
     rows = np.repeat(number, np.diff(indptr))

@@ -1,6 +1,10 @@
 """Write and open files of graphs and of partitioned graphs."""
+from __future__ import annotations
+
 import dataclasses
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +30,13 @@ from hpgcn.store.schema import (
 )
 from hpgcn.store.stored import StoredGraph
 from hpgcn.store.writer import create
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.partition import Partition
+    from hpgcn.store.writer import Writer
 
 
 def save(graph: GraphSource, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -58,7 +69,8 @@ def save(graph: GraphSource, path: str | os.PathLike[str], *, overwrite: bool = 
     write_graph(path, check_source(graph).in_original_order(), overwrite=overwrite)
 
 
-def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, order=None):
+def write_graph(path: Any, graph: Any, *, overwrite: bool = False, compress: str = "none",
+                scratch: Path | None = None, order: np.ndarray | None = None) -> None:
     """Write a whole graph to a new file of format hpgcn-graph.
 
     `graph` has all rows, in the order that is to be called the original one. Its arrays
@@ -78,13 +90,14 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, 
             writer.dataset(ORDER, order)
 
 
-def in_parts_already(where):
+def in_parts_already(where: str) -> DataError:
     """Return the DataError for a graph to partition that has parts already."""
     return DataError(f"{where}: is partitioned already; partition the graph from which it was made")
 
 
-def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None,
-                      window=None):
+def write_partitioned(path: Path | str, graph: Graph | None, partition: Partition, *,
+                      overwrite: bool = False, compress: str = "none",
+                      source: StoredGraph | None = None, window: int | None = None) -> None:
     """Write a whole graph in the order of a partition, to a file of format hpgcn-partitioned-graph.
 
     `graph` has all rows, in ORIGINAL order; rows and columns are permuted on the way.
@@ -138,7 +151,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
             writer.link("partition/owner", "partition/part")
 
 
-def _reordered(graph, perm):
+def _reordered(graph: Graph, perm: np.ndarray) -> tuple:
     """Return a graph in another order, without large features, and the features.
 
     Large features are permuted as they are read.
@@ -153,24 +166,25 @@ def _reordered(graph, perm):
 class _Reordered:
     """A view of an array's rows in another order, copied only when they are read."""
 
-    def __init__(self, array, perm):
+    def __init__(self, array: np.ndarray, perm: np.ndarray) -> None:
         self.array = array
         self.perm = perm
         self.shape = array.shape
         self.dtype = array.dtype
 
-    def __getitem__(self, rows):
+    def __getitem__(self, rows: slice) -> np.ndarray:
         return self.array[self.perm[rows]]
 
 
-def _require_whole(graph):
+def _require_whole(graph: Graph) -> None:
     stop = graph.start + graph.num_rows
     if graph.start != 0 or stop != graph.header.num_nodes:
         raise DataError(f"{graph.header.name}: only rows {graph.start}..{stop} are in memory, but "
                         f"a file needs all {graph.header.num_nodes}")
 
 
-def _write(writer, graph, features, source_sha256):
+def _write(writer: Writer, graph: Graph | ReorderedGraph, features: Any,
+           source_sha256: str) -> None:
     # attributes that describe the arrays
     header = graph.header
     n = header.num_nodes
@@ -211,7 +225,7 @@ def _write(writer, graph, features, source_sha256):
     write_names(writer, {field: getattr(graph, field) for field in NAMED})
 
 
-def _as(array, dtype):
+def _as(array: Any, dtype: DTypeLike) -> Any:
     return array if array.dtype == dtype else np.asarray(array, dtype)
 
 

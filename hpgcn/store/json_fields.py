@@ -3,11 +3,14 @@
 Every error is a DataError of one line that names the file, the place and the expected
 value.
 """
+from __future__ import annotations
 
 import json
 import math
 import reprlib
-from typing import NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from hpgcn.errors import DataError, printable
 from hpgcn.runtime.files import reading
@@ -29,7 +32,7 @@ class Field(NamedTuple):
     high: float = math.inf
     optional: bool = False
 
-    def takes(self, value):
+    def takes(self, value: Any) -> bool:
         if value is None:
             return self.optional
         if self.kind not in (int, float):
@@ -40,7 +43,7 @@ class Field(NamedTuple):
         undefined = type(value) is float and not math.isfinite(value)
         return self.low <= value <= self.high or (self.optional and undefined)
 
-    def __str__(self):
+    def __str__(self) -> str:
         text = NAMES[self.kind]
         if self.low > -1e12:
             text += f" of at least {self.low:g}"
@@ -52,16 +55,16 @@ class Field(NamedTuple):
 class Huge(float):
     """A number that exceeds 64 bits: its value is infinite, but it prints as in the input."""
 
-    def __new__(cls, text):
+    def __new__(cls, text: str) -> Huge:
         huge = super().__new__(cls, "-inf" if text.startswith("-") else "inf")
         huge.text = text if len(text) <= 24 else f"{text[:20]}... ({len(text)} characters)"
         return huge
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.text
 
 
-def parse_json(text, where):
+def parse_json(text: bytes, where: Path | str) -> dict[str, Any]:
     """Parse bytes that contain one JSON object.
 
     NaN and Infinity are floats. Errors begin with `where`.
@@ -85,7 +88,7 @@ def parse_json(text, where):
     return values
 
 
-def read_json(path, most=MAX_BYTES):
+def read_json(path: Path | str, most: int = MAX_BYTES) -> dict[str, Any]:
     """Return the JSON object in a file of at most `most` bytes."""
     with reading(path) as file:
         text = file.read(most + 1)
@@ -94,13 +97,14 @@ def read_json(path, most=MAX_BYTES):
     return parse_json(text, path)
 
 
-def read_lines(path):
+def read_lines(path: Path | str) -> Iterator[tuple[int, bytes]]:
     """Yield (number from 1, bytes) for each line of a file, or piece of a very long line."""
     with reading(path) as file:
         yield from enumerate(iter(lambda: file.readline(MAX_BYTES), b""), 1)
 
 
-def check_fields(values, fields, where, *, whole=True):
+def check_fields(values: dict[str, Any], fields: dict[str, Field], where: Path | str, *,
+                 whole: bool = True) -> None:
     """Raise DataError if values in a dict do not match `fields`, or lack one if `whole`."""
     for name, field in fields.items():
         if name in values and not field.takes(values[name]):
@@ -110,7 +114,7 @@ def check_fields(values, fields, where, *, whole=True):
             raise DataError(f"{where}: {name} is missing, expected {field}")
 
 
-def _object(pairs):
+def _object(pairs: list[tuple]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -118,15 +122,15 @@ def _object(pairs):
     return dict(pairs)
 
 
-def _integer(text):
+def _integer(text: str) -> int | Huge:
     return int(text) if len(text) <= MAX_DIGITS else Huge(text)
 
 
-def _fraction(text):
+def _fraction(text: str) -> float:
     return float(text) if math.isfinite(float(text)) else Huge(text)
 
 
-def _depth(value):
+def _depth(value: Any) -> int:
     """Return the depth of nested lists and objects."""
     depth = 0
     level = [value]

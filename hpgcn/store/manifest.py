@@ -2,6 +2,8 @@
 
 import os
 import zlib
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +24,12 @@ CIRCUMSTANCES = (*UNSUMMED, ("/", "creator"), ("/", "created_utc"), ("/partition
 class BlockChecksums:
     """Computes the CRC32 of each block of a stream of arrays."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.finished = []
         self.crc = 0
         self.filled = 0
 
-    def update(self, array):
+    def update(self, array: Any) -> None:
         """Append the bytes of a C-contiguous array to the stream."""
         raw = memoryview(array.reshape(-1).view(np.uint8))
         while raw:
@@ -38,23 +40,23 @@ class BlockChecksums:
             if self.filled == BLOCK:
                 self._finish()
 
-    def _finish(self):
+    def _finish(self) -> None:
         self.finished.append(self.crc)
         self.crc = 0
         self.filled = 0
 
-    def result(self):
+    def result(self) -> np.ndarray:
         """Return the checksums of all blocks, (ceil(bytes / BLOCK),) uint32."""
         if self.filled:
             self._finish()
         return np.array(self.finished, np.uint32)
 
 
-def num_blocks(nbytes):
+def num_blocks(nbytes: int) -> int:
     return -(-nbytes // BLOCK)
 
 
-def first_block_not_ones(nbytes, checksums):
+def first_block_not_ones(nbytes: int, checksums: np.ndarray) -> int | None:
     """Return the first block of a uint8 dataset that is not all 1 by its checksum, or None."""
     full, rest = divmod(nbytes, BLOCK)
     expected = [zlib.crc32(b"\1" * BLOCK)] * full
@@ -63,12 +65,12 @@ def first_block_not_ones(nbytes, checksums):
     return first(np.array(expected, np.uint32) != checksums)
 
 
-def as_bytes(array):
+def as_bytes(array: Any) -> memoryview:
     """Return the memory of a C-contiguous array as a writable memoryview of bytes."""
     return memoryview(array.reshape(-1).view(np.uint8))
 
 
-def map_blocks(function, blocks):
+def map_blocks(function: Callable, blocks: list[tuple] | range) -> list:
     """Return [function(block) for block in blocks], computed on the threads of a rank.
 
     So blocks are read and their checksums are computed at the same time.
@@ -81,7 +83,8 @@ def map_blocks(function, blocks):
         return list(pool.map(function, blocks))
 
 
-def attribute_bytes(attributes, without=UNSUMMED):
+def attribute_bytes(attributes: dict[str, dict],
+                    without: Collection[tuple[str, str]] = UNSUMMED) -> Iterator[bytes]:
     """Yield all attributes of a file as bytes, in sorted order.
 
     Each value comes after its path, name, type and length.
@@ -99,7 +102,7 @@ def attribute_bytes(attributes, without=UNSUMMED):
             yield raw
 
 
-def attributes_crc(attributes):
+def attributes_crc(attributes: dict[str, dict]) -> int:
     crc = 0
     for piece in attribute_bytes(attributes):
         crc = zlib.crc32(piece, crc)

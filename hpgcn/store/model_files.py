@@ -1,5 +1,9 @@
 """Store trained weights, predictions and the state of a run in HDF5 files."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from hpgcn.errors import DataError
@@ -21,7 +25,9 @@ ARRAYS = {  # arrays of a predictions file: name -> dtype kind, dimensions
 MULTI_LABEL = ("iu", 2)  # kind of label if it is 0 or 1 for each logit
 
 
-def write_model(path, weights, *, config_toml, epoch, attributes=None, names=None, **options):
+def write_model(path: Path | str, weights: dict[str, np.ndarray], *, config_toml: str, epoch: int,
+                attributes: dict[str, Any] | None = None, names: dict[str, Any] | None = None,
+                **options: Any) -> None:
     """Write the weights of a model, arrays by name; a slash in a name creates a group.
 
     `config_toml` is the resolved configuration. `attributes` are bool, int, float, str,
@@ -33,7 +39,7 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, names=Non
     _write(path, MODEL, arrays, _of_run(attributes, config_toml, epoch), names=names, **options)
 
 
-def read_model(path):
+def read_model(path: Path | str) -> tuple[dict, dict]:
     """Return the weights in a model file, by name, and its attributes.
 
     Attributes that all files have are left out. `class_names` and `feature_names` are
@@ -51,7 +57,7 @@ def read_model(path):
     return weights, attributes
 
 
-def read_model_classes(path):
+def read_model_classes(path: Path | str) -> tuple[str, ...] | None:
     """Return the class names in a model file, a tuple of str, or None.
 
     Errors are those of `read_model`.
@@ -63,18 +69,20 @@ def read_model_classes(path):
         reader.close()
 
 
-def write_state(path, arrays, *, config_toml, epoch, attributes):
+def write_state(path: Path | str, arrays: dict[str, np.ndarray], *, config_toml: str, epoch: int,
+                attributes: dict[str, Any]) -> None:
     """Write arrays by name, the state from which a run can resume, like `write_model`."""
     _write(path, CHECKPOINT, arrays, _of_run(attributes, config_toml, epoch),
            point="checkpoint.write")
 
 
-def read_state(path):
+def read_state(path: Path | str) -> tuple[dict, dict]:
     """Return (arrays, attributes) of a file by `write_state`; errors as in `read_model`."""
     return _read(path, CHECKPOINT, OF_A_RUN)
 
 
-def write_predictions(path, arrays, attributes=None, **options):
+def write_predictions(path: Path | str, arrays: dict[str, Any],
+                      attributes: dict[str, Any] | None = None, **options: Any) -> None:
     """Write predictions in ORIGINAL vertex order; DataError for other shapes or dtypes.
 
     logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional arrays
@@ -88,7 +96,7 @@ def write_predictions(path, arrays, attributes=None, **options):
            **options)
 
 
-def read_predictions(path):
+def read_predictions(path: Path | str) -> tuple[dict, dict]:
     """Return (arrays, attributes) of a `write_predictions` file; errors as in `read_model`."""
     arrays, attributes = _read(path, PREDICTIONS)
     class_names = attributes.pop(CLASS_NAMES, None)
@@ -98,7 +106,8 @@ def read_predictions(path):
     return arrays, attributes
 
 
-def _check_predictions(path, arrays, class_names):
+def _check_predictions(path: Path | str, arrays: dict[str, np.ndarray],
+                       class_names: Sequence[str] | None) -> None:
     for name in ("logits", "label"):
         if name not in arrays:
             raise DataError(f"{path}: dataset {name} is missing")
@@ -125,11 +134,11 @@ def _check_predictions(path, arrays, class_names):
         check_names(CLASS_NAMES, class_names, logits.shape[1], logits.shape[1], path)
 
 
-def _of_run(attributes, config_toml, epoch):
+def _of_run(attributes: dict[str, Any] | None, config_toml: str, epoch: int) -> dict[str, Any]:
     return _free(attributes) | {"config_toml": config_toml, "epoch": int(epoch)}
 
 
-def _free(attributes):
+def _free(attributes: dict[str, Any] | None) -> dict[str, Any]:
     attributes = dict(attributes or {})
     taken = sorted(attributes.keys() & RESERVED)
     if taken:
@@ -138,7 +147,9 @@ def _free(attributes):
     return attributes
 
 
-def _write(path, file_format, arrays, attributes, *, names=None, point=None, **options):
+def _write(path: Path | str, file_format: str, arrays: dict[str, np.ndarray],
+           attributes: dict[str, Any], *, names: dict[str, Any] | None = None,
+           point: str | None = None, **options: Any) -> None:
     with create(path, file_format, **options) as writer:
         writer.attributes("/", attributes)
         write_names(writer, names or {})
@@ -148,11 +159,12 @@ def _write(path, file_format, arrays, attributes, *, names=None, point=None, **o
                 faults.point(point)
 
 
-def _read(path, file_format, fields=()):
+def _read(path: Path | str, file_format: str,
+          fields: dict[str, type] | None = None) -> tuple[dict, dict]:
     reader = Reader(path, (file_format,))
     try:
-        for name in fields:
-            reader.field(name, fields[name])
+        for name, kind in (fields or {}).items():
+            reader.field(name, kind)
         reader.verify_attributes()
 
         reader.reserve(sum(entry.nbytes for entry in reader.distinct().values()), "the file")

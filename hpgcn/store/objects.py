@@ -1,8 +1,11 @@
 """Check the headers of an HDF5 file, its datasets and attributes before data is read."""
+from __future__ import annotations
 
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -23,7 +26,7 @@ NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
 TEXTUAL = ("/original_ids", "/id", "/class_names", "/feature_names")  # datasets that may be text
 
 
-def check_superblock(path):
+def check_superblock(path: Path | str) -> os.stat_result:
     """Refuse a file that is not HDF5, is truncated, or lacks checksums; return its os.stat."""
     try:
         with open(path, "rb", opener=regular) as file:
@@ -58,7 +61,7 @@ def check_superblock(path):
     return status
 
 
-def raw_attributes(item):
+def raw_attributes(item: Any) -> dict[str, Any]:
     """Return all attributes of an object, by name.
 
     Text is bytes; numbers are an ndarray of at most one dimension.
@@ -69,7 +72,7 @@ def raw_attributes(item):
     return {name: _raw_attribute(name, item.attrs.get_id(name)) for name in names}
 
 
-def _raw_attribute(name, attribute):
+def _raw_attribute(name: str, attribute: Any) -> bytes | np.ndarray:
     kind = attribute.get_type()
     shape = attribute.shape
     size = kind.get_size()
@@ -89,7 +92,7 @@ def _raw_attribute(name, attribute):
     return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogateescape")
 
 
-def plain(value):
+def plain(value: Any) -> float | list[int] | str:
     """Return a raw attribute as int, float, str or list; DataError if text is not UTF-8."""
     if not isinstance(value, bytes):
         return value.tolist()
@@ -112,20 +115,20 @@ class Entry:
     offset: int | None  # where its bytes lie in the file, as in memory; None if they do not
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         """Number of rows: the length of axis 0, or 1 for a scalar."""
         return self.shape[0] if self.shape else 1
 
     @property
-    def row_bytes(self):
+    def row_bytes(self) -> int:
         return self.dtype.itemsize * math.prod(self.shape[1:])
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         return self.rows * self.row_bytes
 
 
-def inspect(item, file_size, *, textual=False):
+def inspect(item: h5py.h5d.DatasetID, file_size: int, *, textual: bool = False) -> Entry:
     """Check an open dataset (h5py.h5d.DatasetID) in a file of `file_size` bytes.
 
     Return its Entry. The dataset has numbers or, with `textual`, maybe text of a fixed
@@ -167,7 +170,7 @@ def inspect(item, file_size, *, textual=False):
                  _offset(item, layout, claimed, file_size))
 
 
-def _offset(item, layout, nbytes, file_size):
+def _offset(item: h5py.h5d.DatasetID, layout: int, nbytes: int, file_size: int) -> int | None:
     """Return where a dataset lies in its file like an array in memory, or None."""
     if layout != h5py.h5d.CONTIGUOUS or item.get_type() != h5py.h5t.py_create(item.dtype):
         return None
@@ -175,6 +178,6 @@ def _offset(item, layout, nbytes, file_size):
     return offset if offset is not None and offset + nbytes <= file_size else None
 
 
-def address(item):
+def address(item: Any) -> int:
     """Return the file address of an open object's header, the same for all its names."""
     return h5py.h5o.get_info(item).addr

@@ -1,7 +1,10 @@
 """Write predictions as a .csv, .npz or .h5 file, depending on the suffix."""
 import csv
 import io
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -14,7 +17,7 @@ ROWS_AT_ONCE = 1 << 16
 SEPARATOR = ";"  # between several labels of a vertex
 
 
-def prediction_writer(path):
+def prediction_writer(path: str) -> Any:
     """Return the function that writes predictions in the format of this suffix.
 
     Its arguments are the path, the arrays that `hpgcn.predict` returns, the attributes
@@ -31,8 +34,9 @@ def prediction_writer(path):
     return WRITERS[suffix]
 
 
-def _write_text(delimiter, path, arrays, attributes, **options):
-    def write(file):
+def _write_text(delimiter: str, path: Path | str, arrays: dict[str, np.ndarray], attributes: Any,
+                **options: Any) -> None:
+    def write(file: BinaryIO) -> None:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         rows = csv.writer(_LineWriter(text), delimiter=delimiter)
         rows.writerow(COLUMNS)
@@ -47,18 +51,19 @@ def _write_text(delimiter, path, arrays, attributes, **options):
 class _LineWriter:
     """Ends each row of a csv file with a single line feed instead of CR LF."""
 
-    def __init__(self, text):
+    def __init__(self, text: io.TextIOWrapper) -> None:
         self.text = text
 
-    def write(self, row):
+    def write(self, row: str) -> int:
         return self.text.write(row.removesuffix("\r\n") + "\n")
 
 
-def _write_parquet(path, arrays, attributes, **options):
+def _write_parquet(path: Path | str, arrays: dict[str, np.ndarray], attributes: Any,
+                   **options: Any) -> None:
     parquet = require("pyarrow.parquet", "io", "writing Parquet")
     pyarrow = require("pyarrow", "io", "writing Parquet")
 
-    def write(file):
+    def write(file: BinaryIO) -> None:
         writer = None
         for block in _blocks(path, arrays):
             table = pyarrow.table(dict(zip(COLUMNS, block)))
@@ -69,7 +74,7 @@ def _write_parquet(path, arrays, attributes, **options):
     atomic_write(path, write, **options)
 
 
-def _write_npz(path, arrays, attributes, **options):
+def _write_npz(path: Path | str, arrays: dict[str, Any], attributes: Any, **options: Any) -> None:
     names = ("id", "label", "logits", "embedding", "class_names")
     chosen = {name: arrays[name] for name in names if name in arrays}
     atomic_write(path, lambda file: np.savez(file, **chosen), **options)
@@ -80,7 +85,7 @@ WRITERS = {".csv": partial(_write_text, ","), ".tsv": partial(_write_text, "\t")
            **dict.fromkeys(HDF5_SUFFIXES, write_predictions)}
 
 
-def _blocks(path, arrays):
+def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
     """Yield lists of ids, labels and probabilities for some vertices at a time.
 
     A label is the name of its class, or else its number. If vertices have several
@@ -105,13 +110,14 @@ def _blocks(path, arrays):
         yield arrays["id"][rows].tolist(), *column(label[rows], logits, names)
 
 
-def _one(label, logits, names):
+def _one(label: np.ndarray, logits: np.ndarray, names: list[str]) -> tuple[list, list]:
     """Return the name of each vertex's class, and the largest softmax probability."""
     shares = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
     return [names[k] for k in label.tolist()], [float(f"{share:.6g}") for share in shares]
 
 
-def _several(label, logits, names):
+def _several(label: np.ndarray, logits: np.ndarray,
+             names: list[str]) -> tuple[list[str], list[str]]:
     """Return the names of each vertex's predicted labels, and their sigmoids, as text."""
     shares = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
     given = [np.flatnonzero(row).tolist() for row in label]

@@ -1,9 +1,12 @@
 """Read untrusted HDF5 files; headers are validated before any data is read."""
+from __future__ import annotations
 
 import hashlib
 import os
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -30,6 +33,9 @@ from hpgcn.store.objects import (
 )
 from hpgcn.store.writer import FORMAT_VERSION
 
+if TYPE_CHECKING:
+    from hpgcn.store.objects import Entry
+
 MAX_OBJECTS = 100_000
 MAX_DEPTH = 16
 REFUSED_LINKS = {h5py.ExternalLink: "an external link", h5py.SoftLink: "a soft link"}
@@ -46,7 +52,8 @@ class Reader:
     are read at once, by default 80% of the available memory / ranks on this machine.
     """
 
-    def __init__(self, path, formats, *, verify=True, memory=None):
+    def __init__(self, path: str | os.PathLike[str], formats: tuple[str, ...], *,
+                 verify: bool = True, memory: int | None = None) -> None:
         self.path = os.fspath(path)
         self.verify = verify
         self.bypass = is_bypassed()
@@ -70,33 +77,33 @@ class Reader:
             self.close()
             raise
 
-    def close(self):
+    def close(self) -> None:
         if self.file and self.bypass:
             drop_pages(self._handle)
         self.file.close()
 
     @property
-    def _handle(self):
+    def _handle(self) -> int:
         """Descriptor of the open file; its path may lead to another file by now."""
         return self.file.id.get_vfd_handle()
 
-    def refuse_rewritten(self):
+    def refuse_rewritten(self) -> None:
         """Raise DataError if the open file was written to after it was opened."""
         files.refuse_rewritten(self.path, self._handle, self.opened)
 
-    def sha256(self):
+    def sha256(self) -> str:
         """Return the SHA-256 of the open file; DataError if it was written to since."""
         digest = hashlib.sha256()
         with self._refusing("the file", data=True), bypassed(self.bypass):
             files.add_to(digest, self.path, self._handle, self.opened)
         return digest.hexdigest()
 
-    def attributes(self, group="/"):
+    def attributes(self, group: str = "/") -> dict[str, Any]:
         """Return the attributes of a group as int, float, str or list of numbers, by name."""
         with self._refusing(group):
             return {name: plain(value) for name, value in self._raw.get(group, {}).items()}
 
-    def field(self, name, kind, group="/"):
+    def field(self, name: str, kind: type, group: str = "/") -> Any:
         """Return an attribute of type `kind`; DataError for another type or a negative integer."""
         value = self.attributes(group).get(name)
         where = f"{group}: attribute {name}"
@@ -107,7 +114,7 @@ class Reader:
             raise self.error(f"{where} is {value!r}, expected {expected}")
         return value
 
-    def expect(self, name, shape, *dtypes):
+    def expect(self, name: str, shape: tuple, *dtypes: Any) -> Entry:
         """Return the Entry of a dataset after checking shape and dtype.
 
         None in a shape means any length.
@@ -125,16 +132,16 @@ class Reader:
             raise self.error(f"{name} has shape {entry.shape}, expected ({expected})")
         return entry
 
-    def error(self, problem):
+    def error(self, problem: str) -> DataError:
         return DataError(f"{self.path}: {problem}")
 
-    def reserve(self, nbytes, what):
+    def reserve(self, nbytes: int, what: str) -> None:
         """Raise DataError if reading `nbytes` at once exceeds the memory budget."""
         if nbytes > self.memory:
             raise self.error(f"{what} needs {nbytes} bytes of memory, but the limit is "
                              f"{self.memory}; {setting('memory')} sets it")
 
-    def read(self, name, start=0, stop=None):
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows [start, stop) of a dataset, C-contiguous, after comparing their checksums.
 
         Text is of NumPy's kind U, of the same width whichever rows are read.
@@ -148,7 +155,7 @@ class Reader:
         except UnicodeDecodeError as error:
             raise self.error(f"{name}: text is not UTF-8 ({error.reason})") from error
 
-    def _verified(self, name, start, stop):
+    def _verified(self, name: str, start: int, stop: int | None) -> np.ndarray:
         entry = self.entries[name]
         stop = entry.rows if stop is None else stop
         nbytes = (stop - start) * entry.row_bytes
@@ -170,7 +177,7 @@ class Reader:
             self._fill(name, entry, array, first)
 
         # read and check the blocks on several threads
-        def is_wrong(block):
+        def is_wrong(block: int) -> bool:
             begin = block * size - first * row
             piece = raw[begin:begin + size]
             if direct:
@@ -190,7 +197,7 @@ class Reader:
                                f"{wrong * size} to {end}) does not match: the file is damaged")
         return array[start - first:stop - first] if entry.shape else array
 
-    def content_sha256(self):
+    def content_sha256(self) -> str:
         """Return a SHA-256 of all attributes and block checksums, which identifies the content.
 
         Attributes in manifest.CIRCUMSTANCES are left out.
@@ -203,7 +210,7 @@ class Reader:
             digest.update(self._block_checksums(name))
         return digest.hexdigest()
 
-    def expect_ones(self, name):
+    def expect_ones(self, name: str) -> None:
         """Raise an error unless a uint8 dataset is all 1 by its checksums.
 
         At most one block is read, to name the first other number.
@@ -217,7 +224,7 @@ class Reader:
             raise self.error(f"{name}[{start + place}] is {array[place]}, but attribute all_ones "
                              "is 1")
 
-    def verify_attributes(self):
+    def verify_attributes(self) -> None:
         """Compare the checksum of all attributes, except without verification."""
         stored = self._raw.get(f"/{manifest.GROUP}", {}).get(manifest.ATTRIBUTES)
         if stored is None or isinstance(stored, bytes) or stored.shape:
@@ -226,25 +233,25 @@ class Reader:
             raise StorageError(f"{self.path}: the checksum of the attributes does not match: the "
                                "file is damaged, or was changed by another program")
 
-    def distinct(self):
+    def distinct(self) -> dict[str, Entry]:
         """Return the Entry of each dataset once, by its name in the manifest."""
         known = {self.entries[name].address: name for name in self.entries.keys() & self._checksums}
         return {known.get(entry.address, name): entry for name, entry in self.entries.items()}
 
-    def verify_dataset(self, name):
+    def verify_dataset(self, name: str) -> None:
         entry = self.entries[name]
         step = max(1, (64 << 20) // max(1, entry.row_bytes))
         for start in range(0, entry.rows, step):
             self.read(name, start, min(entry.rows, start + step))
         self._block_checksums(name)
 
-    def _read(self, name, entry, start, stop):
+    def _read(self, name: str, entry: Entry, start: int, stop: int) -> np.ndarray:
         with self._refusing(name, data=True):
             array = np.empty((stop - start, *entry.shape[1:]) if entry.shape else (), entry.dtype)
         self._fill(name, entry, array, start)
         return array
 
-    def _fill(self, name, entry, array, start):
+    def _fill(self, name: str, entry: Entry, array: np.ndarray, start: int) -> None:
         """Read rows from `start` on into an array of rows."""
         with self._refusing(name, data=True):
             if not array.size:
@@ -262,7 +269,7 @@ class Reader:
                 if self.bypass:
                     drop_pages(self._handle)
 
-    def _block_checksums(self, name):
+    def _block_checksums(self, name: str) -> Any:
         """Return the block checksums of a dataset, (blocks,) uint32, after checking them."""
         if name in self._checked:
             return self._checked[name]
@@ -289,7 +296,7 @@ class Reader:
         self._checked[name] = self._read(CHECKSUMS + name, checksums, 0, checksums.rows)
         return self._checked[name]
 
-    def _check_format(self, formats):
+    def _check_format(self, formats: tuple[str, ...]) -> str:
         root = self.attributes()
         stored = root.get("format")
         version = root.get("format_version")
@@ -306,7 +313,7 @@ class Reader:
                              "written to its end")
         return stored
 
-    def _walk(self):
+    def _walk(self) -> None:
         """Check every link before following it, and every object, before any data is read."""
         with self._refusing("/"):
             root = h5py.h5g.open(self.file.id, b"/")
@@ -334,7 +341,7 @@ class Reader:
                     seen.add(address(item))
                     pending.append((path, item))
 
-    def _visit(self, path, group, name):
+    def _visit(self, path: str, group: Any, name: str) -> None:
         link = h5py.Group(group).get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
             kind = REFUSED_LINKS.get(type(link), "an unknown link")
@@ -356,7 +363,7 @@ class Reader:
         return item
 
     @contextmanager
-    def _refusing(self, where, data=False):
+    def _refusing(self, where: str, data: bool = False) -> Iterator[None]:
         """Context manager: turn h5py's errors into errors of one line that name the object."""
         label = f"{self.path}: {printable(where)}"
         try:

@@ -3,7 +3,10 @@
 `reader` is the Reader of the file, `header` its Header; the rows are [start, stop).
 Invalid data raises a DataError that names file, dataset and index.
 """
+from __future__ import annotations
+
 from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,18 +15,22 @@ from hpgcn.graphs.validation import ALL, SPLIT, check_csr, first
 from hpgcn.store.csr_arrays import all_finite, read_csr
 from hpgcn.store.schema import DEGREES, ORDER, mask_name
 
+if TYPE_CHECKING:
+    from hpgcn.graphs.header import Header
+    from hpgcn.store.reader import Reader
+
 DENSE = ("features", "labels", "original_ids", "partition/perm", ORDER,
          *(f"degree/{name}" for name in DEGREES))
 
 
-def check_rows(reader, header, start, stop):
+def check_rows(reader: Reader, header: Header, start: int, stop: int) -> None:
     """Raise DataError for rows outside of the file."""
     if not 0 <= start <= stop <= header.num_nodes:
         raise reader.error(f"rows {start}..{stop} requested, but the file has "
                            f"0..{header.num_nodes}")
 
 
-def reserve_rows(reader, header, start, stop, num_splits):
+def reserve_rows(reader: Reader, header: Header, start: int, stop: int, num_splits: int) -> None:
     """Raise DataError if the rows [start, stop) of all datasets exceed the memory budget."""
     entries = reader.entries
     need = sum((stop - start) * entries[name].row_bytes for name in DENSE if name in entries)
@@ -38,13 +45,13 @@ def reserve_rows(reader, header, start, stop, num_splits):
     reader.reserve(need, f"rows {start}..{stop}")
 
 
-def read_ends(reader, group, start, stop):
+def read_ends(reader: Reader, group: str, start: int, stop: int) -> list[int]:
     """Return the row pointers at `start` and at `stop` of a CSR group."""
     name = f"{group}/pointers_to_1"
     return [int(reader.read(name, row, row + 1)[0]) for row in (start, stop)]
 
 
-def read_pointers(reader, start, stop):
+def read_pointers(reader: Reader, start: int, stop: int) -> np.ndarray:
     """Read row pointers of the adjacency, (m + 1,) int64."""
     pointers = reader.read("adjacency/pointers_to_1", start, stop + 1)
     if (k := first(np.diff(pointers, prepend=0) < 0)) is not None:
@@ -54,12 +61,12 @@ def read_pointers(reader, start, stop):
     return pointers
 
 
-def read_degrees(reader, start, stop):
+def read_degrees(reader: Reader, start: int, stop: int) -> dict[str, Any]:
     """Read row sums, column sums and weights of self loops, a dict of (m,) float64."""
     return {name: read_finite(reader, f"degree/{name}", start, stop) for name in DEGREES}
 
 
-def read_features(reader, header, start, stop):
+def read_features(reader: Reader, header: Header, start: int, stop: int) -> Any:
     """Read features, (m, f) float32, an array or a csr_array; None without features."""
     if "features" in reader.entries:
         return read_finite(reader, "features", start, stop)
@@ -72,7 +79,7 @@ def read_features(reader, header, start, stop):
     return features
 
 
-def read_feature_pointers(reader, header):
+def read_feature_pointers(reader: Reader, header: Header) -> np.ndarray | None:
     """Read all row pointers of sparse features, (n + 1,) int64; None without sparse features."""
     if not header.sparse_features:
         return None
@@ -82,7 +89,7 @@ def read_feature_pointers(reader, header):
     return pointers
 
 
-def read_labels(reader, header, start, stop):
+def read_labels(reader: Reader, header: Header, start: int, stop: int) -> np.ndarray | None:
     """Read labels, (m,) int64 or (m, t) float32; None without labels."""
     if "labels" not in reader.entries:
         return None
@@ -96,7 +103,8 @@ def read_labels(reader, header, start, stop):
     return labels
 
 
-def read_masks(reader, header, start, stop, splits, labels=None):
+def read_masks(reader: Reader, header: Header, start: int, stop: int, splits: list[int] | range,
+               labels: np.ndarray | None = None) -> dict[str, np.ndarray] | None:
     """Read the masks of some splits like `Graph.masks`; None if `splits` is empty.
 
     With labels (m,), a vertex without a label must be in no mask.
@@ -109,7 +117,8 @@ def read_masks(reader, header, start, stop, splits, labels=None):
     return {key: np.stack([masks[key] for masks in read], axis=1) for key in SPLIT}
 
 
-def _read_split(reader, header, start, stop, split, labels):
+def _read_split(reader: Reader, header: Header, start: int, stop: int, split: int,
+                labels: np.ndarray | None) -> dict[str, np.ndarray]:
     names = {key: mask_name(key, split) for key in SPLIT}
     masks = {key: reader.read(name, start, stop) for key, name in names.items()}
     for key, mask in masks.items():
@@ -129,14 +138,14 @@ def _read_split(reader, header, start, stop, split, labels):
     return masks
 
 
-def read_numbers(reader, name, start, stop, end):
+def read_numbers(reader: Reader, name: str, start: int, stop: int, end: int) -> np.ndarray:
     """Read integers; DataError unless all are in [0, end)."""
     array = reader.read(name, start, stop)
     refuse_where(reader, (array < 0) | (array >= end), start, name, f"is outside 0..{end - 1}")
     return array
 
 
-def read_finite(reader, name, start, stop):
+def read_finite(reader: Reader, name: str, start: int, stop: int) -> np.ndarray:
     """Read numbers; DataError for NaN and Inf."""
     array = reader.read(name, start, stop)
     if not all_finite(array):
@@ -144,7 +153,7 @@ def read_finite(reader, name, start, stop):
     return array
 
 
-def refuse_where(reader, wrong, start, name, problem):
+def refuse_where(reader: Reader, wrong: np.ndarray, start: int, name: str, problem: str) -> None:
     """Raise DataError for the first True in `wrong`, (m,) or (m, w), from row `start` on."""
     if wrong.any():
         row, *rest = map(int, np.unravel_index(np.argmax(wrong), wrong.shape))

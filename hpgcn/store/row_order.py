@@ -4,8 +4,11 @@ Each class has three methods. `vertices` returns the ORIGINAL numbers of rows. `
 returns numbers whose total over all vertices is 0 if each vertex has exactly one row.
 If it is not 0, `check` raises the error.
 """
+from __future__ import annotations
+
 import dataclasses
 import functools
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +19,10 @@ from hpgcn.store.csr_arrays import read_csr, refuse_pointers, reorder_entries
 from hpgcn.store.row_arrays import read_ends, read_numbers, refuse_where
 from hpgcn.store.schema import ORDER, PARTITION_FIELDS, PARTITION_OPTIONS
 
+if TYPE_CHECKING:
+    from hpgcn.graphs.header import Header
+    from hpgcn.store.reader import Reader
+
 ENTRY_BYTES = 32  # bytes of memory to put the part of an entry into the original order
 NODES = ("nodes", "ranks_per_node")  # attributes of a partition made for nodes
 
@@ -23,34 +30,34 @@ NODES = ("nodes", "ranks_per_node")  # attributes of a partition made for nodes
 class OriginalOrder:
     """The order in which row i is vertex i."""
 
-    def vertices(self, start, stop):
+    def vertices(self, start: int, stop: int) -> np.ndarray:
         """Return the ORIGINAL numbers of the rows [start, stop), (m,) int64."""
         return np.arange(start, stop, dtype=np.int64)
 
-    def sums(self, start, stop):
+    def sums(self, start: int, stop: int) -> np.ndarray:
         """Return (4,) zeros, because there is nothing to check."""
         return np.zeros(4)
 
-    def check(self):
+    def check(self) -> None:
         """Do nothing, because each vertex has one row."""
 
 
 class StoredOrder:
     """The order in the dataset ORDER of an open file, whose element i is the vertex of row i."""
 
-    def __init__(self, reader, header):
+    def __init__(self, reader: Reader, header: Header) -> None:
         self.reader = reader
         self.header = header
 
-    def vertices(self, start, stop):
+    def vertices(self, start: int, stop: int) -> np.ndarray:
         """Read the ORIGINAL numbers of the rows [start, stop), (m,) int64."""
         return read_numbers(self.reader, ORDER, start, stop, self.header.num_nodes)
 
-    def sums(self, start, stop):
+    def sums(self, start: int, stop: int) -> np.ndarray:
         """Return sums over the rows [start, stop), (4,) float64, in total 0 for a valid order."""
         return consistency.order_sums(start, self.vertices(start, stop))
 
-    def check(self):
+    def check(self) -> None:
         """Raise DataError for an order that contains a vertex twice."""
         order = self.vertices(0, self.header.num_nodes)
         again = np.ones(order.size, bool)
@@ -71,7 +78,7 @@ class StoredPartition:
         Entries have parts of their own.
     """
 
-    def __init__(self, reader, header, merge):
+    def __init__(self, reader: Reader, header: Header, merge: int) -> None:
         self.reader = reader
         self.header = header
         self.merge = merge
@@ -79,12 +86,12 @@ class StoredPartition:
         self.cuts_vertices = "partition/edge_part" in reader.entries
 
     @property
-    def k(self):
+    def k(self) -> int:
         """Number of parts."""
         return self.offsets.size - 1
 
     @property
-    def nested(self):
+    def nested(self) -> bool:
         """Whether parts 2 p and 2 p + 1 can be merged to part p of k / 2 parts."""
         nested = self.reader.attributes("/partition").get("nested", 0)  # absent in older files
         if nested not in (0, 1):
@@ -92,15 +99,15 @@ class StoredPartition:
         return bool(nested)
 
     @property
-    def merges(self):
+    def merges(self) -> tuple[int, ...]:
         """Numbers of parts into which nested parts can be merged, descending."""
         return halves(self.k) if self.nested else ()
 
-    def vertices(self, start, stop):
+    def vertices(self, start: int, stop: int) -> np.ndarray:
         """Read the ORIGINAL numbers of the rows [start, stop), (m,) int64."""
         return read_numbers(self.reader, "partition/perm", start, stop, self.header.num_nodes)
 
-    def edge_part(self, start, stop):
+    def edge_part(self, start: int, stop: int) -> np.ndarray | None:
         """Read the part of each entry of the rows [start, stop), (nnz,) int32, or None."""
         if not self.cuts_vertices:
             return None
@@ -108,18 +115,18 @@ class StoredPartition:
         refuse_pointers(self.reader, "adjacency", start, stop, first, last)
         return self._parts("edge_part", first, last)
 
-    def sums(self, start, stop):
+    def sums(self, start: int, stop: int) -> np.ndarray:
         """Return sums over vertices [start, stop), (4,) float64, in total 0 for a valid file."""
         perm, iperm, part = self._arrays(start, stop)
         owner = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
         return consistency.permutation_sums(start, perm, iperm, part, owner)
 
-    def check(self):
+    def check(self) -> None:
         """Raise DataError if permutation, parts and offsets contradict each other."""
         self.of_vertices  # noqa: B018 (refuses)
 
     @functools.cached_property
-    def of_vertices(self):
+    def of_vertices(self) -> Partition:
         """The hpgcn.partition.Partition without parts of entries; read once."""
         fields = {name: self.reader.field(name, kind, "/partition")
                   for name, kind in PARTITION_FIELDS.items()}
@@ -146,7 +153,7 @@ class StoredPartition:
                          nested=self.nested, node_sizes=sizes, **options)
 
     @functools.cached_property
-    def of_entries(self):
+    def of_entries(self) -> Partition:
         """The hpgcn.partition.Partition, with parts of entries if the file has them; read once."""
         if not self.cuts_vertices:
             return self.of_vertices
@@ -158,14 +165,14 @@ class StoredPartition:
         edge_part = reorder_entries(self.edge_part(0, n), indptr, indices, perm)
         return dataclasses.replace(self.of_vertices, edge_part=edge_part)
 
-    def _arrays(self, start, stop):
+    def _arrays(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
         """Read perm, iperm and part of the vertices [start, stop), and check their ranges."""
         n = self.header.num_nodes
         perm, iperm = (read_numbers(self.reader, f"partition/{name}", start, stop, n)
                        for name in ("perm", "iperm"))
         return perm, iperm, self._parts("part", start, stop)
 
-    def _parts(self, name, start, stop):
+    def _parts(self, name: str, start: int, stop: int) -> np.ndarray:
         """Read part numbers from the dataset `name`, converted to numbers of merged parts."""
         parts = read_numbers(self.reader, f"partition/{name}", start, stop, self.merge * self.k)
         return parts // self.merge

@@ -3,6 +3,9 @@
 Names of classes and features are a dataset of text, (c,), in files of graphs, models
 and predictions.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +13,10 @@ from hpgcn.graphs.contents import NAMED, check_names
 from hpgcn.graphs.header import Header
 from hpgcn.graphs.validation import MAX_NAME, MAX_SPLITS, MAX_WIDTH, SPLIT, most_classes
 from hpgcn.store.csr_arrays import expect_csr
+
+if TYPE_CHECKING:
+    from hpgcn.store.reader import Reader
+    from hpgcn.store.writer import Writer
 
 GRAPH = "hpgcn-graph"
 PARTITIONED = "hpgcn-partitioned-graph"
@@ -24,12 +31,12 @@ PARTITION_OPTIONS = {
     "batch": str, "winner": str, "effort": str, "divided": str, "start": str, "seconds": float}
 
 
-def mask_name(key, split):
+def mask_name(key: str, split: int) -> str:
     """Return the name of a mask's dataset; split 0 has that of files with one split."""
     return f"masks/{split}/{key}" if split else f"masks/{key}"
 
 
-def read_header(reader):
+def read_header(reader: Reader) -> Header:
     # sizes and names, which no checksum covers yet
     """Check dtype and shape of every dataset in an open file; return its Header."""
     n, num_edges, f, c = (reader.field(f"num_{name}", int)
@@ -77,7 +84,7 @@ def read_header(reader):
                   num_edge_features=num_edge_features)
 
 
-def _expect_features(reader, n, f):
+def _expect_features(reader: Reader, n: int, f: int) -> bool:
     """Check the datasets of features; return whether they are sparse."""
     sparse = "features/pointers_to_1" in reader.entries
     if sparse:
@@ -90,7 +97,7 @@ def _expect_features(reader, n, f):
     return sparse
 
 
-def _expect_edge_features(reader, nnz):
+def _expect_edge_features(reader: Reader, nnz: int) -> int:
     """Check the dataset of edge features; return its number of columns, 0 without it."""
     if EDGE_FEATURES not in reader.entries:
         return 0
@@ -100,7 +107,7 @@ def _expect_edge_features(reader, nnz):
     return width
 
 
-def _expect_labels(reader, n, c):
+def _expect_labels(reader: Reader, n: int, c: int) -> bool:
     """Check the dataset of labels; return whether vertices may have several labels."""
     labels = reader.entries.get("labels")
     if labels is None:
@@ -115,7 +122,7 @@ def _expect_labels(reader, n, c):
     return multilabel
 
 
-def _expect_masks(reader, n):
+def _expect_masks(reader: Reader, n: int) -> int:
     """Check the datasets of masks; return the number of splits."""
     masked = any(mask_name(key, 0) in reader.entries for key in SPLIT)
     count = int(masked)
@@ -129,7 +136,7 @@ def _expect_masks(reader, n):
     return count
 
 
-def read_offsets(reader, header):
+def read_offsets(reader: Reader, header: Header) -> np.ndarray:
     """Check the shapes of a partition; return the first row of each part, and the end.
 
     The result is (k + 1,) int64.
@@ -156,14 +163,14 @@ def read_offsets(reader, header):
     return offsets
 
 
-def node_fields(sizes):
+def node_fields(sizes: tuple[int, ...]) -> dict[str, Any]:
     """Return the HDF5 attributes with the number of parts of each node; {} for ()."""
     uneven = len(set(sizes)) > 1
     return {"nodes": len(sizes) or None,
             "ranks_per_node": ",".join(map(str, sizes)) if uneven else None}
 
 
-def read_node_sizes(reader, k):
+def read_node_sizes(reader: Reader, k: int) -> tuple[int, ...]:
     """Return the parts of each node, a tuple of int; () if the file names no nodes.
 
     DataError unless they are whole numbers from 1 whose sum is k.
@@ -188,7 +195,7 @@ def read_node_sizes(reader, k):
     return sizes
 
 
-def read_names(reader, field, count=None):
+def read_names(reader: Reader, field: str, count: int | None = None) -> tuple[str, ...] | None:
     """Return the names of `field` in an open file, a tuple of str (c,), or None.
 
     `field` is one of NAMED. DataError unless names are distinct text, `count` of them;
@@ -205,7 +212,7 @@ def read_names(reader, field, count=None):
     return check_names(field, names, len(names), len(names), reader.path)
 
 
-def write_names(writer, named):
+def write_names(writer: Writer, named: dict[str, Any]) -> None:
     """Write the names of each field of `named`, a dict by NAMED; do nothing for None."""
     for field, names in named.items():
         if names is not None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,8 @@ class StoredGraph(GraphSource):
         self._sha256 = None
         with bypassed(not cached):
             self.reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
-        self._options = {"verify": verify, "memory": memory, "cached": not reader.bypass}
+        self._options: dict[str, Any] = {"verify": verify, "memory": memory,
+                                         "cached": not reader.bypass}
         self.path = reader.path
         self.format = reader.format  # "hpgcn-graph" or "hpgcn-partitioned-graph"
 
@@ -71,7 +73,7 @@ class StoredGraph(GraphSource):
         try:
             self.header = schema.read_header(reader)
             self.ordered = self.format == GRAPH and ORDER in reader.entries
-            self._parts = None
+            self._parts: Any = None
             if self.format == PARTITIONED:
                 self._parts = StoredPartition(reader, self.header, merge)
             self.offsets = self._parts and self._parts.offsets
@@ -102,7 +104,7 @@ class StoredGraph(GraphSource):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return functools.partial(StoredGraph, **self._options, merge=self._merge), (self.path,)
 
     def close(self) -> None:
@@ -209,12 +211,12 @@ class StoredGraph(GraphSource):
     def feature_pointers(self) -> np.ndarray | None:
         return row_arrays.read_feature_pointers(self.reader, self.header)
 
-    def _read_adjacency(self, start, stop, ones):
+    def _read_adjacency(self, start: int, stop: int, ones: bool) -> tuple:
         self._check_rows(start, stop)
         n = self.header.num_nodes
         return read_csr(self.reader, "adjacency", start, stop, n, n, ones)
 
-    def _check_rows(self, start, stop):
+    def _check_rows(self, start: int, stop: int) -> None:
         row_arrays.check_rows(self.reader, self.header, start, stop)
 
     # The whole graph
@@ -265,7 +267,7 @@ class StoredGraph(GraphSource):
         return self._whole.in_original_order()
 
     @functools.cached_property
-    def _whole(self):
+    def _whole(self) -> Graph:
         return self.read()
 
     adjacency = property(attrgetter("_whole.adjacency"), doc="All rows, read once; as of a Graph.")

@@ -1,11 +1,14 @@
 """Write HDF5 files completely or not at all, with checksums of headers and mebibytes."""
+from __future__ import annotations
 
 import datetime
 import math
 import os
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -17,6 +20,11 @@ from hpgcn.runtime.disk.page_cache import DiskFile
 from hpgcn.store import manifest
 from hpgcn.store.objects import raw_attributes
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.store.manifest import BlockChecksums
+
 FORMAT_VERSION = "1.0"
 LIBVER = ("v110", "v110")  # every header and chunk index carries a checksum
 WRITE_BYTES = 16 << 20
@@ -25,7 +33,8 @@ COMPRESSION = ("none", "gzip")
 
 
 @contextmanager
-def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True):
+def create(path: Path | str, file_format: str, *, overwrite: bool = False, compress: str = "none",
+           scratch: Path | None = None, follow: bool = True) -> Iterator[Writer]:
     """Context manager: yield a Writer of a new file, which appears at `path` on success.
 
     `file_format` is the root attribute `format`, `compress` one of COMPRESSION;
@@ -61,7 +70,7 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
 
 
 @contextmanager
-def _moved(path, overwrite, scratch):
+def _moved(path: Path | str, overwrite: bool, scratch: Path) -> Iterator[Path]:
     """Replace a file like `replacing`, but with its temporary file in the folder `scratch`."""
     finished = Path(scratch) / "finished"
     target = refuse_existing(path, overwrite)
@@ -82,7 +91,7 @@ class _Sink(DiskFile):
 
     failure = None
 
-    def write(self, data):
+    def write(self, data: Any) -> int:
         rest = memoryview(data).cast("B")
         size = len(rest)
         try:
@@ -92,7 +101,7 @@ class _Sink(DiskFile):
             self.failure = error
         return size
 
-    def truncate(self, size=None):
+    def truncate(self, size: int | None = None) -> int:
         try:
             if self.failure is None:
                 return super().truncate(size)
@@ -104,14 +113,14 @@ class _Sink(DiskFile):
 class Writer:
     """Writes datasets with checksums, attributes and hard links to a new file."""
 
-    def __init__(self, file, sink, path, compress):
+    def __init__(self, file: h5py.File, sink: _Sink, path: Path | str, compress: str) -> None:
         self.file = file
         self.sink = sink
         self.path = path
         self.compress = compress
         self.checksums = {}
 
-    def check(self):
+    def check(self) -> None:
         """Raise an error if writing has failed since the last check."""
         failure = self.sink.failure
         if isinstance(failure, OSError):
@@ -119,7 +128,7 @@ class Writer:
         if failure is not None:
             raise failure
 
-    def attributes(self, group, values):
+    def attributes(self, group: str, values: dict[str, Any]) -> None:
         """Set attributes of a group: bool, int, float, str, 1-d numbers; None is left out."""
         target = self.file.require_group(group)
         for name, value in values.items():
@@ -131,7 +140,7 @@ class Writer:
                 target.attrs.create(name, _number(name, value))
         self.check()
 
-    def dataset(self, name, source):
+    def dataset(self, name: str, source: Any) -> None:
         """Write an array, 16 MiB at a time.
 
         It is an ndarray, or an object with `shape`, `dtype` and [start:stop]. Text (an
@@ -151,7 +160,8 @@ class Writer:
         self.checksums[name] = (dtype, shape, checksums.result())
         self.check()
 
-    def _pieces(self, name, source, shape, dtype, checksums):
+    def _pieces(self, name: str, source: Any, shape: tuple, dtype: DTypeLike,
+                checksums: BlockChecksums) -> None:
         row_bytes = dtype.itemsize * math.prod(shape[1:])
         rows = max(1, min(shape[0], manifest.BLOCK // max(1, row_bytes)))
         packed = self.compress == "gzip" and shape[0] * row_bytes > 0
@@ -171,11 +181,11 @@ class Writer:
                 target[start:start + len(block)] = block.view(kind)
             self.check()
 
-    def link(self, name, existing):
+    def link(self, name: str, existing: str) -> None:
         """Give an existing dataset a second name (a hard link without a copy)."""
         self.file[name] = self.file[existing]
 
-    def finish(self):
+    def finish(self) -> None:
         """Write the manifest, then mark the file as complete."""
         self.file.require_group(manifest.GROUP)
         for name, (dtype, shape, checksums) in self.checksums.items():
@@ -192,7 +202,7 @@ class Writer:
         self.file.attrs[manifest.COMPLETE] = np.int64(1)
 
 
-def _write_chunk(target, start, block, rows):
+def _write_chunk(target: h5py.Dataset, start: int, block: np.ndarray, rows: int) -> None:
     """Compress a chunk like HDF5's filters and write it directly.
 
     HDF5's chunk cache is not used: see _Sink.
@@ -205,7 +215,7 @@ def _write_chunk(target, start, block, rows):
     target.id.write_direct_chunk(place, zlib.compress(shuffled, GZIP_LEVEL))
 
 
-def _number(name, value):
+def _number(name: str, value: Any) -> np.ndarray:
     array = np.asarray(value)
     kind = array.dtype.kind
     if kind not in "biuf":

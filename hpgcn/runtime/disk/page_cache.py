@@ -10,8 +10,11 @@ import errno
 import io
 import os
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
 
 STEP = 1 << 24  # bytes that are written before they leave the page cache
 PIECE = 1 << 20  # bytes that are read at once into an array that is not in memory
@@ -21,7 +24,7 @@ _bypassed = ContextVar("page_cache_bypassed", default=False)
 
 
 @contextmanager
-def bypassed(condition=True):
+def bypassed(condition: object = True) -> Iterator[None]:
     """Let files that are opened in this block leave the page cache, if `condition` holds.
 
     A block inside another one cannot end what the outer one began.
@@ -33,12 +36,12 @@ def bypassed(condition=True):
         _bypassed.reset(token)
 
 
-def is_bypassed():
+def is_bypassed() -> bool:
     """Return whether files that are opened now leave the page cache."""
     return _bypassed.get()
 
 
-def read_nothing_ahead(handle):
+def read_nothing_ahead(handle: int) -> None:
     """Let later reads of a file cache only the pages that they read.
 
     Pages that Linux reads ahead are in groups, which leave the cache only as a whole.
@@ -48,7 +51,7 @@ def read_nothing_ahead(handle):
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
 
 
-def drop_pages(handle, start=0, size=0):
+def drop_pages(handle: int, start: int = 0, size: int = 0) -> None:
     """Let bytes of an open file leave the page cache; size 0 means all from `start` on.
 
     Contents that are not on the disk yet stay.
@@ -60,7 +63,7 @@ def drop_pages(handle, start=0, size=0):
             os.posix_fadvise(handle, first, size and pages * PAGE, os.POSIX_FADV_DONTNEED)
 
 
-def write_out(handle):
+def write_out(handle: int) -> None:
     """Write the contents of an open file to the disk, and drop them from the page cache."""
     if hasattr(os, "posix_fadvise"):
         try:
@@ -71,7 +74,7 @@ def write_out(handle):
         drop_pages(handle)
 
 
-def read_exactly(handle, buffer, place, bypass=False):
+def read_exactly(handle: int, buffer: memoryview, place: int, bypass: bool = False) -> None:
     """Fill a memoryview from an open file at byte `place`, without moving its position.
 
     With `bypass` the pages leave the page cache. OSError if the file ends before.
@@ -100,30 +103,30 @@ class DiskFile(io.FileIO):
     bypass = False
     _waiting = 0  # bytes that were written since the last ones left the cache
 
-    def __init__(self, file, mode="r"):
+    def __init__(self, file: int | str | Path, mode: str = "r") -> None:
         super().__init__(file, mode)
         self.bypass = is_bypassed()
         if self.bypass:
             read_nothing_ahead(self.fileno())
 
-    def readinto(self, buffer):
+    def readinto(self, buffer: Any) -> int:
         count = super().readinto(buffer)
         if count and self.bypass:
             drop_pages(self.fileno(), self.tell() - count, count)
         return count
 
-    def write(self, data):
+    def write(self, data: Any) -> int:
         count = super().write(memoryview(data).cast("B")[:STEP] if self.bypass else data)
         self._count(count)
         return count
 
-    def read_array(self, array, place):
+    def read_array(self, array: Any, place: int) -> None:
         """Fill a C-contiguous array from byte `place` on; errors as `read_exactly`."""
         if array.size:
             raw = memoryview(array).cast("B")
             read_exactly(self.fileno(), raw, place, self.bypass)
 
-    def write_array(self, array, place):
+    def write_array(self, array: Any, place: int) -> None:
         """Write all bytes of a C-contiguous array from byte `place` on."""
         rest = memoryview(array).cast("B") if array.size else b""
         while len(rest):
@@ -132,19 +135,19 @@ class DiskFile(io.FileIO):
             rest = rest[count:]
             place += count
 
-    def close(self):
+    def close(self) -> None:
         if not self.closed and self.bypass:
             drop_pages(self.fileno())
         super().close()
 
-    def _count(self, written):
+    def _count(self, written: int) -> None:
         self._waiting += written
         if self._waiting >= STEP and self.bypass:
             write_out(self.fileno())
             self._waiting = 0
 
 
-def nameless_file(folder):
+def nameless_file(folder: Path | str) -> DiskFile:
     """Return an empty DiskFile without a name in a folder; OSError if it cannot be made."""
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         return DiskFile(os.dup(file.fileno()), "r+")

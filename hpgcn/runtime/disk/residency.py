@@ -10,6 +10,8 @@ import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any
 
 CONTEXT = 4  # waits of a rank by which its next turn is recognized
 
@@ -33,7 +35,7 @@ class Residency:
         Seconds that ranks waited for the disk, to "read" and to "write".
     """
 
-    def __init__(self, in_files, ranks):
+    def __init__(self, in_files: int, ranks: int) -> None:
         from hpgcn.kernels.disk import disk_turns, following  # Numba, which not all commands need
 
         self._turns = disk_turns
@@ -47,8 +49,16 @@ class Residency:
         disk_turns.begin_turns()
         self._writer, self._reader = _Worker("write to disk"), _Worker("read from disk")
 
-    def switch(self, leaving, entering, place):
-        """Exchange blocks between the turns of two ranks."""
+    def switch(self, leaving: int, entering: int, place: Hashable) -> None:
+        """Exchange blocks between the turns of two ranks.
+
+        Parameters
+        ----------
+        leaving, entering : int
+            The rank that has run, and the rank that runs now.
+        place : hashable
+            Why the first rank waits now; it names the place in an epoch.
+        """
         touched, out = self._turns.end_turn(leaving, entering, self._known(entering))
         if leaving < self.in_files:
             self._touched |= dict.fromkeys(self._keys(leaving), touched)
@@ -75,12 +85,12 @@ class Residency:
         if entering < self.in_files:
             self._reader.put(self._follow, self._turns.current_turn())
 
-    def _known(self, rank):
+    def _known(self, rank: int) -> Any:
         """Return the blocks that the next turn of a rank touched last time, or None."""
         keys = self._keys(rank)
         return next((self._touched[key] for key in keys if key in self._touched), None)
 
-    def _keys(self, rank):
+    def _keys(self, rank: int) -> list[tuple]:
         """Return the keys of a rank's next turn: its last CONTEXT waits, then fewer of them.
 
         The waits before the first epoch differ from those before the second one.
@@ -88,12 +98,12 @@ class Residency:
         waits = tuple(self._waits[rank])
         return [(rank, waits[first:]) for first in range(len(waits))]
 
-    def take_events(self, rank):
+    def take_events(self, rank: int) -> list[tuple]:
         """Return the events of a rank since the last call, a list of (name, begin, end)."""
         found, self._events[rank][:] = [*self._events[rank]], []
         return found
 
-    def close(self):
+    def close(self) -> None:
         """Wait for the disk; let arrays that remain stay in memory."""
         self._turns.end_turns()
         for worker in (self._writer, self._reader):
@@ -105,22 +115,22 @@ class Residency:
 class _Worker(threading.Thread):
     """A thread that moves the blocks of one turn after the other."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self._jobs = queue.Queue()
         self.start()
 
-    def put(self, move, *given, events=None):
+    def put(self, move: Callable, *given: Any, events: list | None = None) -> None:
         """Queue a call of `move(*given)`; add its time to the list `events`, if there is one."""
         self._jobs.put((move, given, events))
 
-    def finish(self):
+    def finish(self) -> float:
         """Wait until all calls have returned; return the seconds."""
         begin = time.perf_counter()
         self._jobs.join()
         return time.perf_counter() - begin
 
-    def run(self):
+    def run(self) -> None:
         while True:
             move, given, events = self._jobs.get()
             if move is None:

@@ -1,4 +1,6 @@
 """The folder of arrays in files (`--scratch`): make the files, report errors, measure the disk."""
+from __future__ import annotations
+
 import errno
 import mmap
 import os
@@ -6,11 +8,17 @@ import resource
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hpgcn.errors import StorageError, setting
 from hpgcn.kernels.disk.direct import use_directly
+
+if TYPE_CHECKING:
+    from hpgcn.kernels.disk.file_arrays import FileArrays
 
 THRESHOLD = 1 << 18  # bytes of the smallest array in a file
 FILES = 1 << 16  # files that a process wants to open at a time
@@ -18,7 +26,7 @@ SAMPLE = 1 << 28  # bytes by which a disk is measured
 PIECE = 1 << 24  # bytes of a read or write
 
 
-def check_scratch(folder):
+def check_scratch(folder: Path | str) -> None:
     """Raise StorageError if no file can be made in a folder."""
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -27,7 +35,7 @@ def check_scratch(folder):
         raise StorageError(f"{setting('scratch', folder)}: {error.strerror}") from error
 
 
-def scratch_files(folder, room=None):
+def scratch_files(folder: Path | str, room: int | None = None) -> FileArrays:
     """Return the hpgcn.kernels.disk.file_arrays.FileArrays of a folder.
 
     At most `room` bytes of their arrays are in memory. StorageError if no file can be
@@ -44,7 +52,7 @@ def scratch_files(folder, room=None):
 
 
 @contextmanager
-def scratch_errors(folder, files):
+def scratch_errors(folder: Path | str, files: FileArrays) -> Iterator[None]:
     """Context manager: raise StorageError for a MemoryError that the disk has caused."""
     try:
         yield
@@ -57,7 +65,7 @@ def scratch_errors(folder, files):
         raise StorageError(f"{setting('scratch', folder)}: {words}") from error
 
 
-def disk_bytes():
+def disk_bytes() -> tuple[int, int]:
     """Return the bytes that this process has read from and written to disks, two int.
 
     Each is 0 where the system does not count them.
@@ -77,18 +85,18 @@ class Disk:
     write: float
     both: float
 
-    def seconds(self, read, written):
+    def seconds(self, read: float, written: float) -> float:
         """Return the seconds to read and write numbers of bytes at the same time."""
         return max(read / self.read, written / self.write, (read + written) / self.both)
 
     @property
-    def text(self):
+    def text(self) -> str:
         """The rates in words."""
         return (f"{self.read / 1e9:.3g} GB/s read, {self.write / 1e9:.3g} GB/s written, "
                 f"{self.both / 1e9:.3g} GB/s both at once")
 
 
-def measure_disk(folder, nbytes=None):
+def measure_disk(folder: Path | str, nbytes: int | None = None) -> Disk:
     """Measure the Disk of a folder with two files of `nbytes` bytes, SAMPLE by default.
 
     They take at most half of the free space. StorageError if there is no space for two
@@ -103,7 +111,7 @@ def measure_disk(folder, nbytes=None):
                            f"with files of {PIECE >> 20} MiB or more") from error
 
 
-def _measure(folder, nbytes):
+def _measure(folder: Path | str, nbytes: int) -> Disk:
     with _file(folder, nbytes) as one, _file(folder, nbytes) as other:
         write = _rate(nbytes, _move, os.pwritev, one)
         read = _rate(nbytes, _move, os.preadv, one)
@@ -111,7 +119,7 @@ def _measure(folder, nbytes):
         # write one file while the other is read
         writer = threading.Thread(target=_move, args=(os.pwritev, other, nbytes))
 
-        def both(nbytes):
+        def both(nbytes: int) -> None:
             writer.start()
             _move(os.preadv, one, nbytes)
             writer.join()
@@ -119,14 +127,14 @@ def _measure(folder, nbytes):
         return Disk(read, write, 2 * _rate(nbytes, both))
 
 
-def _rate(nbytes, move, *given):
+def _rate(nbytes: int, move: Callable, *given: Any) -> float:
     begin = time.perf_counter()
     move(*given, nbytes)
     return nbytes / (time.perf_counter() - begin)
 
 
 @contextmanager
-def _file(folder, nbytes):
+def _file(folder: Path | str, nbytes: int) -> Iterator[BinaryIO]:
     """Context manager: return a file with contents, for direct reads and writes."""
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         use_directly(file)
@@ -135,7 +143,7 @@ def _file(folder, nbytes):
         yield file
 
 
-def _move(call, file, nbytes):
+def _move(call: Callable, file: BinaryIO, nbytes: int) -> None:
     """Read or write a file from its begin, in the pieces in which arrays move."""
     with mmap.mmap(-1, min(nbytes, PIECE)) as piece:
         for place in range(0, nbytes, len(piece)):

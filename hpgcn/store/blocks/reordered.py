@@ -5,6 +5,11 @@ the file are read that have rows of it, and their rows are put in their places. 
 memory holds one window and one block, whatever the size of the graph. More than two
 windows are grouped on disk first, so that the file is read once for each array.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +20,11 @@ from hpgcn.graphs.validation import index_dtype
 from hpgcn.store import row_arrays
 from hpgcn.store.blocks.window_rows import WindowRows
 from hpgcn.store.csr_arrays import read_csr
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.store.stored import StoredGraph
 
 WINDOW = 1 << 29  # bytes of the new order that are in memory at once
 BLOCK = 1 << 24  # bytes of rows that are read at once
@@ -29,7 +39,8 @@ class ReorderedGraph:
     Attributes are those of a Graph. Large ones are arrays that can only be sliced.
     """
 
-    def __init__(self, source, number, path, window=None):
+    def __init__(self, source: StoredGraph, number: np.ndarray, path: Path | str,
+                 window: int | None = None) -> None:
         self.source = source
         self.path = path
         self.header = source.header
@@ -39,40 +50,40 @@ class ReorderedGraph:
         self.place = number[source.vertices(0, number.size)] if source.ordered else number
         self._adjacency = self._entries(source.pattern_rows)
 
-    def _entries(self, read):
+    def _entries(self, read: Callable) -> OrderedEntries:
         dtype = self.source.reader.entries["adjacency/indices_1"].dtype
         pointers = self.source.pointers(0, self.place.size)
         return OrderedEntries(read, self.place, pointers, dtype, self.window, path=self.path)
 
     @property
-    def indptr(self):
+    def indptr(self) -> np.ndarray:
         return self._adjacency.pointers
 
     @property
-    def indices(self):
+    def indices(self) -> _Windows:
         return self._adjacency.columns()
 
     @property
-    def data(self):
+    def data(self) -> _Windows | None:
         if self.header.all_ones:
             return None
         return self._entries(self.source.adjacency_rows).values()
 
     @property
-    def edge_features(self):
+    def edge_features(self) -> _Windows | None:
         width = self.header.num_edge_features
         if not width:
             return None
         pointers = self.source.pointers(0, self.place.size)
 
-        def read(start, stop):
+        def read(start: int, stop: int) -> tuple:
             indptr, indices = self.source.pattern_rows(start, stop)
             return indptr, indices, self.source.read_edge_features(pointers[start], pointers[stop])
 
         return self._entries(read).values((width,))
 
     @property
-    def features(self):
+    def features(self) -> _Windows | _SparseFeatures | None:
         """Dense features; those in CSR form have `indptr`, `indices` and `data`."""
         source = self.source
         if "features" in source.reader.entries:
@@ -82,8 +93,8 @@ class ReorderedGraph:
             return None
         n, f = self.place.size, self.header.num_features
 
-        def entries(ones):
-            def read(start, stop):
+        def entries(ones: bool) -> OrderedEntries:
+            def read(start: int, stop: int) -> tuple:
                 return read_csr(source.reader, "features", start, stop, n, f, ones)
 
             return OrderedEntries(read, self.place, source.feature_pointers(),
@@ -93,44 +104,44 @@ class ReorderedGraph:
         return _SparseFeatures(entries(True), entries(False))
 
     @property
-    def labels(self):
+    def labels(self) -> _Windows | None:
         if "labels" not in self.source.reader.entries:
             return None
         return self._rows("labels", lambda start, stop: row_arrays.read_labels(
             self.source.reader, self.header, start, stop))
 
-    def split_masks(self, split):
+    def split_masks(self, split: int) -> dict[str, np.ndarray]:
         """Return the masks of one split, each (n,) bool."""
         return {key: self._now(mask) for key, mask in self.source.split_masks(split).items()}
 
     @property
-    def degree_row(self):
+    def degree_row(self) -> np.ndarray:
         return self._degree("row")
 
     @property
-    def degree_column(self):
+    def degree_column(self) -> np.ndarray:
         return self._degree("column")
 
     @property
-    def degree_loop(self):
+    def degree_loop(self) -> np.ndarray:
         return self._degree("loop")
 
     @property
-    def original_ids(self):
+    def original_ids(self) -> np.ndarray | None:
         reader = self.source.reader
         return self._now(reader.read("original_ids")) if "original_ids" in reader.entries else None
 
-    def _degree(self, name):
+    def _degree(self, name: str) -> np.ndarray:
         return self._now(row_arrays.read_finite(self.source.reader, f"degree/{name}", 0,
                                                 self.place.size))
 
-    def _now(self, array):
+    def _now(self, array: np.ndarray) -> np.ndarray:
         """Return the rows of an array in the new order."""
         ordered = np.empty_like(array)
         ordered[self.place] = array
         return ordered
 
-    def _rows(self, name, read):
+    def _rows(self, name: str, read: Callable) -> _Windows:
         entry = self.source.reader.entries[name]
         return _ordered_rows(read, self.place, entry.shape, entry.dtype, self.window,
                              self.path)
@@ -139,7 +150,7 @@ class ReorderedGraph:
 class _SparseFeatures:
     """Features in CSR form, (n, f)."""
 
-    def __init__(self, pattern, entries):
+    def __init__(self, pattern: OrderedEntries, entries: OrderedEntries) -> None:
         self.indptr = pattern.pointers
         self.indices = pattern.columns()
         self.data = entries.values()
@@ -151,7 +162,8 @@ class _Windows:
     `gather(number)` returns the items of a window. Window k begins at item starts[k].
     """
 
-    def __init__(self, gather, starts, shape, dtype):
+    def __init__(self, gather: Callable, starts: np.ndarray, shape: tuple,
+                 dtype: DTypeLike) -> None:
         self.gather = gather
         self.starts = starts
         self.shape = shape
@@ -160,7 +172,7 @@ class _Windows:
         self._first = 0
         self._window = np.empty((0, *shape[1:]), dtype)
 
-    def __getitem__(self, items):
+    def __getitem__(self, items: slice) -> np.ndarray:
         start, stop, _ = items.indices(self.shape[0])
         pieces = []
         while start < stop:
@@ -176,7 +188,8 @@ class _Windows:
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
 
-def _ordered_rows(read, place, shape, dtype, window, path):
+def _ordered_rows(read: Callable, place: np.ndarray, shape: tuple, dtype: DTypeLike, window: int,
+                  path: Path | str) -> _Windows:
     """Return rows of a dense array in another order, an array that can only be sliced.
 
     `read(start, stop)` returns rows of the file, and `place` (n,) is the new number of each
@@ -188,12 +201,12 @@ def _ordered_rows(read, place, shape, dtype, window, path):
     step = max(1, BLOCK // row_bytes)
     blocks = [(start, min(n, start + step)) for start in range(0, n, step)]
 
-    def read_items(start, stop):
+    def read_items(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(stop - start + 1), read(start, stop)
 
     rows = WindowRows(read_items, blocks, place, starts, None, path)
 
-    def gather(number):
+    def gather(number: int) -> np.ndarray:
         window = np.empty((starts[number + 1] - starts[number], *shape[1:]), dtype)
         for target, _, block in rows.rows(number):
             inside = target >= 0
@@ -228,7 +241,8 @@ class OrderedEntries:
         Row pointers in the new order.
     """
 
-    def __init__(self, read, place, pointers, dtype, window, *, square=True, path=None):
+    def __init__(self, read: Callable, place: np.ndarray, pointers: np.ndarray, dtype: DTypeLike,
+                 window: int, *, square: bool = True, path: Path | str | None = None) -> None:
         self.read = read
         self.place = place
         self.dtype = dtype
@@ -241,19 +255,19 @@ class OrderedEntries:
         self.pointers = run_offsets(sizes)
         self.count = int(self.pointers[-1])
 
-    def columns(self):
+    def columns(self) -> _Windows:
         """Return the columns, an array that can only be sliced."""
         compiled = self.square and self.count >= LARGE
         gathered = self._compiled if compiled else self._columns
         return self._windows(lambda start, stop: self.read(start, stop)[:2],
                              self.dtype.itemsize * (1 if compiled else 5), gathered, self.dtype)
 
-    def values(self, width=()):
+    def values(self, width: tuple[int, ...] = ()) -> _Windows:
         """Return the values, float32, an array that can only be sliced.
 
         A value has the shape `width`.
         """
-        def gather(blocks, local):
+        def gather(blocks: Iterator, local: np.ndarray) -> np.ndarray:
             values = np.empty((local[-1], *width), np.float32)
             columns = self._columns(blocks, local, values)
             return values[_sorting(columns, local)] if self.square else values
@@ -261,7 +275,8 @@ class OrderedEntries:
         return self._windows(self.read, 16 + 8 * int(np.prod(width)), gather,
                              np.dtype(np.float32), width)
 
-    def _windows(self, read, item_bytes, gather, dtype, width=()):
+    def _windows(self, read: Callable, item_bytes: int, gather: Callable, dtype: DTypeLike,
+                 width: tuple = ()) -> _Windows:
         """Return an array in windows, each made by `gather(blocks, local)`.
 
         `local` are the row pointers of the window.
@@ -272,14 +287,14 @@ class OrderedEntries:
         rows = WindowRows(read, self.blocks, self.place, np.array(starts), self.pointers,
                           self.path)
 
-        def gather_window(number):
+        def gather_window(number: int) -> np.ndarray:
             first, stop = starts[number:number + 2]
             local = self.pointers[first:stop + 1] - self.pointers[first]
             return gather(rows.rows(number), local)
 
         return _Windows(gather_window, self.pointers[rows.windows], (self.count, *width), dtype)
 
-    def _compiled(self, blocks, local):
+    def _compiled(self, blocks: Iterator, local: np.ndarray) -> np.ndarray:
         """Return the columns of a window, by compiled code."""
         from hpgcn.kernels import orders  # late, as it starts the compiler
 
@@ -288,7 +303,8 @@ class OrderedEntries:
             orders.place_rows(indptr, indices, target, self.place, local, columns)
         return columns
 
-    def _columns(self, blocks, local, values=None):
+    def _columns(self, blocks: Iterator, local: np.ndarray,
+                 values: np.ndarray | None = None) -> np.ndarray:
         """Return the columns of a window, and fill its `values`."""
         columns = np.empty(local[-1], self.dtype)
         for target, indptr, indices, *data in blocks:
@@ -304,7 +320,7 @@ class OrderedEntries:
         return columns
 
 
-def _sorting(columns, pointers):
+def _sorting(columns: np.ndarray, pointers: np.ndarray) -> np.ndarray:
     """Return the order of entries, (nnz,), in which columns increase in each row."""
     shape = (pointers.size - 1, int(columns.max(initial=0)) + 1)
     matrix = sp.csr_array((np.arange(columns.size), columns.copy(), pointers), shape=shape)

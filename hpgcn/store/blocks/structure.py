@@ -1,4 +1,7 @@
 """Read and check the rows of a graph file without weights, features and labels."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,11 +13,14 @@ from hpgcn.store import row_arrays
 from hpgcn.store.blocks.reordered import ENTRIES, OrderedEntries
 from hpgcn.store.schema import mask_name
 
+if TYPE_CHECKING:
+    from hpgcn.store.stored import StoredGraph
+
 WHOLE = 1 << 62  # bytes of the new order that are in memory at once: no limit
 VERTEX_BYTES = 48  # bytes of a vertex, besides its entries, in `read_structure`
 
 
-def read_structure(source):
+def read_structure(source: StoredGraph) -> Graph:
     """Return all rows of a StoredGraph as a Graph without weights, features and labels.
 
     The order of rows is that of `StoredGraph.read`, and so are the checks. Features are
@@ -30,7 +36,7 @@ def read_structure(source):
         masks = {key: np.empty((n, header.num_splits), bool) for key in SPLIT}
     rows = _CheckedRows(source)
 
-    def read(start, stop):
+    def read(start: int, stop: int) -> list[np.ndarray | None]:
         """Read and check rows, all but their features."""
         *adjacency, read_masks = rows.read(start, stop)
         for key, mask in (read_masks or {}).items():
@@ -50,7 +56,7 @@ def read_structure(source):
                  vertex=vertex, offsets=source.offsets, class_names=source.class_names)
 
 
-def check_structure(source):
+def check_structure(source: StoredGraph) -> None:
     """Read all rows of a StoredGraph in blocks, with the checks of `read_structure`."""
     rows = _CheckedRows(source)
     for start, stop in row_blocks(source.pointers(0, source.header.num_nodes), ENTRIES):
@@ -61,13 +67,13 @@ def check_structure(source):
 class _CheckedRows:
     """Rows of a StoredGraph that are read once each, and checked together at the end."""
 
-    def __init__(self, source):
+    def __init__(self, source: StoredGraph) -> None:
         self.source = source
         self.splits = range(source.header.num_splits)
         self.sums = []
         self.trained = np.zeros(len(self.splits), bool)  # splits with a training vertex so far
 
-    def read(self, start, stop):
+    def read(self, start: int, stop: int) -> tuple:
         """Return indptr, indices and data of rows, and their masks, (m, splits) each or None."""
         source, header = self.source, self.source.header
         indptr, indices, data = source.adjacency_rows(start, stop)
@@ -81,7 +87,7 @@ class _CheckedRows:
             self.trained |= masks["train"].any(axis=0)
         return indptr, indices, data, masks
 
-    def finish(self):
+    def finish(self) -> None:
         """Refuse rows that contradict each other, or a split without training vertices."""
         source = self.source
         if self.sums:

@@ -4,15 +4,23 @@ The rows of a window come from the whole file. To read the file once for each wi
 takes a time that grows with the square of its size. So rows of more than two windows
 are put on disk once, grouped by window.
 """
+from __future__ import annotations
+
 import os
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.graphs.partition import positions_of, run_offsets
 from hpgcn.runtime.atomic import writing
 from hpgcn.runtime.disk.page_cache import nameless_file
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class WindowRows:
@@ -37,7 +45,8 @@ class WindowRows:
         Files of groups are in its folder, and errors name it.
     """
 
-    def __init__(self, read, blocks, place, windows, pointers, path):
+    def __init__(self, read: Callable, blocks: list[tuple], place: np.ndarray, windows: np.ndarray,
+                 pointers: np.ndarray | None, path: Path | str | None) -> None:
         self.read = read
         self.blocks = blocks
         self.place = place
@@ -46,7 +55,7 @@ class WindowRows:
         self.path = path
         self._stored = []  # file, dtype and shape of an item of each array
 
-    def rows(self, number):
+    def rows(self, number: int) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield blocks with all rows of a window, in the order of the source.
 
         A block is the number of each of its rows within the window, (m,), and the
@@ -78,10 +87,10 @@ class WindowRows:
             self._close()
             self._stored = []
 
-    def _first_item(self, rows):
+    def _first_item(self, rows: Any) -> Any:
         return rows if self.pointers is None else self.pointers[rows]
 
-    def _group(self):
+    def _group(self) -> None:
         """Read all blocks, and write the items of each row behind those of its group."""
         ends = self._first_item(self.windows[:-1]).copy()  # item at which each group goes on
         for begin, end in self.blocks:
@@ -96,7 +105,7 @@ class WindowRows:
                 self._write_items(int(ends[number]), [array[items] for array in arrays])
                 ends[number] += items.size
 
-    def _open(self, arrays):
+    def _open(self, arrays: list[np.ndarray]) -> None:
         """Make a file without a name for each array."""
         files = ExitStack()
         self._close = weakref.finalize(self, files.close)
@@ -106,12 +115,12 @@ class WindowRows:
                 file = files.enter_context(nameless_file(folder))
                 self._stored.append((file, array.dtype, array.shape[1:]))
 
-    def _write_items(self, item, arrays):
+    def _write_items(self, item: int, arrays: list[np.ndarray]) -> None:
         with writing(self.path):
             for (file, dtype, shape), array in zip(self._stored, arrays, strict=True):
                 file.write_array(array, item * _item_bytes(dtype, shape))
 
-    def _read_items(self, item, count):
+    def _read_items(self, item: int, count: int) -> list[np.ndarray]:
         found = []
         with writing(self.path):
             for file, dtype, shape in self._stored:
@@ -121,5 +130,5 @@ class WindowRows:
         return found
 
 
-def _item_bytes(dtype, shape):
+def _item_bytes(dtype: DTypeLike, shape: tuple[int, ...]) -> int:
     return dtype.itemsize * int(np.prod(shape))
