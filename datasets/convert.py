@@ -1,11 +1,15 @@
 """Convert any input to a Graph or a file: find the reader, apply the options, report changes."""
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import os
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +34,7 @@ from hpgcn.errors import DataError, DataWarning, InputNotFoundError, UsageError
 from hpgcn.graphs.adjacency import (
     LOST,
     UNEQUAL,
+    Counts,
     check_duplicates,
     duplicates_notes,
     row_and_column_sums,
@@ -50,10 +55,18 @@ from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.files import check_path
 from hpgcn.runtime.machine import default_threads, memory_budget
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.sorting.disk_arrays import Scratch
+    from hpgcn.datasets.sorting.external import DiskAdjacency, Entries
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.header import Header
+
 EDGE_BYTES = 128  # bytes of memory of an edge on its way through `read`
 
 
-def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=AUTO, **options):
+def convert(source: Path | str, out: Path | str, fmt: str = "auto", *, compress: str = "none",
+            overwrite: bool = False, order: str = AUTO, **options: Any) -> list[str]:
     """Read a graph like `read` and write it to the file `out`.
 
     Rows are put into an `order` of `hpgcn.graphs.reordering.find_order` if memory
@@ -79,7 +92,7 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
     return notes + [note] * bool(note)
 
 
-def order_within(graph, name, memory):
+def order_within(graph: Graph, name: str, memory: int | None) -> tuple[np.ndarray | None, str]:
     """Return an order of the vertices, new -> old or None, and a note for the user.
 
     None means that vertices keep their order. So does a graph on disk, and one whose
@@ -97,7 +110,8 @@ def order_within(graph, name, memory):
                   f"{size / 2**20:,.0f} MiB more memory")
 
 
-def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
+def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
+         scratch: Scratch | None = None, **asked: Any) -> tuple[Graph, list]:
     """Read a graph from a file, or a built-in graph; return the Graph and notes.
 
     `asked` are fields of ConvertOptions, the flags of `hpgcn convert`. Files of
@@ -197,19 +211,21 @@ def read(source, fmt="auto", *, memory=None, scratch=None, **asked):
 class _MemoryAdjacency(NamedTuple):
     """The adjacency of a graph in memory, with the attributes of a DiskAdjacency."""
 
-    counts: object
+    counts: Counts
     isolated: int
-    assemble: object
-    sums: object
+    assemble: partial
+    sums: Callable
 
-    def with_features(self, coords, features, where):
+    def with_features(self, coords: Sequence[np.ndarray], features: np.ndarray,
+                      where: str) -> _MemoryAdjacency:
         """Return the adjacency with features of edges, whose rows and columns are `coords`."""
         indptr, indices, _ = self.assemble.args
         features = features_of_entries(coords, features, indptr, indices, where)
         return self._replace(assemble=partial(self.assemble, edge_features=features))
 
 
-def _build_adjacency(raw, entries, where, options, scratch, memory):
+def _build_adjacency(raw: Raw, entries: Entries | None, where: str, options: ConvertOptions,
+                     scratch: Scratch | None, memory: int) -> DiskAdjacency | _MemoryAdjacency:
     """Build the adjacency, in memory or from `entries` on disk; extend `raw.notes`."""
     if entries is not None:
         if entries.rounded:
@@ -227,7 +243,7 @@ def _build_adjacency(raw, entries, where, options, scratch, memory):
 
 
 @contextmanager
-def warnings_as(notes, where):
+def warnings_as(notes: list[str], where: str) -> Iterator[None]:
     """Context manager: append DataWarnings to `notes` instead of showing them.
 
     The file name `where` is left out of the notes.
@@ -245,13 +261,14 @@ def warnings_as(notes, where):
                                    warning.lineno)
 
 
-def _refuse_missing(source, fmt, *beside):
+def _refuse_missing(source: Path | str, fmt: str, *beside: Path | str) -> None:
     """Raise one InputNotFoundError that names all missing input files, if there are several."""
     known = fmt == "auto" and str(source) in builtin.BUILTIN
     refuse_missing([path for path in (None if known else source, *beside) if path is not None])
 
 
-def _read(source, fmt, memory, scratch, options):
+def _read(source: Path | str, fmt: str, memory: int, scratch: Scratch | None,
+          options: ConvertOptions) -> tuple:
     """Read a file or built-in graph.
 
     Return Raw, graph name, Source, format, SHA-256, and Entries if the edges are on
@@ -307,7 +324,7 @@ def _read(source, fmt, memory, scratch, options):
     return raw, name, file, fmt, digest.hexdigest(), entries
 
 
-def _refuse_half_listed(header, counts, where):
+def _refuse_half_listed(header: Header, counts: Any, where: object) -> None:
     once = counts.asymmetric
     both = (header.num_edges - counts.loops) // 2 - once
     if once and both:
@@ -315,7 +332,8 @@ def _refuse_half_listed(header, counts, where):
                         f"{both} edges are listed in both directions and {once} in one (--strict)")
 
 
-def _report(header, raw, counts, isolated, reads):
+def _report(header: Header, raw: Raw, counts: Any, isolated: int,
+            reads: tuple[str, str]) -> list[str]:
     ids = raw.original_ids
     row, column = reads
     kind = "directed" if header.directed else "undirected"

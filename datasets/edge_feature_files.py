@@ -1,7 +1,11 @@
 """Readers of edge features: columns of an edge list, an array, or a file of rows."""
+from __future__ import annotations
+
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,11 +22,16 @@ from hpgcn.graphs.edge_features import check_edge_features
 from hpgcn.graphs.edge_weights import listed
 from hpgcn.model import MODELS
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.tables.table_files import TableOptions
+    from hpgcn.datasets.text.data_table import Table
+
 FLAG = "--edge-features"
 ARRAYS = ("npz", "pt", "ogb")  # formats with an array of the features beside that of the edges
 
 
-def read_edge_features(source, fmt, raw, options):
+def read_edge_features(source: Source, fmt: str, raw: Raw, options: TableOptions) -> np.ndarray:
     """Return the features of the edges of `raw`, (e, d) float32, in their order.
 
     Extend `raw.notes`.
@@ -62,7 +71,7 @@ def read_edge_features(source, fmt, raw, options):
     return X
 
 
-def _of_file(file, raw, options):
+def _of_file(file: Source, raw: Raw, options: TableOptions) -> tuple[Any, str]:
     """Return the matrix in a file with a row for each edge, and names of its columns."""
     if table_files.is_array(file):
         X, notes = table_files.read_matrix_file(file, options.memory)
@@ -78,13 +87,14 @@ def _of_file(file, raw, options):
     return _matrix(table, range(len(names)), options)
 
 
-def _of_columns(source, patterns, raw, options):
+def _of_columns(source: Source, patterns: Sequence[str], raw: Raw,
+                options: TableOptions) -> tuple[np.ndarray, str]:
     """Return the columns of the edge list that `patterns` name, (e, d), and their names."""
     table = _table(source, raw, options, patterns)
     return _matrix(table, roles.find_features(table, None, patterns, flag=FLAG)[0], options)
 
 
-def _table(file, raw, options, patterns):
+def _table(file: Source, raw: Raw, options: TableOptions, patterns: Any) -> Table:
     """Return the Table of a file with a row for each edge."""
     options = dataclasses.replace(options, id_column=None, label_column=None,
                                   feature_columns=patterns, count=raw.rows.size)
@@ -95,12 +105,12 @@ def _table(file, raw, options, patterns):
     return table
 
 
-def _matrix(table, chosen, options):
+def _matrix(table: Table, chosen: Sequence[int], options: TableOptions) -> tuple[np.ndarray, str]:
     names = listed([table.title(k) for k in chosen])
     return table_files.read_matrix(table, list(chosen), options.memory), names
 
 
-def _of_array(source, name, fmt, memory):
+def _of_array(source: Source, name: str, fmt: str, memory: int) -> np.ndarray:
     """Return the array called `name` in the file of the edges."""
     if fmt == "pt":
         from hpgcn.interop import pt

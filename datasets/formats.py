@@ -15,15 +15,23 @@ has `stream(source, digest, threads, options)`, a context manager that gives a S
 It parses on `threads` threads. The bytes of the file go through `digest`, a hash object
 or None.
 """
+from __future__ import annotations
+
 import re
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpgcn.datasets import unsupported_formats
 from hpgcn.datasets.collections import dglcsv, geomgcn, graphsaint, linqs, ogb, planetoid, reddit
 from hpgcn.datasets.convert_options import READERS
 from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.source import Source
 
 WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
             "dglcsv")  # readers that take `weights`
@@ -47,17 +55,17 @@ PARQUET_EDGE = 3  # bytes of an edge in Parquet, at least
 PACKED_USUAL = 4  # times that text is longer than compressed
 
 
-def reader(fmt):
+def reader(fmt: str) -> Callable:
     """Return the reader of a format: read_FORMAT if its module has one, else `read`."""
     module = import_module(READERS[fmt])
     return getattr(module, f"read_{fmt}", None) or module.read
 
 
-def stream(fmt):
+def stream(fmt: str) -> Callable:
     return import_module(READERS[fmt]).stream
 
 
-def detect(source):
+def detect(source: Source) -> str:
     """Return the format of a file, by its name or else by its first bytes.
 
     Raise DataError if it is unknown.
@@ -82,7 +90,7 @@ def detect(source):
     return "csv" if first and re.search(rb"[,;]", first[0]) else "snap"
 
 
-def refuse_options(options, fmt):
+def refuse_options(options: ConvertOptions, fmt: str) -> None:
     """Raise UsageError for flags that the format `fmt`, or a built-in graph, lacks."""
     if options.weights is not None and fmt not in (*STREAMED, *WEIGHTED):
         raise UsageError(f"--weights {options.weights}: only for formats whose edges have several "
@@ -94,12 +102,12 @@ def refuse_options(options, fmt):
                              f"for {fmt}")
 
 
-def graph_name(source, fmt):
+def graph_name(source: Source, fmt: str) -> str:
     """Return the name of the graph in a file, or of its data set."""
     return SETS[fmt].graph_name(source.path) if fmt in SETS else source.name
 
 
-def expected_edges(source):
+def expected_edges(source: Source) -> float:
     """Estimate the number of edges of an edge list by its size and its first lines."""
     if source.magic[:4] == PARQUET:
         return source.size // PARQUET_EDGE
@@ -108,12 +116,12 @@ def expected_edges(source):
     return source.size * (PACKED_USUAL if source.packing else 1) / length
 
 
-def set_of(path):
+def set_of(path: Path) -> str | None:
     """Return the format of the data set that a file belongs to, or None."""
     return next((fmt for fmt, module in SETS.items() if module.belongs(path)), None)
 
 
-def first_file(folder, fmt="auto"):
+def first_file(folder: Path | str, fmt: str = "auto") -> Path:
     """Return the Path of one file of the only data set in a folder.
 
     Raise DataError if the folder has no data set, or several.
@@ -135,7 +143,7 @@ def first_file(folder, fmt="auto"):
                     "graph")
 
 
-def _files(folder):
+def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     try:

@@ -1,9 +1,14 @@
 """Decompression of gzip, bzip2 and xz files, recognized by their first bytes."""
+from __future__ import annotations
+
 import zlib
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from hpgcn.errors import DataError
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
 
 
 class Packing(NamedTuple):
@@ -31,7 +36,7 @@ class Packing(NamedTuple):
     ratio: int
     command: str
 
-    def open(self, raw, where):
+    def open(self, raw: BinaryIO, where: Source) -> Any:
         """Return a stream of the decompressed content of `raw`, whose `fileobj` is `raw`."""
         try:
             module = import_module(self.module)
@@ -51,18 +56,18 @@ PACKINGS = (
 )
 
 
-def packing_of(magic):
+def packing_of(magic: bytes) -> Packing | None:
     """Return the Packing of a file that begins with `magic`; None if it is not compressed."""
     return next((packing for packing in PACKINGS if magic.startswith(packing.start)), None)
 
 
-def unpacked_name(name):
+def unpacked_name(name: str) -> str:
     """Return a file name without the suffix of a Packing."""
     return next((name[:-len(packing.suffix)] for packing in PACKINGS
                  if name.lower().endswith(packing.suffix)), name)
 
 
-def is_broken(error):
+def is_broken(error: BaseException) -> bool:
     """Return whether an error means broken compressed data, rather than a faulty disk."""
     return isinstance(error, EOFError | zlib.error) or type(error).__name__ == "LZMAError" or (
         isinstance(error, OSError) and error.errno is None)

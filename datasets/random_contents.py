@@ -4,10 +4,13 @@ A draw depends only on the seed, the vertex's id in the input and the column. It
 not depend on the order of rows, the memory or the number of columns. Features are
 uniform in [-1, 1), in steps of 2^-23: the same bits on every machine.
 """
+from __future__ import annotations
+
 import dataclasses
 import os
 import re
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +19,10 @@ from hpgcn.errors import UsageError
 from hpgcn.graphs.validation import MAX_WIDTH
 from hpgcn.kernels.entries import mix
 from hpgcn.kernels.host.jit import jit
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.graphs.graph import Graph
 
 RANDOM = re.compile(r"random:(\d{1,9})(?::(\d{1,19}))?")
 MOST = {"features": MAX_WIDTH, "labels": 1 << 16}
@@ -31,11 +38,11 @@ class RandomDraw(NamedTuple):
     count: int
     seed: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"random:{self.count}:{self.seed}"
 
 
-def parse_draw(flag, text):
+def parse_draw(flag: str, text: Any) -> RandomDraw | None:
     """Return the RandomDraw in the value of --features or --labels; None for a file.
 
     UsageError if the text begins with random: but is not random:N or random:N:SEED.
@@ -52,7 +59,7 @@ def parse_draw(flag, text):
     return RandomDraw(count, seed)
 
 
-def vertex_keys(num_nodes, base, original_ids):
+def vertex_keys(num_nodes: int, base: int, original_ids: np.ndarray | None) -> np.ndarray:
     """Return the random key of each vertex, (n,) uint64: its id, or a hash of its name."""
     if original_ids is None:
         return np.arange(base, base + num_nodes, dtype=np.uint64)
@@ -62,7 +69,7 @@ def vertex_keys(num_nodes, base, original_ids):
     return _hash_names(letters.reshape(num_nodes, -1))
 
 
-def random_labels(draw, keys):
+def random_labels(draw: RandomDraw, keys: np.ndarray) -> np.ndarray:
     """Return a random class below `draw.count` for each key, (n,) int64."""
     return _draw_labels(_seed_key(draw.seed, LABELS), keys, np.uint64(draw.count))
 
@@ -70,13 +77,13 @@ def random_labels(draw, keys):
 class RandomFeatures:
     """Random features (n, f) float32, drawn when rows are read by a slice or by numbers."""
 
-    def __init__(self, draw, keys):
+    def __init__(self, draw: RandomDraw, keys: np.ndarray) -> None:
         self.key = _seed_key(draw.seed, FEATURES)
         self.keys = keys
         self.shape = keys.size, draw.count
         self.dtype = np.dtype(np.float32)
 
-    def __getitem__(self, rows):
+    def __getitem__(self, rows: slice) -> np.ndarray:
         keys = self.keys[rows]
         X = np.empty((keys.size, self.shape[1]), np.float32)
         _draw_features(self.key, keys, X)
@@ -90,7 +97,8 @@ class RandomContents(NamedTuple):
     labels: RandomDraw | None
 
     @staticmethod
-    def parse(features, labels, row_normalize):
+    def parse(features: Path | str | None, labels: Path | str | None,
+              row_normalize: bool | None) -> RandomContents:
         """Return the RandomContents for options of `convert.read`; UsageError for invalid ones."""
         drawn = RandomContents(parse_draw("features", features), parse_draw("labels", labels))
         if drawn.features and row_normalize:
@@ -98,7 +106,7 @@ class RandomContents(NamedTuple):
                              "sums of random rows are about 0")
         return drawn
 
-    def clear(self, raw):
+    def clear(self, raw: Raw) -> None:
         """Drop the features and labels of the input that random ones will replace."""
         if self.features:
             raw.features = raw.feature_names = None
@@ -106,7 +114,7 @@ class RandomContents(NamedTuple):
         if self.labels:
             raw.labels = raw.class_names = None
 
-    def draw(self, raw, memory, where):
+    def draw(self, raw: Raw, memory: int, where: str) -> None:
         """Draw the labels of all vertices, and set features that are drawn when read.
 
         Notes are appended to `raw.notes`.
@@ -122,7 +130,7 @@ class RandomContents(NamedTuple):
         raw.notes += [f"{what}: {draw}, for runs that only measure time and memory"
                       for what, draw in zip(self._fields, self) if draw]
 
-    def add_to(self, graph, raw, *, lazy):
+    def add_to(self, graph: Graph, raw: Raw, *, lazy: bool) -> Graph:
         """Return `graph` with the random contents of `raw`.
 
         If `lazy`, features are drawn when they are read.
@@ -138,12 +146,12 @@ class RandomContents(NamedTuple):
         return dataclasses.replace(graph, header=header, **arrays)
 
 
-def _seed_key(seed, stream):
+def _seed_key(seed: int, stream: np.uint64) -> np.uint64:
     return np.uint64(mix(np.uint64((seed * int(GOLDEN) + int(stream)) % 2**64)))
 
 
 @jit()
-def _draw_features(seed_key, keys, X):
+def _draw_features(seed_key: np.uint64, keys: np.ndarray, X: np.ndarray) -> None:
     """Fill X, (n, f), with numbers from 24 bits of a hash of (seed, key, column)."""
     for i in range(keys.size):
         state = mix(seed_key + keys[i] * GOLDEN)
@@ -153,7 +161,7 @@ def _draw_features(seed_key, keys, X):
 
 
 @jit()
-def _draw_labels(seed_key, keys, classes):
+def _draw_labels(seed_key: np.uint64, keys: np.ndarray, classes: np.uint64) -> np.ndarray:
     """Return a class for each key, from 32 bits of a hash of (seed, key)."""
     labels = np.empty(keys.size, np.int64)
     for i in range(keys.size):
@@ -163,7 +171,7 @@ def _draw_labels(seed_key, keys, classes):
 
 
 @jit()
-def _hash_names(letters):
+def _hash_names(letters: np.ndarray) -> np.ndarray:
     """Return a hash of each name.
 
     A name is a row of code points, (n, letters) uint32, and ends before the first 0.

@@ -45,7 +45,7 @@ class Raw:
     class_names: tuple[str, ...] | None = None  # (c,) or (t,): what the input calls its classes
     feature_names: tuple[str, ...] | None = None  # (f,): and the columns of the features
 
-    def unread_attributes(self):
+    def unread_attributes(self) -> list[str]:
         """Return a note on the attributes of vertices that are not read, in a list."""
         names = [name for name in attribute_names((None, node) for node in self.attributes or ())
                  if name not in self.attributes_read]

@@ -1,17 +1,24 @@
 """An input file: its name, its bytes (maybe compressed), SHA-256 and memory limits."""
+from __future__ import annotations
+
 import errno
 import hashlib
 import io
 import os
 import re
 import stat
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hpgcn.datasets.packing import is_broken, packing_of, unpacked_name
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
 from hpgcn.runtime import files
 from hpgcn.runtime.disk.page_cache import DiskFile
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.packing import Packing
 
 LINE_LIMIT = 1 << 20  # bytes
 HEAD = 4096  # bytes that say what a file is
@@ -23,27 +30,27 @@ class BudgetError(DataError):
     """Error for an input that needs more memory than the limit."""
 
 
-def need(size, memory, where):
+def need(size: int, memory: int, where: Source | str) -> None:
     """Raise BudgetError if an allocation of `size` bytes exceeds `memory`."""
     if size > memory:
         raise BudgetError(f"{where}: needs {size} bytes of memory, but the limit is {memory}")
 
 
-def not_utf8(where, error):
+def not_utf8(where: object, error: UnicodeDecodeError) -> DataError:
     """Return the DataError for text that is not UTF-8, such as Latin-1 of an old Excel."""
     return DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): if it is "
                      "Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > utf8.csv (other "
                      "encodings: iconv -l)")
 
 
-def truncate(text, limit=200):
+def truncate(text: object, limit: int = 200) -> str:
     """Return text of a file in a form for one-line messages, cut after `limit` letters."""
     text = str(text)
     cut = "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
     return cut + "..." * (len(text) > limit)
 
 
-def decoded(field, where):
+def decoded(field: bytes, where: str) -> str:
     """Return bytes as text; raise DataError if they are not UTF-8."""
     try:
         return field.decode()
@@ -51,21 +58,21 @@ def decoded(field, where):
         raise not_utf8(where, error) from error
 
 
-def folder_name(path):
+def folder_name(path: Path) -> str:
     """Return the name of a file's folder, or of the folder in which that is called `raw`."""
     folder = path.absolute().parent
     folder = folder.parent if folder.name == "raw" else folder
     return folder.name.encode("utf-8", "replace").decode() or "graph"
 
 
-def first_repeated(names):
+def first_repeated(names: Iterator | list[str]) -> str | None:
     """Return the first of `names` that is there before, or None."""
     seen = set()
     return next((name for name in names if name in seen or seen.add(name)), None)
 
 
 @contextmanager
-def refused(where, what="broken data"):
+def refused(where: Source | str, what: str = "broken data") -> Iterator[None]:
     """Context manager: turn a library's errors on broken data into a DataError of one line."""
     try:
         yield
@@ -84,7 +91,7 @@ class Source:
     `files` are those that `sha256` covers.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         try:
             mode = os.stat(self.path).st_mode
@@ -103,37 +110,37 @@ class Source:
         self.size = self.opened.st_size
         self.files = [self]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(self.path)
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The name of the graph: the file name without folder and suffix."""
         stem = Path(unpacked_name(self.path.name)).stem
         return stem.encode("utf-8", "replace").decode() or "graph"
 
     @property
-    def suffix(self):
+    def suffix(self) -> str:
         """The suffix in lower case, without that of compression: `.csv` for `g.CSV.gz`."""
         return Path(unpacked_name(self.path.name).lower()).suffix
 
     @property
-    def packing(self):
+    def packing(self) -> Packing | None:
         """The Packing of the content, by its first bytes; None if it is not compressed."""
         return packing_of(self.magic)
 
     @property
-    def text_room(self):
+    def text_room(self) -> int:
         """The largest number of bytes that the (decompressed) text can have."""
         return self.size * self.packing.ratio if self.packing else self.size
 
-    def head(self):
+    def head(self) -> bytes:
         """Return the first 4096 bytes of the (decompressed) text, without a byte-order mark."""
         with self.open() as stream:
             return stream.read(HEAD).removeprefix(BYTE_ORDER_MARK)
 
     @contextmanager
-    def open(self, digest=None):
+    def open(self, digest: Any = None) -> Iterator:
         """Open the file to read its decompressed bytes; errors become DataErrors.
 
         If lines end in carriage returns, these are replaced by line feeds. The bytes of
@@ -161,7 +168,7 @@ class Source:
                 raise StorageError(f"{self}: {error.strerror or error}") from error
             raise
 
-    def sha256(self):
+    def sha256(self) -> str:
         """Return the SHA-256 over the bytes of `files`; DataError if a file has changed."""
         digest = hashlib.sha256()
         for source in self.files:
@@ -173,18 +180,18 @@ class Source:
                 raise StorageError(f"{source}: {error.strerror}") from error
         return digest.hexdigest()
 
-    def refuse_changed(self):
+    def refuse_changed(self) -> None:
         files.refuse_replaced(self.path, self.opened)
 
 
-def open_all(paths):
+def open_all(paths: Iterable) -> list[Source]:
     """Return a Source of each path; one InputNotFoundError names all missing files."""
     paths = list(paths)
     refuse_missing(paths)
     return [Source(path) for path in paths]
 
 
-def refuse_missing(paths):
+def refuse_missing(paths: Iterable) -> None:
     """Raise one error that names all missing files, if there are several.
 
     A single missing file is left to `Source`.
@@ -195,17 +202,17 @@ def refuse_missing(paths):
 
 
 class _Hashed(DiskFile):
-    def __init__(self, path, digest):
+    def __init__(self, path: Path, digest: Any) -> None:
         super().__init__(path)
         self.digest = digest
 
-    def readinto(self, buffer):
+    def readinto(self, buffer: memoryview) -> int:
         count = super().readinto(buffer)
         self.digest.update(memoryview(buffer)[:count])
         return count
 
 
-def _ends_lines_by_returns(head):
+def _ends_lines_by_returns(head: bytes) -> bool:
     """Return whether the lines of a text that begins with `head` end in carriage returns.
 
     Old Macs wrote such files.
@@ -214,7 +221,7 @@ def _ends_lines_by_returns(head):
     return b"\r" in head[:-1] and b"\n" not in head and not CONTROL.search(head)
 
 
-def _as_lines(stream):
+def _as_lines(stream: BinaryIO) -> Any:
     """Return a buffered stream that reads `stream` with carriage returns replaced by line feeds."""
     lines = io.BufferedReader(_LineFeeds(stream), 1 << 20)
     lines.fileobj = getattr(stream, "fileobj", stream)  # whose position says how far reading is
@@ -222,17 +229,17 @@ def _as_lines(stream):
 
 
 class _LineFeeds(io.RawIOBase):
-    def __init__(self, stream):
+    def __init__(self, stream: Any) -> None:
         super().__init__()
         self.stream = stream
 
-    def readable(self):
+    def readable(self) -> bool:
         return True
 
-    def tell(self):
+    def tell(self) -> int:
         return self.stream.tell()
 
-    def readinto(self, buffer):
+    def readinto(self, buffer: Any) -> int:
         block = self.stream.read(len(buffer)).replace(b"\r", b"\n")
         buffer[:len(block)] = block
         return len(block)

@@ -3,13 +3,19 @@
 The random number of a vertex depends only on the seed and the vertex's number. A split
 depends on the seed and the labels.
 """
+from __future__ import annotations
+
 import os
 import re
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.validation import ALL, MAX_SPLITS, SPLIT, check_labels, first
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
 
 PER_CLASS = 20
 NUM_VAL = 500
@@ -20,7 +26,7 @@ FILE = re.compile(r"^:|\.(npz|npy|json|jsonl|csv|tsv|txt|parquet|mtx|pt)(\.gz)?(
 EACH = re.compile(r"per-class:(\d{1,9})/(\d{1,9})(?::(\d{1,19}))?")
 
 
-def parse_split(text):
+def parse_split(text: str) -> tuple:
     """Return the parts of a --split text as a tuple; raise UsageError for other text.
 
     ("file",), ("planetoid",), ("all",), ("random", percentages, seed), ("per-class",
@@ -54,18 +60,18 @@ def parse_split(text):
     return "random", percent, _seed(text, match[4])
 
 
-def _exists(path):
+def _exists(path: str) -> bool:
     return bool(path) and "\0" not in path and os.path.exists(path)
 
 
-def _seed(text, digits):
+def _seed(text: str, digits: str) -> int:
     seed = int(digits or 0)
     if seed >= 2**63:
         raise UsageError(f"split {text!r}: expected a seed below 2^63")
     return seed
 
 
-def describe_split(kind, sizes=(), seed=0, count=1):
+def describe_split(kind: str, sizes: Any = (), seed: Any = 0, count: Any = 1) -> str:
     """Return the description of splits that a graph file stores: "random:60/20/20:0".
 
     The seeds of several splits are "0..9".
@@ -74,7 +80,7 @@ def describe_split(kind, sizes=(), seed=0, count=1):
     return f"{kind}:{'/'.join(f'{size:.10g}' for size in sizes)}:{seeds}" if sizes else kind
 
 
-def check_count(count, wanted):
+def check_count(count: int, wanted: tuple | None) -> None:
     """Raise UsageError if `count` splits cannot be drawn.
 
     The count is out of range, the split is not random, or seeds exceed 2^63.
@@ -89,7 +95,7 @@ def check_count(count, wanted):
                          "2^63")
 
 
-def make_split(raw, wanted, num_splits, where):
+def make_split(raw: Raw, wanted: Any, num_splits: int, where: str) -> tuple:
     """Return the masks of the split `wanted`, by default the input's, and a description."""
     if wanted is None or wanted == ("file",):
         if wanted and raw.masks is None:
@@ -104,10 +110,11 @@ def make_split(raw, wanted, num_splits, where):
     if wanted == ("planetoid",):
         return planetoid_split(labels, where), "planetoid"
     masks = drawn_splits(labels, wanted, num_splits, where)
-    return masks, describe_split(*wanted, num_splits)
+    return masks, describe_split(*wanted, count=num_splits)
 
 
-def drawn_splits(labels, wanted, count, where):
+def drawn_splits(labels: np.ndarray, wanted: tuple, count: int,
+                 where: str) -> dict[str, np.ndarray]:
     """Draw `count` splits, the i-th with the seed plus i; return masks (n,) or (n, count).
 
     `wanted` is the result of `parse_split` for random or per-class; errors are those of
@@ -121,13 +128,14 @@ def drawn_splits(labels, wanted, count, where):
     return {key: np.stack([masks[key] for masks in drawn], axis=1) for key in drawn[0]}
 
 
-def all_labeled(labels, where):
+def all_labeled(labels: np.ndarray | None, where: str) -> dict[str, np.ndarray]:
     """Return masks with every labeled vertex in all three, for runs that measure time."""
     labels = _classes(labels, where)
     return dict.fromkeys(SPLIT, labels >= 0)
 
 
-def random_split(labels, percent, seed, where):
+def random_split(labels: np.ndarray | None, percent: tuple, seed: int,
+                 where: str) -> dict[str, np.ndarray]:
     """Divide the labeled vertices of each class into train, validation and test by percent.
 
     `labels` are (n,) integers, -1 for unknown, or (n, t) multi-label, divided as one
@@ -145,7 +153,8 @@ def random_split(labels, percent, seed, where):
     return masks
 
 
-def per_class_split(labels, counts, seed, where):
+def per_class_split(labels: np.ndarray | None, counts: tuple[int, int], seed: int,
+                    where: str) -> dict[str, np.ndarray]:
     """Draw `counts` training and validation vertices of each class; the rest is for testing.
 
     Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3, use 20
@@ -159,7 +168,7 @@ def per_class_split(labels, counts, seed, where):
             "test": known & (rank >= train + val)}
 
 
-def planetoid_split(labels, where, seed=0):
+def planetoid_split(labels: np.ndarray | None, where: str, seed: int = 0) -> dict[str, np.ndarray]:
     """Draw 20 training vertices of each class, then 500 validation and 1,000 test vertices.
 
     Classes have the same proportions among validation and test vertices as in all.
@@ -180,13 +189,14 @@ def planetoid_split(labels, where, seed=0):
             "test": np.isin(vertices, rest[NUM_VAL:NUM_VAL + NUM_TEST])}
 
 
-def _classes(labels, where):
+def _classes(labels: np.ndarray | None, where: str) -> np.ndarray:
     if labels is None:
         raise DataError(f"{where}: no labels, but a split needs them: give --labels")
     return labels if labels.ndim == 1 else np.zeros(labels.shape[0], np.int64)
 
 
-def _whole_classes(labels, seed, least, split, where):
+def _whole_classes(labels: np.ndarray | None, seed: int, least: int, split: str,
+                   where: str) -> tuple[np.ndarray, ...]:
     """Return labels (n,) and their `_ranks`.
 
     Raise DataError if a class has fewer than `least` vertices.
@@ -202,7 +212,7 @@ def _whole_classes(labels, seed, least, split, where):
     return labels, *_ranks(labels, seed)
 
 
-def _ranks(labels, seed):
+def _ranks(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return each vertex's random rank within its class, and the size of the class."""
     draws = np.random.Philox(key=seed).random_raw(labels.size)
     order = np.lexsort((draws, labels))

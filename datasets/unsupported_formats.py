@@ -1,11 +1,16 @@
 """Recognition of file formats by first bytes and names, with advice to convert them."""
+from __future__ import annotations
+
 import codecs
 import re
 import zipfile
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpgcn.datasets.source import CONTROL
 from hpgcn.errors import DataError
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
 
 
 class Format(NamedTuple):
@@ -24,15 +29,15 @@ class Format(NamedTuple):
     reader: str = ""  # its word in convert_options.READERS, if it is read
 
 
-def _networkx(call):
+def _networkx(call: str) -> str:
     return f"networkx.write_graphml(networkx.{call}, 'graph.graphml'), then convert graph.graphml"
 
 
-def _arrow(call):
+def _arrow(call: str) -> str:
     return f"pyarrow.parquet.write_table({call}, 'edges.parquet'), then convert edges.parquet"
 
 
-def _unpacker(name, start, suffixes, command):
+def _unpacker(name: str, start: bytes, suffixes: str, command: str) -> Format:
     return Format(name, f"{command}, then convert the result", start, suffixes)
 
 
@@ -172,7 +177,7 @@ TU_FILE = re.compile(r"(.+)_(A|(graph|node|edge)_(indicator|labels|attributes))\
 COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
 
 
-def refuse(source, by_name=True, fmt=None):
+def refuse(source: Source, by_name: bool = True, fmt: str | None = None) -> None:
     """Raise DataError if the format of a Source has no reader, or is not `fmt`, if given.
 
     Without `by_name` only the content decides.
@@ -187,7 +192,7 @@ def refuse(source, by_name=True, fmt=None):
     raise DataError(f"{source}: is {known.name}, which is not supported: {known.way}")
 
 
-def refuse_array(source):
+def refuse_array(source: Source) -> None:
     """Raise DataError for features or labels that are no NumPy array; it names their format."""
     known = identify(source, by_name=False)
     if known is None and source.magic[:2] == b"PK":
@@ -199,7 +204,7 @@ def refuse_array(source):
     raise DataError(f"{source}: not an array in .npy format but {kind}: {way}")
 
 
-def identify(source, by_name=True):
+def identify(source: Source, by_name: bool = True) -> Format | None:
     """Return the Format of a file; None for edge lists, .npz and .mtx."""
     head = source.head()
     body = head[COMMENTS.match(head).end():]
@@ -225,7 +230,7 @@ def identify(source, by_name=True):
     return _named(source, head, body, suffix, named) if by_name else None
 
 
-def _named(source, head, body, suffix, named):
+def _named(source: Source, head: bytes, body: bytes, suffix: str, named: list) -> Format | None:
     """Return the Format of a text by its name, the files beside it, or its lines."""
     path = source.path
     match = TU_FILE.fullmatch(path.name)
@@ -243,7 +248,7 @@ def _named(source, head, body, suffix, named):
     return METIS if _has_metis_shape(head, len(head) < source.text_room) else None
 
 
-def _has_lgl_shape(head):
+def _has_lgl_shape(head: bytes) -> bool:
     """Return whether lines `# vertex` stand above lines of neighbors, maybe with weights."""
     rows = [line.split() for line in head.split(b"\n") if line.strip()]
     marked = [row for row in rows if row[0] == b"#"]
@@ -255,7 +260,7 @@ def _has_lgl_shape(head):
         all(len(row) == 1 for row in plain) or any(row[1] in names for row in marked))
 
 
-def _in_zip(source, suffix):
+def _in_zip(source: Source, suffix: str) -> Format | None:
     try:
         with source.open() as stream, zipfile.ZipFile(stream) as archive:
             names = archive.namelist() or [""]
@@ -268,7 +273,7 @@ def _in_zip(source, suffix):
                  if any(re.match(pattern, name) for name in names)), None)
 
 
-def _is_binary(head, body):
+def _is_binary(head: bytes, body: bytes) -> bool:
     """Return whether the bytes up to the first edge are not text."""
     line = body.partition(b"\n")[0]
     if CONTROL.search(head[:len(head) - len(body)] + line):
@@ -280,7 +285,7 @@ def _is_binary(head, body):
     return bool(CONTROL.search(head[:512])) or (10 * high > 3 * len(line) + 30 and not words)
 
 
-def _is_utf8(head):
+def _is_utf8(head: bytes) -> bool:
     """Return whether the first bytes of a file are UTF-8; the last letter may be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
@@ -289,7 +294,7 @@ def _is_utf8(head):
     return True
 
 
-def _has_metis_shape(head, cut):
+def _has_metis_shape(head: bytes, cut: bool) -> bool:
     """Return whether a text has METIS's form.
 
     Line 1 counts vertices and edges, and each other line lists neighbors. If `head` is

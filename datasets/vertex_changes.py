@@ -1,4 +1,9 @@
 """Features from the adjacency, rows divided by their sums, and the largest component."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -6,17 +11,20 @@ from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH, index_dtype
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+
 VERTEX_BYTES = 48  # bytes of memory of a vertex, for either
 
 
-def identity(row_sums, column_sums):
+def identity(row_sums: np.ndarray, column_sums: np.ndarray) -> sp.csr_array:
     """Return the sparse identity matrix (n, n): each vertex has a feature of its own."""
     n = row_sums.size
     indices = np.arange(n, dtype=index_dtype(n))
     return sp.csr_array((np.ones(n, np.float32), indices, np.arange(n + 1)), shape=(n, n))
 
 
-def degree(row_sums, column_sums):
+def degree(row_sums: np.ndarray, column_sums: np.ndarray) -> np.ndarray:
     """Return features (n, 2): sign(d) log(1 + |d|) of both sums d of each vertex.
 
     The row sum is over the edges that a vertex reads, the column sum over the edges by
@@ -29,7 +37,8 @@ def degree(row_sums, column_sums):
 MADE = {"identity": identity, "degree": degree}
 
 
-def make_features(name, row_sums, column_sums, memory, where):
+def make_features(name: str, row_sums: np.ndarray, column_sums: np.ndarray, memory: int,
+                  where: object) -> Any:
     """Return the features that MADE calls `name`; DataError if there are too many.
 
     They are computed from the row and column sums of the adjacency, (n,) float64.
@@ -42,7 +51,7 @@ def make_features(name, row_sums, column_sums, memory, where):
     return MADE[name](row_sums, column_sums)
 
 
-def normalize_rows(X, where="features"):
+def normalize_rows(X: Any, where: str = "features") -> Any:
     """Return X, (n, f) dense or sparse, with rows divided by their sums; 0 rows stay."""
     if X is None:
         raise DataError(f"{where}: no features to normalize: give --features")
@@ -59,7 +68,7 @@ def normalize_rows(X, where="features"):
     return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
 
 
-def largest_component(csr, raw):
+def largest_component(csr: Sequence, raw: Raw) -> Any:
     """Drop vertices outside the largest weakly connected component, the first of equal ones.
 
     Evaluations of published models use it.

@@ -1,10 +1,17 @@
 """Numbering of vertices that a file identifies by ids, and the ids to store."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.datasets.source import first_repeated, truncate
 from hpgcn.datasets.text.lines import WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_ids
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
 
 
 class Nodes:
@@ -24,7 +31,7 @@ class Nodes:
         Id of vertex 0, without `original_ids`.
     """
 
-    def __init__(self, ids, where, base=0):
+    def __init__(self, ids: list[str], where: Source, base: int = 0) -> None:
         ids = [name.strip() for name in ids]  # as tables do
         n = len(ids)
         self.where = where

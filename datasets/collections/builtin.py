@@ -1,5 +1,6 @@
 """Graphs that need no file: scikit-learn's handwritten digits, and Zachary's karate club."""
 import hashlib
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ KARATE_TRAIN = (0, 1, 32, 33)
 KARATE_VAL = (3, 5, 13, 21, 14, 23, 27, 30)
 
 
-def digits():
+def digits() -> Raw:
     """Return the digits graph: images in 10 classes, joined to their nearest images.
 
     It has 1,797 images of 8 x 8 pixels, each joined to its 10 nearest images. Features
@@ -40,7 +41,7 @@ def digits():
                symmetrize=True)
 
 
-def karate():
+def karate() -> Raw:
     """Return the karate club: 34 vertices, 78 edges and 2 classes.
 
     Each class has 2 training vertices. The features are the identity matrix.
@@ -58,10 +59,10 @@ def karate():
 BUILTIN = {"digits": digits, "karate": karate}
 
 
-def sha256(raw):
+def sha256(raw: Any) -> str:
     """Return the SHA-256 over the bytes of a built-in graph's entries, features and labels."""
     digest = hashlib.sha256()
     for array, dtype in ((raw.rows, "<i8"), (raw.columns, "<i8"), (raw.features, "<f4"),
                          (raw.labels, "<i8")):
-        digest.update(np.ascontiguousarray(array, dtype))
+        digest.update(np.asarray(array, dtype).tobytes())
     return digest.hexdigest()

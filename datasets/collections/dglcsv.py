@@ -3,10 +3,15 @@
 Only data sets of one graph are read. meta.yaml is read as lines `key: value`, and lists
 of such lines under edge_data and node_data.
 """
+from __future__ import annotations
+
 import csv
 import io
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +22,10 @@ from hpgcn.errors import DataError, InputNotFoundError
 from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.edge_weights import choose_weight, listed, plain
 from hpgcn.graphs.validation import SPLIT, check_finite
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.source import Source
 
 META = "meta.yaml"
 LONGEST = 1 << 16  # bytes of meta.yaml
@@ -32,7 +41,7 @@ WAY = ("in Python hpgcn.from_dgl(g) takes one graph g of one type, such as "
 CELL_BYTES = 120  # bytes of memory of a cell, without its text
 
 
-def belongs(path):
+def belongs(path: Path) -> bool:
     """Return whether `path` is the meta.yaml of a graph, or a table named in it."""
     meta = path.with_name(META)
     if path.suffix not in (".csv", ".yaml") or not meta.is_file():
@@ -42,11 +51,11 @@ def belongs(path):
     return b"edge_data" in text and (path.name == META or path.name.encode() in text)
 
 
-def graph_name(path):
+def graph_name(path: Path) -> str:
     return path.absolute().parent.name or "graph"
 
 
-def read(source, memory, options):
+def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read the nodes and edges of the graph in a folder.
 
     An edge src -> dst is the entry A[dst, src].
@@ -65,7 +74,7 @@ def read(source, memory, options):
     return raw
 
 
-def _tables(file):
+def _tables(file: Source) -> tuple[str, str, str]:
     """Return the names of the edge table, of the node table, and the separator."""
     meta = _parse(file)
     tables = {}
@@ -88,7 +97,7 @@ def _tables(file):
     return tables["edge_data"], tables["node_data"], separator
 
 
-def _parse(file):
+def _parse(file: Source) -> dict[str, Any]:
     """Return the content of meta.yaml as a dict of strings and lists of dicts.
 
     Raise DataError for other YAML.
@@ -128,7 +137,7 @@ def _parse(file):
 
 
 @contextmanager
-def _reader(file, separator):
+def _reader(file: Source, separator: str) -> Iterator:
     """Open a CSV file and give an iterator over its rows; a field may be a long list."""
     limit = csv.field_size_limit(LINE_LIMIT)
     try:
@@ -141,7 +150,7 @@ def _reader(file, separator):
         csv.field_size_limit(limit)
 
 
-def _columns(file, separator, memory):
+def _columns(file: Source, separator: str, memory: int) -> tuple[list[str], dict[str, list[str]]]:
     """Return the column names of a CSV file, and a dict from name to list of cells."""
     with _reader(file, separator) as rows:
         names = [name.strip() for name in next(rows, [])]
@@ -163,21 +172,21 @@ def _columns(file, separator, memory):
     return names, dict(zip(names, columns))
 
 
-def _one_graph(columns, file):
+def _one_graph(columns: dict[str, list[str]], file: Source) -> None:
     """Raise DataError if the column graph_id of a table has several values."""
     graphs = set(columns.get("graph_id", ()))
     if len(graphs) > 1:
         raise DataError(f"{file}: {len(graphs)} graphs (graph_id), expected one: {WAY}")
 
 
-def _require(columns, file, *names):
+def _require(columns: dict[str, list[str]], file: Source, *names: str) -> None:
     for name in names:
         if name not in columns:
             raise DataError(f"{file}: line 1: columns {truncate(', '.join(columns)) or 'none'}, "
                             f"expected {' and '.join(names)}")
 
 
-def _vertices(file, names, columns):
+def _vertices(file: Source, names: list[str], columns: dict[str, list[str]]) -> tuple[Raw, Nodes]:
     """Return a Raw with the vertices of the node table, and the Nodes of their ids."""
     _require(columns, file, "node_id")
     _one_graph(columns, file)
@@ -227,7 +236,7 @@ def _vertices(file, names, columns):
     return raw, nodes
 
 
-def _numbers(texts, where):
+def _numbers(texts: list[str], where: object) -> np.ndarray:
     """Parse `texts` of the form `number,number,..` into an array (n, f) float64."""
     rows = []
     for row, text in enumerate(texts):
@@ -241,7 +250,8 @@ def _numbers(texts, where):
     return np.array(rows)
 
 
-def _edges(file, separator, nodes, raw, memory, weights):
+def _edges(file: Source, separator: str, nodes: Nodes, raw: Raw, memory: int,
+           weights: str | bool | None) -> None:
     """Read the edge table into `raw`, with the weights that `choose_weight` finds."""
     names, columns = _columns(file, separator, memory)
     _require(columns, file, "src_id", "dst_id")

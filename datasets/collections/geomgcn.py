@@ -5,6 +5,8 @@ out1_graph_edges.txt and out1_node_feature_label.txt, both with a header and tab
 Splits are NAME_split_0.6_0.2_K.npz, beside the tables or in ../../splits.
 """
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,19 +28,19 @@ WIDTHS = {"film": 932, "actor": 932}  # columns where features are lists of numb
 NUMBER_BYTES = 100  # bytes of memory of a number in a list of features
 
 
-def belongs(path):
+def belongs(path: Path) -> bool:
     """Return whether `path` is a table of a set, or a split file beside its tables."""
     return path.name in (EDGES, NODES) or (
         SPLIT_FILE.fullmatch(path.name) is not None and (path.parent / NODES).is_file())
 
 
-def graph_name(path):
+def graph_name(path: Path) -> str:
     """Return the NAME of split files beside the tables, or that of the folder."""
     names = {name for name, _, _ in _splits(path.parent)}
     return names.pop() if len(names) == 1 else folder_name(path)
 
 
-def read(source, memory):
+def read(source: Source, memory: int) -> Raw:
     """Read both tables and all splits.
 
     A line `u v` is the edge u -> v, which is the entry A[v, u].
@@ -65,7 +67,7 @@ def read(source, memory):
                original_ids=nodes.original_ids, reads=TARGET_FIRST, notes=[note, *classes.notes])
 
 
-def _vertices(file, memory):
+def _vertices(file: Source, memory: int) -> tuple[list, ...]:
     """Return ids, feature lists (bytes), labels and line numbers of the node table."""
     ids, lists, labels, lines = [], [], [], []
     for line, fields in _table(file, 3, "node_id, feature and label"):
@@ -80,7 +82,7 @@ def _vertices(file, memory):
     return ids, lists, labels, lines
 
 
-def _features(lists, lines, name, file, memory):
+def _features(lists: list[bytes], lines: list[int], name: str, file: Source, memory: int) -> tuple:
     """Return the features (n, f), and a note on how they were read.
 
     A row has the values of all columns, or lists the numbers of its features. Rows of
@@ -129,7 +131,7 @@ def _features(lists, lines, name, file, memory):
     return features, note
 
 
-def _edges(file, nodes, memory):
+def _edges(file: Source, nodes: Nodes, memory: int) -> np.ndarray:
     """Return the source and the target of each edge, two (e,) int64."""
     edges = []
     for line, fields in _table(file, 2, "two nodes"):
@@ -143,7 +145,7 @@ def _edges(file, nodes, memory):
     return np.array(edges, np.int64).reshape(-1, 2).T
 
 
-def _table(file, width, expected):
+def _table(file: Source, width: int, expected: str) -> Iterator[tuple[int, list]]:
     """Yield the line number and the fields of each line of a table.
 
     A first line that does not begin with a number is skipped as a header.
@@ -156,7 +158,7 @@ def _table(file, width, expected):
         yield line, fields
 
 
-def _splits(folder):
+def _splits(folder: Path) -> list[tuple]:
     """Return (data set name, split number, path) of each split file.
 
     Split files lie beside the tables or else in ../../splits.
@@ -170,7 +172,8 @@ def _splits(folder):
                   if (match := SPLIT_FILE.fullmatch(path.name)) and match[1] == folder.name)
 
 
-def _masks(folder, name, n, source, memory):
+def _masks(folder: Path, name: str, n: int, source: Source,
+           memory: int) -> dict[str, np.ndarray] | None:
     """Return a dict of masks, (n,) or (n, s) for s splits; None without splits.
 
     Row i of a mask belongs to the vertex with the i-th smallest id.

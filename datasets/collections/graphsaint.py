@@ -3,6 +3,11 @@
 Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020. Its
 own loader sets all weights to 1, and standardizes features by the training vertices.
 """
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.datasets.readers.adjacency_matrix import from_matrix
@@ -15,13 +20,17 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.validation import MAX_WIDTH
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
+
 ADJACENCY = "adj_full.npz"
 BESIDE = ("feats.npy", "class_map.json", "role.json")
 TRAIN = "adj_train.npz"  # its entries are in adj_full.npz
 ROLES = {"train": "tr", "val": "va", "test": "te"}
 
 
-def belongs(path):
+def belongs(path: Path) -> bool:
     """Return whether `path` is a file of a GraphSAINT set.
 
     Its folder has the adjacency and another file of the set.
@@ -34,7 +43,7 @@ def belongs(path):
 graph_name = folder_name
 
 
-def read(source, memory):
+def read(source: Source, memory: int) -> Raw:
     """Read those files of a data set that exist.
 
     Vertex u aggregates v if row u of the adjacency has an entry in column v.
@@ -58,7 +67,7 @@ def read(source, memory):
     return raw
 
 
-def read_unweighted(file, memory):
+def read_unweighted(file: Source, memory: int) -> Raw:
     """Return the Raw of a matrix of save_npz with all weights set to 1.
 
     A note says if that changes weights.
@@ -74,7 +83,7 @@ def read_unweighted(file, memory):
     return raw
 
 
-def _classes(file, raw, memory):
+def _classes(file: Source, raw: Raw, memory: int) -> np.ndarray:
     """Return the labels in a file {"vertex": class}.
 
     Labels are class numbers (n,), or rows of 0 and 1 (n, t) if the values are lists.
@@ -112,7 +121,7 @@ def _classes(file, raw, memory):
     return labels
 
 
-def _roles(file, n, memory):
+def _roles(file: Source, n: int, memory: int) -> dict[str, np.ndarray]:
     """Return masks (n,) from a file {"tr": [..], "va": [..], "te": [..]}."""
     found = parse_json(file, memory, dict, '{"tr": [..], "va": [..], "te": [..]}')
     masks = {}
@@ -125,7 +134,7 @@ def _roles(file, n, memory):
     return masks
 
 
-def _vertex(number, n, where):
+def _vertex(number: int | str, n: int, where: object) -> int:
     """Return `number`, an int or its text, as a vertex.
 
     Raise DataError if it is not in 0..n-1.

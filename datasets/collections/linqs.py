@@ -4,7 +4,9 @@ Sen et al., Collective Classification in Network Data, AI Magazine 29(3), 2008. 
 of NAME.cites is `cited citing`: the citing paper is the source, the cited one the
 target.
 """
+from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +27,7 @@ SAMPLE = 1000  # lines that show the ids of papers
 ID_BYTES = 400  # bytes of memory of a paper, without its words
 
 
-def belongs(path):
+def belongs(path: Path) -> bool:
     """Return whether `path` is NAME.content, or NAME.cites beside it.
 
     Other edge lists may also end in .cites.
@@ -34,11 +36,11 @@ def belongs(path):
                                          and path.with_suffix(".content").is_file())
 
 
-def graph_name(path):
+def graph_name(path: Path) -> str:
     return path.stem
 
 
-def read(source, memory):
+def read(source: Source, memory: int) -> Raw:
     """Read both files.
 
     Citations are skipped if one of their papers has no line in NAME.content. If the
@@ -62,7 +64,7 @@ def read(source, memory):
                original_ids=nodes.original_ids, reads=TARGET_FIRST, notes=[*notes, *classes.notes])
 
 
-def _is_foreign(cites):
+def _is_foreign(cites: Source) -> bool:
     """Return whether NAME.content is no file of LINQS.
 
     Its first line then has no numbers between two fields, and no line begins with the
@@ -75,7 +77,7 @@ def _is_foreign(cites):
     return bool(cited) and not numbers and cited.isdisjoint(fields[0] for fields in rows)
 
 
-def _content(file, memory):
+def _content(file: Source, memory: int) -> tuple:
     """Return ids, features (CSR), labels and line numbers of NAME.content."""
     ids, labels, lines, columns, values, counts = [], [], [], [], [], [0]
     width = 0
@@ -112,7 +114,7 @@ def _content(file, memory):
     return ids, features if width > 2 else None, labels, lines
 
 
-def _cites(file, nodes, memory):
+def _cites(file: Source, nodes: Nodes, memory: int) -> tuple[np.ndarray, np.ndarray, list]:
     """Return targets and sources of the citations, (e,) int64, and notes on skipped lines."""
     edges, left_out, unknown = [], 0, set()
     for line, fields in rows_of(file):
@@ -141,7 +143,7 @@ def _cites(file, nodes, memory):
     return *np.array(edges, np.int64).reshape(-1, 2).T, notes
 
 
-def rows_of(file):
+def rows_of(file: Source) -> Iterator[tuple[int, list]]:
     """Yield the line number and the fields of each line.
 
     Fields are separated by tabs or, without tabs, by blanks.

@@ -9,6 +9,8 @@ NeurIPS 2020. An edge goes from source to target, as in PyG: `u v` is the entry
 a[v, u]. Ids are vertices, and kept; num-node-list says how many there are.
 """
 import re
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -32,7 +34,7 @@ LISTED_ONCE = ("products", "proteins")  # add_inverse_edge in OGB's nodeproppred
 BLOCK = 1 << 24  # bytes of a table at a time
 
 
-def belongs(path):
+def belongs(path: Path) -> bool:
     """Return whether `path` is a file of an OGB data set, by its name and those beside it."""
     raw = path.parent
     if path.name in TABLES:
@@ -43,7 +45,7 @@ def belongs(path):
 graph_name = folder_name
 
 
-def read(source, memory):
+def read(source: Source, memory: int) -> Raw:
     """Read the data set that the file `source` belongs to.
 
     Set `source.files` to all files that were read.
@@ -70,12 +72,12 @@ def read(source, memory):
     return graph
 
 
-def _file(source, path):
+def _file(source: Source, path: Path) -> Source:
     source.files.append(Source(path))
     return source.files[-1]
 
 
-def _from_tables(raw, source, memory):
+def _from_tables(raw: Path, source: Source, memory: int) -> Raw:
     counts = _integers(_file(source, raw / NODES), 1 << 62, memory)
     n = _one_number(counts, raw / NODES)
     need(64 * n, memory, f"{raw / NODES}: {n} vertices")
@@ -92,7 +94,7 @@ def _from_tables(raw, source, memory):
                notes=notes)
 
 
-def _from_archives(raw, source, memory):
+def _from_archives(raw: Path, source: Source, memory: int) -> Raw:
     archive = Archive(_file(source, raw / ARCHIVES[0]), memory)
     archive.require("edge_index", "num_nodes_list")
     where = f"{archive.source} num_nodes_list"
@@ -120,7 +122,7 @@ def _from_archives(raw, source, memory):
                notes=notes)
 
 
-def _labels(labels):
+def _labels(labels: np.ndarray | None) -> np.ndarray | None:
     """Return a single column of labels as class ids, -1 for NaN; else the columns."""
     if labels is None or labels.ndim != 2 or labels.shape[1] != 1:
         return labels
@@ -132,7 +134,7 @@ def _labels(labels):
     return whole if (whole == labels).all() else labels
 
 
-def _split(raw, source, n, memory):
+def _split(raw: Path, source: Source, n: int, memory: int) -> dict[str, np.ndarray] | None:
     """Return the masks of the only folder in `split` beside `raw`; None without one."""
     folders = sorted(file.parent for file in raw.parent.glob("split/*/train.csv.gz"))
     if raw.name != "raw" or not folders:
@@ -147,7 +149,7 @@ def _split(raw, source, n, memory):
     return masks
 
 
-def _one_number(numbers, where):
+def _one_number(numbers: np.ndarray, where: object) -> int:
     if numbers.size > 1:
         raise DataError(f"{where}: a set of {numbers.size} graphs (graph classification), expected "
                         "a node property set with one graph")
@@ -157,13 +159,13 @@ def _one_number(numbers, where):
     return int(numbers[0])
 
 
-def _integers(file, stop, memory):
+def _integers(file: Source, stop: int, memory: int) -> np.ndarray:
     """Return the integers in a file that has one integer in 0..stop - 1 on each line."""
     grammar = Grammar((U,), b",", high=stop - 1, names=("number", "", ""), comments=False)
     return read_columns(file, grammar, memory)[0]
 
 
-def _numbers(file, n, memory):
+def _numbers(file: Source, n: int, memory: int) -> np.ndarray:
     """Return the table in a file of n lines of comma-separated numbers, (n, f) float32."""
     table = None
     first = 0
@@ -184,7 +186,7 @@ def _numbers(file, n, memory):
     return table
 
 
-def _lines(stream, most):
+def _lines(stream: BinaryIO, most: int) -> list[bytes]:
     lines = []
     size = 0
     while len(lines) < most and size < BLOCK and (line := stream.readline(LINE_LIMIT)):
@@ -193,7 +195,7 @@ def _lines(stream, most):
     return lines
 
 
-def _block(lines, width, first, file):
+def _block(lines: Any, width: int, first: int, file: Source) -> np.ndarray:
     """Return the numbers in `lines`, of which the first is line `first`, from 0."""
     for k, line in enumerate(lines, first + 1):
         if line.count(b",") != width - 1 or not line.strip():

@@ -5,6 +5,8 @@ them are pickles, and a pickle names functions to call. Only the names that NumP
 arrays, SciPy CSR matrices and a dict of lists need are allowed. Each name stands for a
 small class below that keeps its arguments.
 """
+from __future__ import annotations
+
 import io
 import math
 import pickle
@@ -12,6 +14,8 @@ import pickletools
 import re
 from collections import defaultdict
 from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,6 +28,9 @@ from hpgcn.datasets.text.parse import U
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import first
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+
 PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
 FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
 NUM_VAL = 500
@@ -31,18 +38,18 @@ EDGE_BYTES = 64  # bytes of memory of a neighbor on its way
 OBJECT_BYTES = 96  # bytes of memory of the objects that one byte of a pickle may create
 
 
-def belongs(path):
+def belongs(path: Path) -> bool:
     """Return whether `path` has the name of one of a Planetoid set's eight files."""
     return FILE.fullmatch(path.name) is not None
 
 
-def graph_name(path):
+def graph_name(path: Path) -> str:
     """Return NAME of a file called ind.NAME.PART."""
     match = FILE.fullmatch(path.name)
     return match[1] if match else path.stem
 
 
-def read(source, memory):
+def read(source: Source, memory: int) -> Raw:
     """Read the Planetoid set that the file `source` belongs to.
 
     Set `source.files` to all eight files.
@@ -97,7 +104,7 @@ def read(source, memory):
                undirected=True, symmetrize=True, row_normalize=True)
 
 
-def _stack(allx, tx, test, n):
+def _stack(allx: sp.csr_array, tx: sp.csr_array, test: np.ndarray, n: int) -> sp.csr_array:
     """Return the features of all vertices as CSR, (n, f).
 
     Rows of allx come first, those of tx go to the vertices `test`. Other rows are
@@ -109,20 +116,20 @@ def _stack(allx, tx, test, n):
     return sp.csr_array((parts.data, (row_of[rows], columns)), shape=(n, allx.shape[1]))
 
 
-def _matrix(file, memory):
+def _matrix(file: Source, memory: int) -> Any:
     """Return the matrix in a pickle as an array or a csr_array; None for another object."""
     pickled = _load(file, memory)
     return pickled.array(file) if isinstance(pickled, (_Array, _Csr)) else None
 
 
-def _features(file, memory):
+def _features(file: Source, memory: int) -> sp.csr_array:
     matrix = _matrix(file, memory)
     if matrix is None or matrix.ndim != 2:
         raise DataError(f"{file}: expected a matrix of features")
     return sp.csr_array(matrix)
 
 
-def _classes(file, rows, memory):
+def _classes(file: Source, rows: int, memory: int) -> np.ndarray:
     """Return the class of each row of a one-hot matrix in a file, -1 for an empty row."""
     # refuse other shapes and types
     matrix = _matrix(file, memory)
@@ -140,7 +147,7 @@ def _classes(file, rows, memory):
     return np.where(counts > 0, np.argmax(matrix != 0, axis=1), -1)
 
 
-def _test_index(file, low, count, memory):
+def _test_index(file: Source, low: int, count: int, memory: int) -> np.ndarray:
     """Return the test vertices in a file of one vertex a line.
 
     The file must have `count` lines, each with a vertex of at least `low`.
@@ -157,7 +164,7 @@ def _test_index(file, low, count, memory):
     return test
 
 
-def _edges(graph, n, file, memory):
+def _edges(graph: Any, n: int, file: Source, memory: int) -> tuple:
     if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
         raise DataError(f"{file}: expected a dict of lists of neighbors")
 
@@ -184,15 +191,15 @@ def _edges(graph, n, file, memory):
 class _Dtype:
     """Stand-in for numpy.dtype in a pickle: keeps the type code and the byte order."""
 
-    def __init__(self, code, *_):
+    def __init__(self, code: str, *_: object) -> None:
         self.code = code
-        self.order = "="
+        self.order: Any = "="
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: tuple) -> None:
         self.order = state[1]
 
-    def dtype(self):
-        order = self.order if self.order in ("<", ">") else "="
+    def dtype(self) -> np.dtype:
+        order: Any = self.order if self.order in ("<", ">") else "="
         return np.dtype(self.code).newbyteorder(order)
 
 
@@ -202,13 +209,13 @@ class _Array:
     The pickle sets its content later.
     """
 
-    def __init__(self, *_):
+    def __init__(self, *_: object) -> None:
         self.state = None
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: tuple) -> None:
         self.state = state
 
-    def array(self, where):
+    def array(self, where: Source) -> np.ndarray:
         try:
             _, shape, dtype, fortran, raw = self.state
             dtype = dtype.dtype()
@@ -223,7 +230,7 @@ class _Array:
 class _Csr:
     """Stand-in for scipy's csr_matrix in a pickle, whose attributes `array` checks."""
 
-    def array(self, where):
+    def array(self, where: Source) -> Any:
         state = vars(self)
         shape = state.get("_shape", state.get("shape"))
         arrays = [state.get(key) for key in COMPRESSED]
@@ -234,7 +241,7 @@ class _Csr:
         return sparse_matrix(*(array.array(where) for array in arrays), shape, str(where))
 
 
-def _encode(text, encoding):
+def _encode(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"encoding {encoding!r}, expected latin1")
     return text.encode("latin1")
@@ -249,18 +256,18 @@ ALLOWED = {
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, data, where):
+    def __init__(self, data: bytes, where: Source) -> None:
         super().__init__(io.BytesIO(data), encoding="latin1")
         self.where = where
 
-    def find_class(self, module, name):
+    def find_class(self, module: str, name: str) -> Any:
         wanted = f"{module}.{name}"
         if wanted not in ALLOWED:
             raise DataError(f"{self.where}: forbidden global {truncate(wanted)}")
         return ALLOWED[wanted]
 
 
-def _load(file, memory):
+def _load(file: Source, memory: int) -> Any:
     """Unpickle a file of at most `memory` bytes; allow only the names in ALLOWED."""
     with file.open() as stream:
         data = stream.read()

@@ -3,6 +3,11 @@
 Hamilton et al., Inductive Representation Learning on Large Graphs, NIPS 2017. Both
 loaders read an entry of the matrix as an edge of weight 1, from its row to its column.
 """
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.datasets.collections.graphsaint import read_unweighted
@@ -12,17 +17,21 @@ from hpgcn.datasets.source import folder_name, open_all
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import first
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
+
 FILES = ("reddit_data.npz", "reddit_graph.npz")
 TYPES = {"train": 1, "val": 2, "test": 3}
 graph_name = folder_name
 
 
-def belongs(path):
+def belongs(path: Path) -> bool:
     """Return whether `path` is reddit_data.npz, or reddit_graph.npz beside it."""
     return path.name in FILES and (path.parent / FILES[0]).is_file()
 
 
-def read(source, memory):
+def read(source: Source, memory: int) -> Raw:
     """Read the graph, and the arrays `feature`, `label` and `node_types`.
 
     The last has 1 for training, 2 for validation and 3 for test vertices.

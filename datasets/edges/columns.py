@@ -2,8 +2,12 @@
 
 Names are compared without case, blanks and punctuation. Unknown names raise an error.
 """
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
 from hpgcn.datasets.source import truncate
@@ -20,6 +24,10 @@ from hpgcn.datasets.text.column_names import (
 from hpgcn.datasets.text.parse import PASSED, U, V, W
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import plain
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.source import Source
 
 MOST_SHOWN = 16  # words
 
@@ -39,18 +47,18 @@ class EdgeColumns:
     guessed: bool = False  # nothing but its place says that the third column holds weights
 
     @staticmethod
-    def of_ends(ends, weighted):
+    def of_ends(ends: tuple[str, str], weighted: bool) -> EdgeColumns:
         """Return the EdgeColumns of two ends called `ends`, one of ENDS, and maybe a weight."""
         reads = TARGET_FIRST if ends == DIRECTED else ROW_FIRST
         return EdgeColumns((U, V, W) if weighted else (U, V), ends, reads)
 
     @property
-    def sides(self):
+    def sides(self) -> tuple[str, str]:
         """The names of the two kinds of ids in a bipartite edge list."""
         return self.ends if len(set(self.ends)) == 2 else ROW_FIRST
 
 
-def from_position(count):
+def from_position(count: int) -> EdgeColumns:
     """Return the EdgeColumns of lines `u v` or `u v weight` without column names."""
     if count < 3:
         return EdgeColumns((U, V))
@@ -58,7 +66,8 @@ def from_position(count):
     return EdgeColumns((U, V, W), notes=(note,), guessed=True)
 
 
-def third_column_error(where, kind, *, text=False, whole=True):
+def third_column_error(where: str, kind: str, *, text: bool = False,
+                       whole: bool = True) -> DataError:
     """Return the DataError for an unnamed third column that may have no weights.
 
     It has text (with `text`), or numbers that do not look like weights. These may be
@@ -72,8 +81,10 @@ def third_column_error(where, kind, *, text=False, whole=True):
     return DataError(f"{where}: no header, and the third column {kind}: use {', '.join(ways)}")
 
 
-def from_header(names, where, *, comment=False, textual=(), fitting=None, numeric=None,
-                options=None):
+def from_header(names: list[str], where: Source | str, *, comment: bool = False,
+                textual: Sequence = (), fitting: list[int] | None = None,
+                numeric: list[int] | None = None,
+                options: ConvertOptions | None = None) -> EdgeColumns:
     """Return the EdgeColumns for the column names of a header at `where`.
 
     Raise DataError if their meaning is unclear.
@@ -101,7 +112,7 @@ def from_header(names, where, *, comment=False, textual=(), fitting=None, numeri
     return _columns(roles, names, directed, _notes(names, roles, directed, features))
 
 
-def from_flag(text, names, where):
+def from_flag(text: str, names: list[str], where: str) -> EdgeColumns:
     """Return the EdgeColumns for `text`, the value of --columns.
 
     `names` are those of the header, or empty. Errors are those of `check_flag`, and a
@@ -116,12 +127,13 @@ def from_flag(text, names, where):
     return _columns(roles, names if any(names) else words, directed, notes)
 
 
-def _columns(roles, names, directed, notes):
+def _columns(roles: tuple[int, ...], names: list[str], directed: bool,
+             notes: tuple[str, ...]) -> EdgeColumns:
     ends = names[roles.index(U)], names[roles.index(V)]
     return EdgeColumns(roles, ends, TARGET_FIRST if directed else ROW_FIRST, notes)
 
 
-def check_flag(text):
+def check_flag(text: str) -> list[str]:
     """Return the list of words in `text`, the value of --columns.
 
     Raise UsageError if they do not define the columns.
@@ -136,7 +148,7 @@ def check_flag(text):
     return words
 
 
-def spelled(words):
+def spelled(words: list[str]) -> str:
     """Return the --columns flag for `words` as a user types it.
 
     Words after the first MOST_SHOWN become `...`.
@@ -145,7 +157,7 @@ def spelled(words):
     return f"--columns={text}" if text.startswith("-") else f"--columns {text}"
 
 
-def _refuse_two_kinds(names):
+def _refuse_two_kinds(names: list[str]) -> None:
     """Raise UnclearError if a Neo4j header has ends in two id spaces.
 
     Vertices of two kinds may then have equal ids.
@@ -157,7 +169,7 @@ def _refuse_two_kinds(names):
         raise UnclearError("ids of two kinds: --bipartite numbers them separately")
 
 
-def _place(name, names):
+def _place(name: str, names: list[str]) -> int:
     """Return the index in `names` of the column called `name`.
 
     Names are compared exactly, or else without case and blanks.
@@ -169,7 +181,9 @@ def _place(name, names):
     return same[0]
 
 
-def _assign(names, textual=(), weights=None, fitting=None, numeric=None, *, bipartite=False):
+def _assign(names: list[str], textual: Sequence = (), weights: str | None = None,
+            fitting: Sequence[int] | None = None, numeric: Sequence[int] | None = None, *,
+            bipartite: bool = False) -> tuple[tuple, tuple]:
     """Return the role of each column and the pair of ENDS.
 
     Raise UnclearError if the names are not clear.
@@ -218,7 +232,7 @@ def _assign(names, textual=(), weights=None, fitting=None, numeric=None, *, bipa
     return tuple(roles), ends
 
 
-def _unknown(name, kind, k, words, weighted):
+def _unknown(name: str, kind: tuple, k: int, words: list[str], weighted: bool) -> str:
     """Return an error message with advice on column `k`, whose `name` has no role."""
     if kind[0] == "graph":
         return (f"{name} numbers several graphs, but hpgcn trains on one: keep only the rows of "
@@ -231,21 +245,21 @@ def _unknown(name, kind, k, words, weighted):
             f"--edge-features {name} reads it as a feature")
 
 
-def _two_kinds(names, kinds):
+def _two_kinds(names: list[str], kinds: list[tuple]) -> list[int]:
     """Return the indices of unknown columns that may be two kinds of ids."""
     unknown = [k for k, kind in enumerate(kinds) if kind[0] == "unknown"]
     ids = [k for k in unknown if plain_column(names[k]).endswith("id")]
     return ids if len(ids) == 2 else unknown
 
 
-def _find_two_kinds(names, kinds):
+def _find_two_kinds(names: list[str], kinds: list[tuple]) -> None:
     """Take two unknown columns that look like ids as ends if no names are ends."""
     places = _two_kinds(names, kinds)
     if not end_pairs(kinds) and len(places) == 2:
         kinds[places[0]], kinds[places[1]] = (("u", "v"), 0), (("u", "v"), 1)
 
 
-def _naming(words, numeric):
+def _naming(words: list[str] | None, numeric: Sequence) -> str:
     """Return advice to name each column by `words`, from `_ends_of`; `numeric` may be weights."""
     if words is None:
         return "No two of them have ids"
@@ -253,7 +267,7 @@ def _naming(words, numeric):
     return f"Name each column, as in {spelled(words)}{key}"
 
 
-def _ends_of(names, kinds, fitting):
+def _ends_of(names: list[str], kinds: list[tuple], fitting: Sequence[int]) -> list[str] | None:
     """Return a likely --columns word for each column, or None without two columns of ids.
 
     The ends are head and tail of a triple, or else the first two columns in `fitting`
@@ -272,7 +286,8 @@ def _ends_of(names, kinds, fitting):
     return words
 
 
-def _notes(names, roles, directed, features=()):
+def _notes(names: list[str], roles: tuple[int, ...], directed: bool,
+           features: Sequence = ()) -> tuple[str, ...]:
     """Return a note on how a header was read, in a tuple; () for standard names."""
     word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
     unread = [truncate(name) or "one without a name"

@@ -1,4 +1,9 @@
 """Edges in arrays of numbers, read by the rules of edge lists."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.datasets.edges.columns import EdgeColumns
@@ -9,14 +14,20 @@ from hpgcn.datasets.text.column_names import DIRECTED
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.validation import first
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.source import Source
 
-def refuse_list_flags(options, where):
+
+def refuse_list_flags(options: ConvertOptions, where: Source) -> None:
     """Raise UsageError for flags on ids of edges, because `where` has a matrix."""
     if flags := options.flags("base", "num_nodes", "compact"):
         raise UsageError(f"{' and '.join(flags)}: only for lists of edges; {where} has a matrix")
 
 
-def read_edge_arrays(ends, weights, n, options, memory, where, *, names=DIRECTED):
+def read_edge_arrays(ends: Sequence[np.ndarray], weights: np.ndarray | None, n: int | None,
+                     options: ConvertOptions, memory: int, where: list[str], *,
+                     names: tuple[str, str] = DIRECTED) -> Raw:
     """Return the Raw of edges, as of the same edges in a text list.
 
     Parameters

@@ -5,8 +5,12 @@ first edge, # and % begin comments. Ids are integers, or names if most of the fi
 edges have names. A header or --columns names the columns. Without both, a line `u v w`
 is the entry a[u, v] of weight w, unless all these weights are whole numbers.
 """
+from __future__ import annotations
+
 import re
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.datasets.edges import columns
 from hpgcn.datasets.edges.edge_stream import SIDE, Stream
@@ -30,18 +34,27 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import NUMBER
 from hpgcn.runtime.machine import default_threads, memory_budget
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.edges.columns import EdgeColumns
+    from hpgcn.datasets.edges.first_line import FirstLine
+    from hpgcn.datasets.edges.preamble import Comments
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
+
 GEPHI_TYPE = re.compile(rb'[,;\t]\s*"?undirected"?\s*[,;\t\r\n]', re.IGNORECASE)
 KONECT_ROLES = (U, V, W, PASSED)  # the last is a time
 SAMPLE = 1 << 16  # bytes of edges that say whether ids are names
 
 
-def read(source, memory, options):
+def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     with stream(source, None, default_threads(), options, memory=memory) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
-def stream(source, digest, threads, options, *, memory=None):
+def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *,
+           memory: int | None = None) -> Iterator:
     """Open an edge list; the context manager gives its Stream.
 
     Ids count from `options.base`, or else from 1 in KONECT's files and from 0 in others.
@@ -101,7 +114,8 @@ def stream(source, digest, threads, options, *, memory=None):
                          base_known=base is not None or comments.konect is not None)
 
 
-def _skip_sizes(line, following, source, start, comments, options):
+def _skip_sizes(line: bytes, following: list[bytes], source: Source, start: int, comments: Comments,
+                options: ConvertOptions) -> tuple[bytes, list, int, list]:
     """Skip counts of vertices and edges above the list.
 
     Return the first line of the list, the lines below it, its number, and notes.
@@ -119,7 +133,8 @@ def _skip_sizes(line, following, source, start, comments, options):
     return following[kept], following[kept + 1:], start + 1 + kept, [sizes.note]
 
 
-def _columns(first, comments, options, where, lines):
+def _columns(first: FirstLine, comments: Comments, options: ConvertOptions, where: str,
+             lines: list[bytes]) -> EdgeColumns:
     """Return the EdgeColumns of an edge list.
 
     They come from the first of these: --columns, a header, a header in a comment, the
@@ -168,11 +183,11 @@ def _columns(first, comments, options, where, lines):
     return columns.from_position(count)
 
 
-def _is_id(field):
+def _is_id(field: str) -> bool:
     return is_name(field) or WHOLE.fullmatch(field) is not None
 
 
-def _refuse_named_matrix(first, where, *, whole):
+def _refuse_named_matrix(first: FirstLine, where: str, *, whole: bool) -> None:
     """Raise DataError for a matrix with names of its rows and columns."""
     if not _are_named(first, whole=whole):
         return
@@ -184,7 +199,7 @@ def _refuse_named_matrix(first, where, *, whole):
                     "then convert edges.csv")
 
 
-def _refuse_matrix(first, where, *, whole):
+def _refuse_matrix(first: FirstLine, where: str, *, whole: bool) -> None:
     """Raise DataError if the first rows look like a square matrix of numbers.
 
     With `whole` they are all rows of the file.
@@ -200,11 +215,11 @@ def _refuse_matrix(first, where, *, whole):
                         f"{listed}")
 
 
-def _spelled(count):
+def _spelled(count: int) -> str:
     return columns.spelled(["u", "v", *"-" * (count - 2)])
 
 
-def _are_named(first, *, whole):
+def _are_named(first: FirstLine, *, whole: bool) -> bool:
     """Return whether names stand above the columns of a matrix and before its rows."""
     body = first.rows if first.header else first.rows[1:]
     if len(body) < 2:
@@ -217,7 +232,7 @@ def _are_named(first, *, whole):
         NUMBER.fullmatch(field) for row in body for field in row[1:])
 
 
-def _comment_notes(comments, first):
+def _comment_notes(comments: Comments, first: FirstLine) -> list:
     count = 0 if first.header else count_like_edges(comments, first)
     if not count:
         return []
@@ -225,7 +240,7 @@ def _comment_notes(comments, first):
             "them to read edges"]
 
 
-def _padding_notes(first, roles):
+def _padding_notes(first: FirstLine, roles: tuple[int, ...]) -> list:
     """Return a note if ids with leading zeros are read as numbers, in a list."""
     padded = [field for fields in first.rows for field, role in zip(fields, roles)
               if role in (U, V) and PADDED.fullmatch(field)]
@@ -234,7 +249,7 @@ def _padding_notes(first, roles):
     return [f"ids with leading zeros are read as numbers: {padded[0]} becomes {int(padded[0])}"]
 
 
-def _gephi_notes(first, following):
+def _gephi_notes(first: FirstLine, following: list[bytes]) -> list:
     """Return a note if a column, as Gephi writes it, declares edges undirected."""
     if first.header and GEPHI_TYPE.search(b"\n".join([*following, b""])):
         return ["edges declared undirected are read in one direction: use --symmetrize to read "

@@ -1,6 +1,7 @@
 """An edge list that is read block by block, or at once into memory."""
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +42,10 @@ class Stream:
     table: TextLines | None = None  # text, whose lines that look like comments are counted
 
     @property
-    def weighted(self):
+    def weighted(self) -> bool:
         return W in self.columns.roles
 
-    def edges(self):
+    def edges(self) -> Iterator[tuple]:
         """Yield (rows, columns, weights) of each block of edges, with ids from 0."""
         third = _ThirdColumn() if self.columns.guessed else None
         empty = True
@@ -73,7 +74,7 @@ class Stream:
         if third is not None:
             third.refuse(self.where)
 
-    def collect(self, memory):
+    def collect(self, memory: int) -> Raw:
         """Read all edges into at most `memory` bytes; return their Raw."""
         rows, columns, values = join_parts(self.edges(), self.weighted, memory, self.where)
         numbering = Numbering(self.num_nodes)
@@ -87,12 +88,12 @@ class Stream:
         return self.raw(self.restored(numbering), rows, columns, values)
 
     @property
-    def numbering_options(self):
+    def numbering_options(self) -> dict[str, Any]:
         """The keyword arguments of `Ids.result` for the ids that `edges` yields."""
         return {"counted": self.counted, "compact": self.compact or self.sides is not None,
                 "from_one": not self.base_known}
 
-    def restored(self, numbering):
+    def restored(self, numbering: Numbering) -> Numbering:
         """Return `numbering` with the ids of the file instead of those from 0."""
         ids = numbering.original_ids
         if self.sides:
@@ -104,7 +105,7 @@ class Stream:
             ids = ids + self.base
         return numbering._replace(original_ids=ids)
 
-    def _named(self, ids, side):
+    def _named(self, ids: np.ndarray, side: int) -> np.ndarray:
         """Return the ids of one side as texts SIDE:ID."""
         if self.names is not None:
             ids = self.names.array(side)
@@ -112,7 +113,8 @@ class Stream:
             ids = (ids - side * SIDE + self.base).astype(np.str_)
         return np.char.add(f"{self.sides[side]}:", ids)
 
-    def raw(self, numbering, rows, columns, values):
+    def raw(self, numbering: Numbering, rows: np.ndarray, columns: np.ndarray,
+            values: np.ndarray | None) -> Raw:
         """Return the Raw of edges, with notes on their ids.
 
         `numbering` has the ids of the file, see `restored`.
@@ -127,7 +129,7 @@ class Stream:
                    bipartite=self.sides is not None, undirected=self.undirected, notes=self.notes,
                    gap_notes=gaps)
 
-    def _notes_on_ids(self, numbering):
+    def _notes_on_ids(self, numbering: Numbering) -> list[str]:
         """Return notes on ids, lines and counts of vertices that may be meant otherwise."""
         n, ids, distinct, *_ = numbering
         notes = []
@@ -163,7 +165,7 @@ class Stream:
                          "only these ids are numbered")
         return notes
 
-    def _notes_on_gaps(self, numbering, from_one):
+    def _notes_on_gaps(self, numbering: Numbering, from_one: bool) -> list[str]:
         """Return notes on isolated vertices whose ids are below the largest id."""
         n, ids, distinct, *_ = numbering
         notes = []
@@ -178,7 +180,8 @@ class Stream:
         return notes
 
 
-def _both_directions(u, v, w):
+def _both_directions(u: np.ndarray, v: np.ndarray,
+                     w: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return (u, v, w) with the reverse of each edge after it; loops have no reverse."""
     times = 1 + (u != v)
     image = np.zeros(times.sum(), bool)
@@ -192,18 +195,18 @@ def _both_directions(u, v, w):
 class _ThirdColumn:
     """Check, block by block, whether an unnamed third column has weights."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.low = np.inf
         self.high = -np.inf
         self.whole = True
 
-    def add(self, numbers):
+    def add(self, numbers: np.ndarray) -> None:
         if numbers.size:
             self.low = min(self.low, numbers.min())
             self.high = max(self.high, numbers.max())
             self.whole = self.whole and bool(np.all(numbers == np.floor(numbers)))
 
-    def refuse(self, where):
+    def refuse(self, where: str) -> None:
         """Raise DataError if the numbers look like times, or are whole and not all 1."""
         if self.low == self.high == 1 or self.low > self.high:
             return

@@ -1,6 +1,9 @@
 """The first line of an edge list: its separator, and whether it is a header or an edge."""
+from __future__ import annotations
+
 import re
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpgcn.datasets.edges import columns
 from hpgcn.datasets.edges.columns import check_flag, spelled
@@ -11,6 +14,10 @@ from hpgcn.datasets.text.column_names import is_header
 from hpgcn.datasets.text.lines import BLANKS, MARKS, WHOLE, split_line, stripped
 from hpgcn.datasets.text.parse import U, V
 from hpgcn.errors import DataError
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.edges.preamble import Comments
 
 NUMERIC = re.compile("[-+.]?[0-9]")
 COMMA = re.compile(rb",[^ \d]|(?<!\d),\d")  # one that separates: in no decimal, before no blank
@@ -30,7 +37,8 @@ class FirstLine(NamedTuple):
     ended: bool = False  # whether a separator ends each line: a last column without a name
 
 
-def read_first_line(line, following, options, where, beside=None):
+def read_first_line(line: bytes, following: list[bytes], options: ConvertOptions, where: str,
+                    beside: tuple | None = None) -> FirstLine:
     """Return the FirstLine of an edge list, judged by the lines `following` it.
 
     `beside` is a result of `header_beside`. Raise DataError if the line may be a header
@@ -47,7 +55,9 @@ def read_first_line(line, following, options, where, beside=None):
     return first._replace(ended=ended and first.delimiter == mark)
 
 
-def _read_first_line(line, delimiter, fields, wordy, following, options, where, beside):
+def _read_first_line(line: bytes, delimiter: bytes, fields: list[str], wordy: bool,
+                     following: list[bytes], options: ConvertOptions, where: str,
+                     beside: tuple | None) -> FirstLine:
     # decide whether the line is a header
     header = options.header
     if header is None and beside is not None and not is_header(fields):
@@ -91,7 +101,7 @@ def _read_first_line(line, delimiter, fields, wordy, following, options, where, 
     return FirstLine(delimiter, fields, False, rows, None, where, notes)
 
 
-def has_names(first, roles):
+def has_names(first: FirstLine, roles: tuple[int, ...]) -> bool:
     """Return whether ids of the first edges are names.
 
     They are if most edges have an id that is not a number. They also are if a tenth of
@@ -104,7 +114,7 @@ def has_names(first, roles):
     return 2 * named > len(first.rows) or 10 * long >= max(1, len(first.rows))
 
 
-def refuse_text(first, where):
+def refuse_text(first: FirstLine, where: str) -> None:
     """Raise DataError if an unnamed third column has text, such as tails of triples."""
     third = [fields[2] for fields in first.rows if len(fields) == 3]
     texts = [field for field in third if is_name(field) or PADDED.fullmatch(field)]
@@ -113,14 +123,14 @@ def refuse_text(first, where):
         raise columns.third_column_error(where, what, text=True)
 
 
-def refuse_neighbors(lines, where):
+def refuse_neighbors(lines: list[bytes], where: str) -> None:
     """Raise DataError if a colon after the first word of all `lines` shows an adjacency list."""
     texts = [text for line in lines if (text := line.decode("utf-8", "replace").strip())]
     if all(map(HEAD.match, texts)) and (hint := adjacency_hint(lines)):
         raise DataError(f"{where}: a colon follows the first word of each line{hint}")
 
 
-def refuse_ragged(rows, lines, where):
+def refuse_ragged(rows: list[list], lines: list[bytes], where: str) -> None:
     """Raise DataError if rows have more than two lengths, as adjacency lists have.
 
     `rows` are the fields of `lines`.
@@ -130,7 +140,7 @@ def refuse_ragged(rows, lines, where):
                         f"{adjacency_hint(lines)}")
 
 
-def adjacency_hint(lines):
+def adjacency_hint(lines: list[bytes]) -> str:
     """Return the end of an error for `lines`, bytes: how to read them as adjacency lists."""
     try:
         split_lists([line.decode("utf-8", "replace") for line in lines])
@@ -140,14 +150,15 @@ def adjacency_hint(lines):
             "these are of another kind)")
 
 
-def count_like_edges(comments, first):
+def count_like_edges(comments: Comments, first: FirstLine) -> int:
     """Count the comments above named vertices that may be edges, such as `#tag name`."""
     marked = re.compile(rb"[#%][^#% \t,;!]")
     return sum(len(_fields(text, first.delimiter)) == len(first.fields)
                for text in comments.lines if marked.match(text))
 
 
-def _are_ended(delimiter, fields, following, options):
+def _are_ended(delimiter: bytes, fields: list[str], following: list[bytes],
+               options: ConvertOptions) -> bool:
     """Return whether a separator ends each line below the first.
 
     The first line may lack it if it is a header.
@@ -163,7 +174,7 @@ def _are_ended(delimiter, fields, following, options):
         text.endswith(delimiter) and len(_fields(text, delimiter)) == count for text in lines)
 
 
-def _split(line):
+def _split(line: bytes) -> tuple[bytes, list, bool]:
     """Return the first line's delimiter, its fields, and whether no field is a number."""
     delimiter = b";" if b";" in line else b" "
     if b"," in line and (delimiter == b" " or COMMA.search(line)):
@@ -175,18 +186,18 @@ def _split(line):
     return delimiter, fields, False
 
 
-def _fields(line, delimiter):
+def _fields(line: bytes, delimiter: bytes) -> list[str]:
     return [word.decode("utf-8", "replace").strip("\"'") for word in split_line(line, delimiter)]
 
 
-def _rows(lines, delimiter):
+def _rows(lines: list[bytes], delimiter: bytes) -> list[list]:
     """Return the fields of each line; skip comments, unless all lines are comments."""
     lines = [stripped(line, delimiter) for line in lines if line.strip(BLANKS)]
     lines = [text for text in lines if text[:1] not in MARKS] or lines
     return [_fields(text, delimiter) for text in lines]
 
 
-def header_beside(source, options):
+def header_beside(source: Source, options: ConvertOptions) -> tuple[list[str], Path] | None:
     """Return the names in a header file such as `edges-header.csv`, and its path.
 
     Neo4j writes such files beside the lists. Return None without one, or if the
@@ -204,30 +215,31 @@ def header_beside(source, options):
     return None
 
 
-def _is_above_integers(fields, rows):
+def _is_above_integers(fields: list[str], rows: list[list]) -> bool:
     """Return whether all rows below the first line have only integers."""
     whole = [row for row in rows if len(row) == len(fields) and all(map(WHOLE.fullmatch, row))]
     return bool(rows) and len(whole) == len(rows)
 
 
-def _has_numbers(rows, count):
+def _has_numbers(rows: list[list], count: int) -> bool:
     """Return whether one of `count` columns has only numbers, so a word above is its name."""
     rows = [row for row in rows if len(row) == count]
     return bool(rows) and any(all(row[k] and not is_name(row[k]) for row in rows)
                               for k in range(count))
 
 
-def _is_numbered(line):
+def _is_numbered(line: bytes) -> bool:
     """Return whether a line begins with a number in quotes, as R writes the names of rows."""
     return re.match(rb'"\d+"', line) is not None
 
 
-def _shape(name):
+def _shape(name: str) -> str:
     """Return a name in lower case with # for its number: node# for node1."""
     return re.sub(r"[0-9]+|(?<=_)[a-z]$", "#", name.lower())
 
 
-def _is_header(fields, rows, options, where, lines):
+def _is_header(fields: list[str], rows: list[list], options: ConvertOptions, where: str,
+               lines: list[bytes]) -> bool:
     """Return whether `fields` are column names.
 
     Raise DataError if they may also be an edge between names.

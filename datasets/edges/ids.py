@@ -1,7 +1,13 @@
 """Ids of an edge list: the number of vertices, and whether the ids are relabeled."""
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    pass
 
 MERGE = 1 << 20  # ids merged, or looked up, at once: fewer cost as much
 
@@ -16,7 +22,8 @@ class Numbering(NamedTuple):
     in_edge: np.ndarray | None = None  # (num_nodes,) bool: whether a vertex is in an edge
 
 
-def ids_are_kept(largest, distinct, counted=None, *, compact=False):
+def ids_are_kept(largest: int, distinct: int, counted: int | None = None, *,
+                 compact: bool = False) -> bool:
     """Return whether ids serve as vertex numbers; else they are numbered anew.
 
     Ids are kept if the largest is below 2 x (distinct ids) + 1024, or below `counted`,
@@ -36,7 +43,7 @@ class Ids:
     found.
     """
 
-    def __init__(self, limit, refuse=None):
+    def __init__(self, limit: int, refuse: Callable | None = None) -> None:
         self.limit = limit
         self.refuse = refuse
         self.largest = -1
@@ -46,7 +53,7 @@ class Ids:
         self.pending = []  # other ids, not merged yet
         self.waiting = 0  # and how many
 
-    def add(self, ids):
+    def add(self, ids: np.ndarray) -> None:
         """Add ids, (k,) int64, which must not be negative."""
         top = int(ids.max(initial=-1))
         self.largest = max(self.largest, top)
@@ -67,14 +74,15 @@ class Ids:
 
         self.present[ids] = True
 
-    def _merge(self):
+    def _merge(self) -> None:
         self.others = np.unique(np.concatenate([self.others, *self.pending]))
         self.pending = []
         self.waiting = 0
         if self.others.size > self.limit:
             self.refuse(self.others.size)
 
-    def result(self, counted=None, *, compact=False, from_one=False):
+    def result(self, counted: int | None = None, *, compact: bool = False,
+               from_one: bool = False) -> Numbering:
         """Return the Numbering of the ids.
 
         `counted` is the number of vertices that the input declares. Vertices are
@@ -100,19 +108,20 @@ class Ids:
         in_edge = _marked(ids if kept else slice(None), self._checked(count))
         return Numbering(count, None if kept else ids, distinct, first, in_edge)
 
-    def _checked(self, count):
+    def _checked(self, count: int) -> int:
         if self.refuse is not None and count > self.limit:
             self.refuse(count)
         return count
 
 
-def _marked(places, count):
+def _marked(places: np.ndarray | slice, count: int) -> np.ndarray:
     marked = np.zeros(count, bool)
     marked[places] = True
     return marked
 
 
-def compact_ids(rows, columns, **options):
+def compact_ids(rows: np.ndarray, columns: np.ndarray,
+                **options: Any) -> tuple[Numbering, np.ndarray, np.ndarray]:
     """Renumber the ends of edges; return the Numbering, rows and columns.
 
     The ids of edges are two (e,) int64 that are not negative. `options` are those of

@@ -3,7 +3,10 @@
 The line is `u v1 .. vk` or, with the number of neighbors, `u k v1 .. vk`. Lines of
 other forms are refused.
 """
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +20,10 @@ from hpgcn.datasets.text.parse import U, V
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import NUMBER
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.source import Source
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become
 MARKS = ("#", "%")  # first characters of a comment
@@ -35,7 +42,7 @@ class FormError(Exception):
     """Error for lines that are not a vertex and its neighbors."""
 
 
-def read(source, memory, options):
+def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read each neighbor in a line as an edge in both directions.
 
     See `split_lists` for the lines. An edge that is listed at both ends, or twice,
@@ -59,12 +66,12 @@ def read(source, memory, options):
                notes=["edges read in both directions", *notes])
 
 
-def _of_two_kinds(rows, notes, source, memory):
+def _of_two_kinds(rows: list[list[str]], notes: list[str], source: Source, memory: int) -> Raw:
     """Return the Raw of lists such as a user and the user's items."""
     whole = all(WHOLE.fullmatch(word) for row in rows for word in row)
     names = None if whole else VertexNames(source, memory, apart=True)
 
-    def number(word, side):
+    def number(word: str, side: int) -> int:
         return int(word) if whole else names.number(word, f"{source}: id", side)
 
     pairs = [(number(row[0], U), number(word, V)) for row in rows for word in row[1:]]
@@ -75,7 +82,7 @@ def _of_two_kinds(rows, notes, source, memory):
     return raw
 
 
-def split_lists(lines):
+def split_lists(lines: list[str]) -> tuple[list, list]:
     """Return the words of each line, and notes.
 
     A marked line begins with # or %. Marked lines above the first unmarked one are
@@ -118,7 +125,7 @@ def split_lists(lines):
     return rows, notes
 
 
-def _divide(lines):
+def _divide(lines: list[str]) -> tuple[list, list]:
     """Return the words of each line, and notes on separators other than blanks."""
     notes = []
     heads = [HEAD.match(line) for line in lines]
@@ -143,7 +150,7 @@ def _divide(lines):
     return [row for row in rows if row], notes
 
 
-def _divide_neighbors(lines):
+def _divide_neighbors(lines: list[str]) -> tuple[list[list[str]], list[str]] | None:
     """Return the words of lines such as `0 1,2`, and a note; None for other lines."""
     pairs = [line.split(None, 1) for line in lines]
     tails = [pair[1] for pair in pairs if len(pair) > 1]
@@ -157,7 +164,7 @@ def _divide_neighbors(lines):
     return None
 
 
-def _refuse_other_forms(rows):
+def _refuse_other_forms(rows: list[list]) -> None:
     """Raise FormError for signs that are no ids, matrices and prose."""
     words = [word for row in rows for word in row]
     sign = next((word for word in words if SIGNS.fullmatch(word)), None)
@@ -183,7 +190,7 @@ def _refuse_other_forms(rows):
                         "not, give more vertices lines of their own")
 
 
-def _sizes(row):
+def _sizes(row: list[str]) -> list[list]:
     """Return the numbers of lines and of words that `vertices edges` may mean."""
     if len(row) != 2 or not all(map(str.isdecimal, row)):
         return []
@@ -191,7 +198,7 @@ def _sizes(row):
     return [[n, m], [n, 2 * m]]
 
 
-def _refuse_matrix(rows):
+def _refuse_matrix(rows: list[list]) -> None:
     """Raise FormError for a matrix of numbers, (n, n) or of 0 and 1."""
     width = len(rows[0])
     words = {word for row in rows for word in row}
@@ -203,7 +210,7 @@ def _refuse_matrix(rows):
         raise FormError(matrix_way(width))
 
 
-def matrix_way(width, delimiter=""):
+def matrix_way(width: int, delimiter: str = "") -> str:
     """Return advice on a matrix of numbers in a text."""
     option = f", delimiter='{delimiter}'" if delimiter else ""
     return (f"{width} columns of numbers: for a matrix (n, n), A = scipy.sparse.csr_array("
@@ -211,13 +218,13 @@ def matrix_way(width, delimiter=""):
             "graph.npz")
 
 
-def _begin_with_counts(rows):
+def _begin_with_counts(rows: list[list]) -> bool:
     """Return whether each line begins with the number of words after it, as in CiteULike."""
     return (len(rows) >= FEW or len({row[0] for row in rows}) < len(rows)) and all(
         row[0] == str(len(row) - 1) for row in rows)
 
 
-def _is_count(rows):
+def _is_count(rows: list[list]) -> bool:
     """Return whether the first line is the number of the lines below, which all begin anew."""
     n = len(rows) - 1
     firsts = {row[0] for row in rows[1:]}
@@ -225,7 +232,7 @@ def _is_count(rows):
         rows[0][0] not in firsts or "0" not in firsts)
 
 
-def _without_counts(rows):
+def _without_counts(rows: list[list[str]]) -> list[list[str]] | None:
     """Return rows without the number of neighbors after each vertex, or None.
 
     None means that lines have no such number.
@@ -240,7 +247,7 @@ def _without_counts(rows):
     return counted if complete or len(rows) >= FEW else None
 
 
-def _list_both_ends(rows):
+def _list_both_ends(rows: list[list[str]]) -> bool:
     """Return whether each vertex is a neighbor of its neighbors."""
     pairs = {(row[0], word) for row in rows for word in row[1:]}
     return all((v, u) in pairs for u, v in pairs)

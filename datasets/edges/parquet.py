@@ -1,5 +1,9 @@
 """Reader of edge lists in Parquet files, whose columns have roles by their names."""
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +17,11 @@ from hpgcn.errors import DataError, require
 from hpgcn.graphs.edge_weights import numbers_of_texts
 from hpgcn.runtime.machine import memory_budget
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
+
 BATCH = 1 << 18  # rows
 INTEGERS = ("int", "uint")
 EXACT = 2**53  # from here on float64 skips whole numbers
@@ -21,13 +30,14 @@ TEXT = ("string", "large_string", "string_view", "dictionary<values=string",
         "dictionary<values=large_string")
 
 
-def read(source, memory, options):
+def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     with stream(source, None, 1, options, memory=memory) as edges:
         return edges.collect(memory)
 
 
 @contextmanager
-def stream(source, digest, threads, options, *, memory=None):
+def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *,
+           memory: int | None = None) -> Iterator:
     """Open a Parquet edge list: a context manager that gives its Stream.
 
     MissingError without pyarrow.
@@ -62,7 +72,7 @@ def stream(source, digest, threads, options, *, memory=None):
                          sides=named.sides if options.bipartite else None)
 
 
-def _columns(schema, options, source):
+def _columns(schema: Any, options: ConvertOptions, source: Source) -> tuple:
     """Return the EdgeColumns, the columns to read, and whether ids are text."""
     kinds = [str(column.type) for column in schema]
     if options.columns is not None:
@@ -95,7 +105,8 @@ def _columns(schema, options, source):
     return named, chosen, textual
 
 
-def _parts(file, chosen, limits, source, names):
+def _parts(file: Any, chosen: list[str], limits: tuple[int, int], source: Source,
+           names: VertexNames | None) -> Generator:
     row = 0
 
     batches = file.iter_batches(BATCH, columns=chosen)
@@ -116,7 +127,7 @@ def _parts(file, chosen, limits, source, names):
         row += batch.num_rows
 
 
-def _numbers(ends, names, row, source):
+def _numbers(ends: list[tuple], names: VertexNames, row: int, source: Source) -> np.ndarray:
     """Return two text columns as numbers of names, (2, k) int64.
 
     `row` is the number of their first row.
@@ -133,14 +144,15 @@ def _numbers(ends, names, row, source):
     return np.array(found, np.int64).reshape(-1, 2).T
 
 
-def _refuse_empty(column, name, row, source):
+def _refuse_empty(column: Any, name: str, row: int, source: Source) -> None:
     if column.null_count:
         empty = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]
         raise DataError(f"{source}: row {row + empty}: {truncate(name)} is empty, expected a "
                         "number or a name")
 
 
-def _values(column, name, row, limits, source):
+def _values(column: Any, name: str, row: int, limits: tuple[int, int] | None,
+            source: Source) -> np.ndarray:
     """Return a column as int64 ids within `limits`, or as float64 weights.
 
     A column without limits (None) has weights. `row` is the number of its first row,

@@ -3,17 +3,24 @@
 SNAP, KONECT and hpgcn write facts into comments. Counts are lines such as `4 3` above
 three edges.
 """
+from __future__ import annotations
+
 import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from operator import eq
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.text.column_names import is_header
 from hpgcn.datasets.text.lines import BLANKS, MARKS, open_lines
 from hpgcn.errors import DataError
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+    from hpgcn.datasets.text.lines import TextLines
 
 VERTICES = re.compile(rb"[#%] hpgcn .*\bvertices (\d{1,18})\b")  # as `hpgcn generate` writes it
 UNDIRECTED = re.compile(rb"[#%]\s*undirected (graph|network)\b", re.IGNORECASE)
@@ -44,7 +51,7 @@ class Comments:
     headers: dict[int, list[str]] = field(default_factory=dict)  # by length: the last of each
     lines: deque = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # those of no header
 
-    def take(self, text):
+    def take(self, text: bytes) -> None:
         """Extract the facts from one comment, bytes without surrounding blanks."""
         if declared := VERTICES.match(text):
             self.num_nodes = int(declared[1])
@@ -68,14 +75,14 @@ class Comments:
             self.lines.append(text)
 
     @property
-    def bipartite(self):
+    def bipartite(self) -> bool:
         return self.konect is not None and self.konect[0] == "bip"
 
     @property
-    def listed_once(self):
+    def listed_once(self) -> bool:
         return self.konect is not None and self.konect[0] == "sym"
 
-    def notes(self, base):
+    def notes(self, base: int | None) -> list[str]:
         """Return notes on how KONECT's first line was read.
 
         `base` is the user's --base, or None.
@@ -91,7 +98,7 @@ class Comments:
         return [note]
 
 
-def read_comments(table):
+def read_comments(table: TextLines) -> tuple[Comments, bytes]:
     """Read up to the first line that is no comment; return the Comments and that line."""
     comments = Comments()
     while (line := table.readline()) is not None:
@@ -115,7 +122,8 @@ class Sizes(NamedTuple):
     note: str
 
 
-def find_sizes(line, following, source, start, *, complete):
+def find_sizes(line: bytes, following: list[bytes], source: Source, start: int, *,
+               complete: bool) -> Sizes | None:
     """Return the Sizes at the top of an edge list; None if its first line is an edge.
 
     `line` has the number `start` in the file, and `following` are the lines below it,
@@ -158,17 +166,17 @@ def find_sizes(line, following, source, start, *, complete):
                                    f"{what}{option}")
 
 
-def _fields(line):
+def _fields(line: bytes) -> list:
     return FIELDS.split(line.replace(b'"', b"").strip(BLANKS))
 
 
-def _shape(counts, rows, is_rows):
+def _shape(counts: list[int], rows: list[list], is_rows: Callable) -> tuple[int | None, str] | None:
     """Return the number of vertices (or None) and the meaning of `counts`.
 
     Return None if the counts do not fit. `is_rows(count)` returns whether a count may
     be the number of edges. `rows` are the first edges.
     """
-    def fits(count, ids):
+    def fits(count: int, ids: list[int]) -> bool:
         low, high = min(ids, default=1), max(ids, default=0)
         return count > high if low == 0 else count >= high
 
@@ -186,7 +194,7 @@ def _shape(counts, rows, is_rows):
             return None
         same = counts[0] == counts[1]
         return counts[0] if same else None, "the numbers of rows, columns and edges"
-    for n, m, what in ((*counts, "vertices and edges"), (*counts[::-1], "edges and vertices")):
+    for (n, m), what in ((counts, "vertices and edges"), (counts[::-1], "edges and vertices")):
         # evidence is thin if edges are listed twice, or the order is not the usual one
         every = n == len(set(both))
         usual = what == "vertices and edges"
@@ -195,7 +203,7 @@ def _shape(counts, rows, is_rows):
     return None
 
 
-def _count_rows(source, start):
+def _count_rows(source: Source, start: int) -> int:
     """Return the number of edges below line `start` of a file."""
     with open_lines(source) as table:
         for _ in range(start):

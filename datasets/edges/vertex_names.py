@@ -4,6 +4,11 @@ Python splits the lines and looks up each name, some hundred thousand lines a se
 Edges are processed block by block. So only the names must fit into memory, not the
 edges.
 """
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.datasets.source import need, not_utf8, truncate
@@ -11,6 +16,10 @@ from hpgcn.datasets.text.lines import BLANKS, MARKS, finite, split_line, strippe
 from hpgcn.datasets.text.parse import INT64_MAX, U, V, W
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_NAME
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+    from hpgcn.datasets.text.lines import TextLines
 
 NAME_BYTES = 250  # bytes of memory of each name, besides four times the longest as an array
 
@@ -24,14 +33,14 @@ class VertexNames:
     those of its second end are numbered separately.
     """
 
-    def __init__(self, where, memory, *, apart=False):
+    def __init__(self, where: Source, memory: int, *, apart: bool = False) -> None:
         self.where = where
         self.memory = memory
         first = {}
         self.sides = (first, {}) if apart else (first, first)
         self.longest = 1
 
-    def number(self, name, place, side=U):
+    def number(self, name: str, place: str, side: int = U) -> int:
         """Return the number of `name` (str) at the end `side`, U or V; new names get the next.
 
         `place` is for errors.
@@ -49,22 +58,22 @@ class VertexNames:
             found = numbers[name] = len(numbers)
         return found
 
-    def blanks(self):
+    def blanks(self) -> list:
         """Return those names read so far that programs write for an empty cell, such as NaN."""
         return [name for name in MISSING if any(name in side for side in self.sides)]
 
-    def check(self):
+    def check(self) -> None:
         """Raise an error if the names do not fit into memory."""
         first, second = self.sides
         count = len(first) + (len(second) if second is not first else 0)
         need(count * (NAME_BYTES + 4 * self.longest), self.memory, f"{self.where}: {count} names")
 
-    def array(self, side=U):
+    def array(self, side: int = U) -> np.ndarray:
         self.check()
         return np.array(list(self.sides[side]), np.str_)
 
 
-def is_name(field):
+def is_name(field: str) -> bool:
     """Return whether a field (str) is a name: neither empty nor a number that fits an id."""
     try:
         float(field)
@@ -73,12 +82,13 @@ def is_name(field):
     return is_long(field)
 
 
-def is_long(field):
+def is_long(field: str) -> bool:
     """Return whether a field (str) is a whole number beyond 64 bits."""
     return len(field) > 18 and field.isdecimal() and int(field) > INT64_MAX
 
 
-def named_parts(table, roles, delimiter, names, header=None):
+def named_parts(table: TextLines, roles: tuple[int, ...], delimiter: bytes, names: VertexNames,
+                header: bytes | None = None) -> Iterator[tuple]:
     """Yield (u, v, w) of each block of lines.
 
     Arrays u and v have the numbers of names; w is None without weights. Lines that
@@ -103,7 +113,8 @@ def named_parts(table, roles, delimiter, names, header=None):
         yield u, v, np.array(columns[2], np.float64) if W in roles else None
 
 
-def _take(fields, roles, names, columns, where):
+def _take(fields: list[bytes], roles: tuple[int, ...], names: VertexNames,
+          columns: tuple[list, ...], where: str) -> None:
     while len(fields) > len(roles) and not fields[-1]:
         fields.pop()
     if len(fields) != len(roles):
@@ -117,7 +128,7 @@ def _take(fields, roles, names, columns, where):
             columns[W].append(finite(field.strip(b'"'), where, "weight is "))
 
 
-def _text(field, where):
+def _text(field: bytes, where: str) -> str:
     """Return a field as str, without the quotes around it."""
     if len(field) > 1 and field[:1] == field[-1:] == b'"':
         field = field[1:-1].replace(b'""', b'"')

@@ -13,12 +13,19 @@ gives others two edges. Here each vertex has a number of stubs: its excess degre
 few for edges that repeat others. All stubs are matched by a keyed permutation, so
 vertices of low degrees have exactly their degree.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.datasets.generators import bter_kernels as kernels
 from hpgcn.datasets.generators import keyed_sampling
 from hpgcn.datasets.generators.bter_fit import fit_blocks, fit_stubs
 from hpgcn.datasets.generators.edge_draws import shuffled
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.generators.degree_distribution import Degrees
 
 FIRST_DRAWS = 1 << 18  # pairs within blocks at a time, as degrees are counted
 
@@ -35,7 +42,7 @@ class Bter:
         Undirected edges at most: some of them repeat others.
     """
 
-    def __init__(self, degrees, seed):
+    def __init__(self, degrees: Degrees, seed: int) -> None:
         self.name = f"bter-{degrees.name}"
         self.num_nodes = degrees.num_nodes
         self.seed = seed
@@ -43,13 +50,13 @@ class Bter:
         self._block_pairs(degrees)
         self._stubs(np.repeat(np.arange(degrees.counts.size), degrees.counts))
 
-    def _block_pairs(self, degrees):
+    def _block_pairs(self, degrees: Degrees) -> None:
         size = np.diff(self.starts)
         self.pairs = np.concatenate([[0], np.cumsum(size * (size - 1) // 2)])
         within = fit_blocks(degrees, self.starts) if size.size else np.zeros(0)
         self.least = np.rint(within * 2.0**kernels.BITS).astype(np.uint64)
 
-    def _stubs(self, degree):
+    def _stubs(self, degree: np.ndarray) -> None:
         in_block = np.zeros(self.num_nodes, np.int64)
         for first in range(0, self.num_pairs, FIRST_DRAWS):
             last = min(first + FIRST_DRAWS, self.num_pairs)
@@ -65,14 +72,14 @@ class Bter:
         self.num_edges = (int(in_block.sum()) + stubs) // 2
 
     @property
-    def num_pairs(self):
+    def num_pairs(self) -> int:
         return int(self.pairs[-1])
 
-    def key(self, stream):
+    def key(self, stream: int) -> np.uint64:
         """Return the key of the random numbers of one purpose, uint64."""
         return np.uint64(kernels.stream_key(np.uint64(self.seed), stream))
 
-    def draw(self, first, last):
+    def draw(self, first: int, last: int) -> tuple[np.ndarray, ...]:
         """Return the ends u, v, (k,) int64, of draws first..last - 1.
 
         Draws that make no edge are left out; some of the rest are loops.
@@ -84,19 +91,19 @@ class Bter:
         both = self._pairs(first, self.num_pairs), self._matched(self.num_pairs, last)
         return tuple(np.concatenate(ends) for ends in zip(*both))
 
-    def _pairs(self, first, last):
+    def _pairs(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         return kernels.pairs_within(self.key(kernels.PAIRS), self.starts, self.pairs, self.least,
                                     first, last)
 
-    def _matched(self, first, last):
+    def _matched(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         return kernels.matched(self.key(kernels.MATCHING), self.first_stub, self.guide, self.shift,
                                first - self.num_pairs, last - self.num_pairs)
 
-    def order(self):
+    def order(self) -> np.ndarray:
         """Return the new number of each vertex, drawn at random, (n,) int32 or int64."""
         return shuffled(self.num_nodes, self.seed)
 
-    def labels(self, classes):
+    def labels(self, classes: int) -> np.ndarray:
         """Return a class of each vertex, (n,) int64.
 
         All vertices of a block share a class drawn at random.

@@ -1,8 +1,15 @@
 """Comparison of a graph's degrees and clustering with the requested ones."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from hpgcn.datasets.generators.degree_distribution import by_degree
 from hpgcn.datasets.generators.triangles import Triangles
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.generators.degree_distribution import Degrees
 
 EXACT_STEPS = 1 << 33  # comparisons, a few seconds: beyond, wedges are drawn
 ENTRY_BYTES = 8  # bytes of memory for each entry while triangles are counted
@@ -10,7 +17,7 @@ WEDGES = 1000  # wedges drawn from each class of degrees
 WIDTH = 1.1  # largest degree of a class over its least one, where that is more than one degree
 
 
-def describe_match(degrees, indptr, indices, room):
+def describe_match(degrees: Degrees, indptr: Any, indices: Any, room: int) -> str:
     """Return one line that compares a graph with the requested Degrees.
 
     Edges, degrees and clustering.
@@ -35,7 +42,7 @@ def describe_match(degrees, indptr, indices, room):
     return ", ".join(words)
 
 
-def ks_distance(first, second):
+def ks_distance(first: np.ndarray, second: np.ndarray) -> float:
     """Return the largest difference of two cumulative distributions, from their counts."""
     size = max(first.size, second.size)
     shares = np.zeros((2, size))
@@ -44,7 +51,8 @@ def ks_distance(first, second):
     return float(np.abs(np.diff(np.cumsum(shares, axis=1), axis=0)).max())
 
 
-def clustering_difference(degrees, values, clustering):
+def clustering_difference(degrees: Degrees, values: np.ndarray,
+                          clustering: np.ndarray) -> float | None:
     """Return the mean over vertices of |clustering - requested|; None without a request.
 
     `values` (k,) are increasing degrees, and `clustering` (k,) is the clustering of
@@ -59,7 +67,8 @@ def clustering_difference(degrees, values, clustering):
                             weights=degrees.counts[asked]))
 
 
-def _clustering(indptr, indices, degree, room):
+def _clustering(indptr: np.ndarray, indices: Any, degree: np.ndarray,
+                room: int) -> tuple[np.ndarray, np.ndarray, str]:
     """Return increasing degrees from 2 on, the clustering of each, and how it was found."""
     if isinstance(indices, np.ndarray) and ENTRY_BYTES * (indices.size + indptr.size) <= room:
         triangles = Triangles(indptr, indices)
@@ -71,7 +80,8 @@ def _clustering(indptr, indices, degree, room):
     return values, clustering, f", by {WEDGES * values.size:,} wedges"
 
 
-def sampled(indptr, indices, degree, wedges=WEDGES):
+def sampled(indptr: np.ndarray, indices: Any, degree: np.ndarray,
+            wedges: int = WEDGES) -> tuple[np.ndarray, np.ndarray]:
     """Estimate clustering: return (k,) mean degrees and (k,) shares of closed wedges.
 
     Vertices are grouped into classes of about equal degree. `wedges` wedges are drawn

@@ -4,9 +4,15 @@ Vertices are grouped by degree into a few hundred classes, and expected edges an
 triangles are summed over pairs of classes. Results are rounded, because the last bits
 of sums differ between machines and must not change a draw.
 """
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.generators.degree_distribution import Degrees
 
 WIDTH = 1.04  # largest degree of a class over its least one, where that is more than one degree
 ROUNDS = 16  # rounds of fitting blocks: the mean error no longer shrinks then
@@ -29,7 +35,7 @@ class _Classes:
     mean: np.ndarray  # (c,) float64: of d
 
     @classmethod
-    def of(cls, counts):
+    def of(cls, counts: np.ndarray) -> _Classes:
         values = np.flatnonzero(counts)
         values = values[values > 0]
         number = np.empty(values.size, np.int64)
@@ -58,7 +64,7 @@ class _Segments:
     blocks.
     """
 
-    def __init__(self, degrees, classes, starts):
+    def __init__(self, degrees: Degrees, classes: _Classes, starts: np.ndarray) -> None:
         counts = degrees.counts
         below = np.concatenate([[0], np.cumsum(counts)])
         known = np.flatnonzero(classes.of_value >= 0)
@@ -72,20 +78,20 @@ class _Segments:
         self.classes = classes
         self.block_size = np.diff(starts).astype(np.float64)
 
-    def by_class(self, values):
+    def by_class(self, values: np.ndarray) -> np.ndarray:
         """Return the values of blocks, (b,), averaged over the vertices of each class."""
         total = np.bincount(self.of_class, self.length * values[self.block],
                             minlength=self.classes.size.size)
         return total / self.classes.size
 
-    def by_block(self, values):
+    def by_block(self, values: np.ndarray) -> np.ndarray:
         """Return the values of classes, (c,), averaged over the vertices of each block."""
         total = np.bincount(self.block, self.length * values[self.of_class],
                             minlength=self.block_size.size)
         return total / self.block_size
 
 
-def fit_blocks(degrees, starts):
+def fit_blocks(degrees: Degrees, starts: np.ndarray) -> np.ndarray:
     """Return the probability of an edge within each block, (b,) float64.
 
     `starts` (b + 1,) are the blocks of `bter_kernels.block_starts`. Kolda et al. (2014)
@@ -121,7 +127,7 @@ def fit_blocks(degrees, starts):
     return np.rint(np.cbrt(segments.by_block(cube)) * 2.0**24) / 2.0**24
 
 
-def fit_stubs(excess, in_block):
+def fit_stubs(excess: np.ndarray, in_block: np.ndarray) -> np.ndarray:
     """Return the stubs of a vertex divided by its excess degree, for each excess, (k,).
 
     `excess` (n,) int64 is the degree still missing after the blocks, `in_block` (n,)
@@ -142,14 +148,15 @@ def fit_stubs(excess, in_block):
     return ratio
 
 
-def _by_class(degrees, classes):
+def _by_class(degrees: Degrees, classes: _Classes) -> np.ndarray:
     """Return the mean requested clustering of each class; unknown values count as 0."""
     known = np.flatnonzero(classes.of_value >= 0)
     weight = degrees.counts[known] * np.nan_to_num(degrees.clustering[known])
     return np.bincount(classes.of_value[known], weight) / classes.size
 
 
-def _linked(size, excess, mates, stubs=None):
+def _linked(size: np.ndarray, excess: np.ndarray, mates: np.ndarray,
+            stubs: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the stubs per vertex of each class, (c,), and link probabilities, (c, c).
 
     A vertex of a class has `excess` (c,) neighbors outside its block and `mates` (c,)

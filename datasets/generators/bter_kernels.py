@@ -3,6 +3,7 @@
 Draws are hashes of seed and number, as in `keyed_sampling`. A stub is one end of a
 future edge.
 """
+
 import numpy as np
 
 from hpgcn.kernels.entries import mix
@@ -16,13 +17,13 @@ BITS = 32  # bits of a probability
 
 
 @jit()
-def stream_key(seed, stream):
+def stream_key(seed: np.uint64, stream: int) -> np.uint64:
     """Return the key, uint64, of the stream of random numbers of one purpose."""
     return mix(mix(np.uint64(seed) * GOLDEN + ONE) + stream * GOLDEN)
 
 
 @jit()
-def block_starts(counts):
+def block_starts(counts: np.ndarray) -> np.ndarray:
     """Divide vertices, ordered by degree, into affinity blocks of d + 1 vertices.
 
     Here d >= 2 is the least degree in a block. The last block has all vertices that are
@@ -44,7 +45,8 @@ def block_starts(counts):
 
 
 @jit()
-def pairs_within(key, starts, pairs, least, first, last):
+def pairs_within(key: np.uint64, starts: np.ndarray, pairs: np.ndarray, least: np.ndarray,
+                 first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw pairs first..last - 1 within blocks; return the ends of those that are edges.
 
     `pairs` (b + 1,) int64 has the number of pairs in all blocks before each. A pair of
@@ -85,7 +87,8 @@ def pairs_within(key, starts, pairs, least, first, last):
 
 
 @jit()
-def round_stubs(key, excess, ratio, first_stub):
+def round_stubs(key: np.uint64, excess: np.ndarray, ratio: np.ndarray,
+                first_stub: np.ndarray) -> None:
     """Write the number of stubs before each vertex to first_stub[1:].
 
     A vertex has excess x ratio[excess] stubs, with `ratio` (k,) float64. A fractional
@@ -102,7 +105,7 @@ def round_stubs(key, excess, ratio, first_stub):
 
 
 @jit()
-def guide(first_stub, shift):
+def guide(first_stub: np.ndarray, shift: int) -> np.ndarray:
     """Return the vertex of every 2^shift-th stub, and the last vertex, to find stubs fast.
 
     `first_stub` is (n + 1,) int64, from 0 to the number of stubs.
@@ -118,7 +121,8 @@ def guide(first_stub, shift):
 
 
 @jit(inner=True)
-def _shuffled(number, count, half, columns, key):
+def _shuffled(number: np.uint64, count: np.uint64, half: np.uint64, columns: np.uint64,
+              key: np.uint64) -> np.uint64:
     """Return the image of `number` under the permutation of 0..count - 1 that `key` selects.
 
     A Feistel network permutes 2^half x columns cells, the smallest number that covers
@@ -144,7 +148,7 @@ def _shuffled(number, count, half, columns, key):
 
 
 @jit(inner=True)
-def _owner(stub, first_stub, table, shift):
+def _owner(stub: int, first_stub: np.ndarray, table: np.ndarray, shift: int) -> int:
     """Return the vertex that the stub number `stub` belongs to."""
     low = table[stub >> shift]
     high = table[(stub >> shift) + 1] + 1
@@ -158,7 +162,8 @@ def _owner(stub, first_stub, table, shift):
 
 
 @jit()
-def matched(key, first_stub, table, shift, first, last):
+def matched(key: np.uint64, first_stub: np.ndarray, table: np.ndarray, shift: int, first: int,
+            last: int) -> tuple[np.ndarray, np.ndarray]:
     """Return edges first..last - 1 of a random matching of all stubs; some are loops."""
     u, v = np.empty((2, last - first), np.int64)
     count = np.uint64(first_stub[-1])
@@ -176,7 +181,7 @@ def matched(key, first_stub, table, shift, first, last):
 
 
 @jit()
-def block_labels(key, starts, classes, labels):
+def block_labels(key: np.uint64, starts: np.ndarray, classes: int, labels: np.ndarray) -> None:
     """Write the class of each vertex to `labels` (n,) int64.
 
     Vertices of a block have one class; the classes of all other vertices are random.

@@ -4,14 +4,21 @@ The clustering of degree d is the share of pairs of neighbors that are neighbors
 themselves. It is the mean over the vertices of degree d: c_d = triangles / (d (d - 1) /
 2).
 """
+from __future__ import annotations
+
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.datasets.source import Source, need, truncate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.reordering import symmetric_pattern
+
+if TYPE_CHECKING:
+    from hpgcn.graphs.graph import Graph
 
 MOST = 1 << 40  # vertices, and degrees in a file
 MOST_SCALED = 1e6
@@ -40,18 +47,18 @@ class Degrees:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def num_nodes(self):
+    def num_nodes(self) -> int:
         return int(self.counts.sum())
 
     @property
-    def num_edges(self):
+    def num_edges(self) -> int:
         """The number of undirected edges.
 
         If the sum of degrees is odd, one end is left over.
         """
         return int(self.counts @ np.arange(self.counts.size)) // 2
 
-    def scaled(self, vertices, edges, memory):
+    def scaled(self, vertices: float, edges: float, memory: int) -> Degrees:
         """Return these Degrees after `with_vertices` and then `with_edges`.
 
         Raise BudgetError if that needs too much memory.
@@ -60,7 +67,7 @@ class Degrees:
         need(DEGREE_BYTES * more.num_nodes, memory, f"{self.name}: {more.num_nodes} vertices")
         return more.with_edges(edges)
 
-    def with_vertices(self, factor):
+    def with_vertices(self, factor: float) -> Degrees:
         """Return Degrees with `factor` times the vertices, the same share for each degree."""
         _check_factor("scale-vertices", factor)
         if self.num_nodes * factor > MOST:
@@ -76,7 +83,7 @@ class Degrees:
                              f"but one of them has degree {top}")
         return dataclasses.replace(self, counts=counts)
 
-    def with_edges(self, factor):
+    def with_edges(self, factor: float) -> Degrees:
         """Return Degrees with `factor` times the degree of every vertex.
 
         Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same vertices
@@ -121,7 +128,7 @@ class Degrees:
                                    counts=counts[:size].astype(np.int64), clustering=clustering)
 
 
-def read_degrees(path, memory):
+def read_degrees(path: Path | str, memory: int) -> Degrees:
     """Read a file of lines `degree count [clustering]`, in any order.
 
     Lines that begin with # or % are comments. A degree without clustering has no
@@ -170,7 +177,7 @@ def read_degrees(path, memory):
     return Degrees(file.name, counts, clustering)
 
 
-def degrees_of(graph, memory):
+def degrees_of(graph: Graph, memory: int) -> Degrees:
     """Return the Degrees of a Graph in memory.
 
     Edges count in both directions, loops are dropped.
@@ -196,7 +203,7 @@ def degrees_of(graph, memory):
     return Degrees(name, counts, clustering, notes)
 
 
-def by_degree(degree, triangles):
+def by_degree(degree: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of vertices and the clustering of each degree.
 
     `degree` and `triangles` are those of each vertex.
@@ -209,7 +216,7 @@ def by_degree(degree, triangles):
     return counts, clustering
 
 
-def _capped(degree, count, wanted, most):
+def _capped(degree: np.ndarray, count: np.ndarray, wanted: Any, most: int) -> np.ndarray:
     """Return min(t x degree, most), with t chosen so that all degrees sum to `wanted`."""
     low = 0.0
     high = float(max(1, most))  # degree 1 is then as large as can be
@@ -222,7 +229,7 @@ def _capped(degree, count, wanted, most):
     return np.minimum(high * degree, most)
 
 
-def _spread(middle, number, width):
+def _spread(middle: float, number: int, width: float) -> tuple[np.ndarray, np.ndarray]:
     """Divide `number` vertices over integers around `middle`.
 
     Return these integers and the number of vertices of each. There are about `width`
@@ -234,19 +241,19 @@ def _spread(middle, number, width):
     return np.unique(np.diff(np.rint(exact).astype(np.int64), prepend=0), return_counts=True)
 
 
-def _check_factor(name, factor):
+def _check_factor(name: str, factor: float) -> None:
     if not 0 < factor <= MOST_SCALED:
         raise UsageError(f"generate: {name} is {factor}, expected more than 0 and at most "
                          f"{MOST_SCALED:g}")
 
 
-def _integer(word, name, where):
+def _integer(word: str, name: str, where: object) -> int:
     if not (word.isascii() and word.isdigit()) or len(word) > 18 or int(word) > MOST:
         raise DataError(f"{where}: {name} is {truncate(word)!r}, expected an integer 0..{MOST}")
     return int(word)
 
 
-def _share(word, where):
+def _share(word: str, where: object) -> float:
     try:
         share = float(word)
     except ValueError:

@@ -1,5 +1,9 @@
 """Numbered draws of random edges, the same for any division into blocks."""
+from __future__ import annotations
+
 from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +14,9 @@ from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.machine import default_threads
 from hpgcn.runtime.progress_bar import bar
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.generators.bter import Bter
 
 CHUNK = 1 << 18  # draws at a time
 MOST_THREADS = 4  # drawing threads: the consumer of edges is no faster
@@ -27,7 +34,7 @@ class EdgeDraws:
         Undirected edges at most.
     """
 
-    def __init__(self, kind, scale, edge_factor, classes, seed):
+    def __init__(self, kind: str, scale: int, edge_factor: int, classes: int, seed: int) -> None:
         self.kind = kind
         self.name = f"{kind}-{scale}"
         self.scale = scale
@@ -37,12 +44,12 @@ class EdgeDraws:
         self.num_draws = self.num_nodes * (1 if kind == "grid" else edge_factor)
         self.num_edges = self.num_draws * (2 if kind == "grid" else 1)
 
-    def draw(self, first, last):
+    def draw(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends u, v (k,) int64 of draws first..last - 1."""
         edges = keyed_sampling.KINDS[self.kind]
         return edges(np.uint64(self.seed), first, last, self.scale, self.classes)
 
-    def order(self):
+    def order(self) -> np.ndarray:
         """Return the new number of each vertex, (n,) int32 or int64.
 
         A lattice keeps its order.
@@ -51,12 +58,12 @@ class EdgeDraws:
             return np.arange(self.num_nodes, dtype=index_dtype(self.num_nodes))
         return shuffled(self.num_nodes, self.seed)
 
-    def labels(self, classes):
+    def labels(self, classes: int) -> np.ndarray:
         """Return the class of each vertex before vertices are shuffled: contiguous ranges."""
         return np.arange(self.num_nodes) * classes // self.num_nodes
 
 
-def shuffled(n, seed):
+def shuffled(n: int, seed: int) -> np.ndarray:
     """Return a random permutation, (n,) int32 or int64, by sorting keyed draws."""
     draws = np.random.Philox(key=[seed, 1]).random_raw(n)
     order = np.empty(n, index_dtype(n))
@@ -64,13 +71,14 @@ def shuffled(n, seed):
     return order
 
 
-def edge_blocks(draws, order):
+def edge_blocks(draws: EdgeDraws | Bter,
+                order: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the edges (u, v) of all draws in order, block by block, without loops.
 
     Ends have the numbers of `order`. Several threads draw ahead of the consumer. An
     edge may occur several times.
     """
-    def block(first):
+    def block(first: int) -> tuple[np.ndarray, np.ndarray]:
         u, v = draws.draw(first, min(first + CHUNK, draws.num_draws))
         end = keyed_sampling.renumber(u, v, order)
         return u[:end], v[:end]
@@ -87,7 +95,7 @@ def edge_blocks(draws, order):
             yield pending.popleft().result()
 
 
-def adjacency(draws, order):
+def adjacency(draws: EdgeDraws | Bter, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (indptr, indices) with edges in both directions, by a counting sort.
 
     The sort draws all edges twice, so that they need no memory.
@@ -105,7 +113,7 @@ def adjacency(draws, order):
     return indptr, indices[:keyed_sampling.sort_rows(indptr, indices)]
 
 
-def stream(draws, order):
+def stream(draws: EdgeDraws | Bter, order: np.ndarray) -> Stream:
     """Return the drawn edges as a Stream, which can be sorted on disk."""
     parts = ((u, v, None) for u, v in edge_blocks(draws, order))
     return Stream(draws.name, parts, columns.from_position(2), num_nodes=draws.num_nodes,

@@ -3,7 +3,11 @@
 Draws depend only on the seed and the number of the edge. The same call gives the same
 graph: as arrays or text, in memory or sorted on disk, by any number of threads.
 """
+from __future__ import annotations
+
 import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -23,6 +27,11 @@ from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.machine import default_threads, memory_budget
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.generators.degree_distribution import Degrees
+    from hpgcn.datasets.generators.edge_draws import EdgeDraws
+    from hpgcn.datasets.sorting.disk_arrays import Scratch
+
 BTER = "bter"
 KINDS = (*keyed_sampling.KINDS, BTER)
 SCALE = EDGE_FACTOR = 16
@@ -34,8 +43,9 @@ SEPARATION = 2.0  # distance of a class mean from 0, in units of the noise of on
 MOST_SEPARATE = 1e6
 
 
-def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, memory=None,
-             scratch=None, **options):
+def generate(kind: str, *, features: int = 64, classes: int = 8, separation: float = SEPARATION,
+             seed: int = 0, memory: int | None = None, scratch: Scratch | None = None,
+             **options: Any) -> Graph:
     """Return an undirected random Graph without loops and duplicates.
 
     The kinds are these; vertices are in random order except in a lattice:
@@ -100,7 +110,8 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
     return dataclasses.replace(graph, header=header, features=X, labels=labels, masks=masks)
 
 
-def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, **options):
+def write(kind: str, out: Path | str, *, order: str = AUTO, overwrite: bool = False,
+          memory: int | None = None, degrees: Degrees | None = None, **options: Any) -> list[str]:
     """Write the graph of `generate` to the .h5 file `out`; return notes, a list of str.
 
     Rows are put into an `order` of `hpgcn.graphs.reordering.find_order`, if memory
@@ -125,7 +136,8 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
     return notes + [note] * bool(note)
 
 
-def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=None, **options):
+def write_edge_list(kind: str, path: Path | str, *, classes: int = 8, seed: int = 0,
+                    overwrite: bool = False, memory: int | None = None, **options: Any) -> int:
     """Write the edges of `generate` as text; return their number.
 
     Each line is `u v` with u < v. Line 1 states the number of vertices, including
@@ -143,10 +155,10 @@ def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=No
               f"{options.get('edge_factor', EDGE_FACTOR)}, classes {classes}"
 
     # write them in blocks of rows
-    def write(file):
+    def write(file: BinaryIO) -> None:
         file.write(f"# hpgcn {kind}: vertices {n}, edges {indices.size // 2}, "
                    f"{draws.name if kind == BTER else made_of}, seed {seed}\n".encode())
-        text = np.empty(0, np.uint8)
+        text: Any = np.empty(0, np.uint8)
         for row, stop in row_blocks(indptr, ENTRIES):
             room = 40 * int(indptr[stop] - indptr[row])  # twice 19 digits, a blank, a newline
             if text.size < room:
@@ -158,7 +170,8 @@ def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=No
     return indices.size // 2
 
 
-def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, degrees=None):
+def _draws(kind: str, classes: int, seed: int, room: int, *, scale: int = SCALE,
+           edge_factor: int = EDGE_FACTOR, degrees: Degrees | None = None) -> EdgeDraws | Bter:
     """Return the draws (Bter or EdgeDraws) of a `kind` of graph.
 
     Raise UsageError if its vertices exceed `room` bytes.
@@ -184,35 +197,35 @@ def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, d
     return drawing.EdgeDraws(kind, scale, edge_factor, classes, seed)
 
 
-def _check_range(name, value, low, high):
+def _check_range(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise UsageError(f"generate: {name} is {value}, expected {low}..{high}")
 
 
-def _room(memory):
+def _room(memory: int | None) -> int:
     return external.room(memory_budget() if memory is None else memory)
 
 
-def _size(draws, features):
+def _size(draws: EdgeDraws | Bter, features: int) -> int:
     """Return the bytes of memory that a graph with these draws and features takes."""
     entries = 2 * draws.num_edges * index_dtype(draws.num_nodes).itemsize
     return draws.num_nodes * (VERTEX_BYTES + 4 * features) + entries
 
 
-def _refuse_vertices(n, room):
+def _refuse_vertices(n: int, room: int) -> None:
     if n * VERTEX_BYTES > room:
         raise UsageError(f"generate: {n} vertices need {n * VERTEX_BYTES} bytes of memory, but the "
                          f"limit leaves {room}")
 
 
-def _refuse_large(draws, features, room):
+def _refuse_large(draws: EdgeDraws | Bter, features: int, room: int) -> None:
     size = _size(draws, features)
     if size > room:
         raise UsageError(f"generate: {draws.num_nodes} vertices and {draws.num_edges} edges need "
                          f"{size} bytes of memory, but the limit leaves {room}")
 
 
-def _assemble(draws, order):
+def _assemble(draws: EdgeDraws | Bter, order: np.ndarray) -> Graph:
     """Return the Graph of `draws`, without features and labels, in memory."""
     n = draws.num_nodes
     indptr, indices = drawing.adjacency(draws, order)
@@ -225,7 +238,8 @@ def _assemble(draws, order):
 class _Features:
     """Features (n, f) float32, class means plus unit noise, drawn when rows are read."""
 
-    def __init__(self, labels, classes, width, separation, seed):
+    def __init__(self, labels: np.ndarray, classes: int, width: int, separation: float,
+                 seed: int) -> None:
         self.labels = labels
         self.seed = seed
         self.shape = labels.size, width
@@ -233,14 +247,14 @@ class _Features:
         self.mean = self._noise(2).standard_normal((classes, width), np.float32)
         self.mean *= np.float32(separation / np.sqrt(width))
 
-    def _noise(self, key):
+    def _noise(self, key: int) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(key=[self.seed, key]))
 
-    def __getitem__(self, rows):
+    def __getitem__(self, rows: slice) -> np.ndarray:
         start, stop, _ = rows.indices(self.shape[0])
         X = np.empty((max(0, stop - start), self.shape[1]), np.float32)
 
-        def draw(first):
+        def draw(first: int) -> None:
             last = min(first + FEATURE_ROWS, self.shape[0])
             low = max(first, start)
             high = min(last, stop)

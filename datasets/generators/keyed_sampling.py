@@ -3,6 +3,9 @@
 A draw is SplitMix64's output for a counter made of the seed, the edge's number and the
 draw's number.
 """
+
+from typing import Any
+
 import numpy as np
 
 from hpgcn.kernels.entries import mix
@@ -17,13 +20,14 @@ WITHIN = np.uint64(0.8 * 2**32)  # share of the draws of `sbm` that stay within 
 
 
 @jit(inner=True)
-def _key(seed, edge):
+def _key(seed: np.uint64, edge: int) -> np.uint64:
     """Return the random counter of draw 0 of an edge, minus one step."""
     return mix(seed * GOLDEN + np.uint64(1)) + np.uint64(edge) * DRAWS * GOLDEN
 
 
 @jit()
-def rmat(seed, first, last, scale, classes):
+def rmat(seed: np.uint64, first: int, last: int, scale: int,
+         classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return edges first..last - 1 of an R-MAT graph.
 
     For each bit of the ends a quadrant is drawn.
@@ -51,7 +55,8 @@ def rmat(seed, first, last, scale, classes):
 
 
 @jit()
-def sbm(seed, first, last, scale, classes):
+def sbm(seed: np.uint64, first: int, last: int, scale: int,
+        classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return edges first..last - 1 of a planted partition, 4 of 5 within a class."""
     u, v = np.empty((2, last - first), np.int64)
     n = np.int64(1) << scale
@@ -71,7 +76,8 @@ def sbm(seed, first, last, scale, classes):
 
 
 @jit()
-def grid(seed, first, last, scale, classes):
+def grid(seed: np.uint64, first: int, last: int, scale: int,
+         classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the edges to the right and down of vertices first..last - 1 of a lattice.
 
     A vertex at a border has a loop in place of the missing edge.
@@ -91,7 +97,7 @@ KINDS = {"rmat": rmat, "sbm": sbm, "grid": grid}
 
 
 @jit()
-def renumber(u, v, order):
+def renumber(u: np.ndarray, v: np.ndarray, order: np.ndarray) -> int:
     """Replace each end of an edge by order[end], in place, and drop loops.
 
     Return the number of edges left.
@@ -106,7 +112,7 @@ def renumber(u, v, order):
 
 
 @jit()
-def count(u, v, degree):
+def count(u: np.ndarray, v: np.ndarray, degree: np.ndarray) -> None:
     """Add 1 to the `degree` of both ends of each edge; skip loops."""
     for k in range(u.size):
         if u[k] != v[k]:
@@ -115,7 +121,7 @@ def count(u, v, degree):
 
 
 @jit()
-def place(u, v, position, indices):
+def place(u: np.ndarray, v: np.ndarray, position: np.ndarray, indices: np.ndarray) -> None:
     """Write each edge into the CSR rows of both ends; skip loops.
 
     position[v] is the next free place of row v; it is advanced.
@@ -129,7 +135,7 @@ def place(u, v, position, indices):
 
 
 @jit()
-def sort_rows(indptr, indices):
+def sort_rows(indptr: np.ndarray, indices: np.ndarray) -> Any:
     """Sort each row of a CSR and drop duplicates, in place.
 
     Return the number of entries left.
@@ -149,7 +155,7 @@ def sort_rows(indptr, indices):
 
 
 @jit(inner=True)
-def _decimal(number, text, at):
+def _decimal(number: int, text: np.ndarray, at: int) -> int:
     """Write a non-negative number in decimal at `text[at]`; return the position after it."""
     digits = 1
     rest = number
@@ -163,7 +169,8 @@ def _decimal(number, text, at):
 
 
 @jit()
-def write_rows(indptr, indices, first, last, text):
+def write_rows(indptr: np.ndarray, indices: np.ndarray, first: int, last: int,
+               text: np.ndarray) -> int:
     """Write `u v` for each entry above the diagonal of rows; return the number of bytes.
 
     The rows are first..last - 1.

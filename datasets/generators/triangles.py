@@ -6,6 +6,8 @@ are short: the work is O(nnz^1.5) steps.
 
 Source: T. Schank, D. Wagner, Finding, Counting and Listing all Triangles, WEA 2005.
 """
+from typing import Any
+
 import numpy as np
 
 from hpgcn.kernels.host.jit import jit
@@ -27,11 +29,11 @@ class Triangles:
         Comparisons that `count` makes.
     """
 
-    def __init__(self, indptr, indices):
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:
         self.indptr, self.indices = _upward(indptr, indices)
         self.steps = int(_steps(self.indptr, self.indices))
 
-    def count(self):
+    def count(self) -> np.ndarray:
         """Return the number of triangles at each vertex, (n,) int64."""
         n = self.indptr.size - 1
         found = np.zeros(self.indices.size, self.indices.dtype)
@@ -40,7 +42,7 @@ class Triangles:
 
 
 @jit()
-def _upward(indptr, indices):
+def _upward(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the CSR of the entries whose column is above the row.
 
     A vertex is above another if it has a higher degree, or the same degree and a higher
@@ -63,7 +65,7 @@ def _upward(indptr, indices):
 
 
 @jit()
-def _steps(indptr, indices):
+def _steps(indptr: np.ndarray, indices: np.ndarray) -> Any:
     """Return a bound of the comparisons that merge both ends' rows."""
     total = np.int64(0)
     for u in range(indptr.size - 1):
@@ -73,7 +75,8 @@ def _steps(indptr, indices):
     return total
 
 
-def _count_chunks(next_chunk, indptr, indices, count, found):
+def _count_chunks(next_chunk: Any, indptr: np.ndarray, indices: np.ndarray, count: int,
+                  found: np.ndarray) -> None:
     """Count triangles from their lowest vertex u.
 
     Each triangle is added to `found` (nnz,) at its two entries of row u.
@@ -103,7 +106,7 @@ _count = Threaded(_count_chunks)
 
 
 @jit()
-def _at_vertices(indptr, indices, found):
+def _at_vertices(indptr: np.ndarray, indices: np.ndarray, found: np.ndarray) -> np.ndarray:
     """Turn counts of entries into counts of vertices.
 
     Each entry's count goes to its column, and half of it to its row.

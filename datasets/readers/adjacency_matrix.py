@@ -1,18 +1,26 @@
 """The adjacency among named matrices in a file."""
-import re
+from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+
 NAMES = ("A", "network", "adj", "adjacency", "net", "adj_matrix", "adjacency_matrix", "adj_mat",
          "Problem")  # what the matrix is called
 EDGES = re.compile("edges?_?(list|index)?", re.IGNORECASE)  # what lists of edges are called
 
 
-def find_name(found, names, but=None):
+def find_name(found: Iterable[str], names: Sequence, but: str | None = None) -> str | None:
     """Return the first of `names` in `found`, in any case and as spelled there, or None."""
     for name in names:
         same = [key for key in found if key.lower() == name.lower() and key != but]
@@ -21,13 +29,13 @@ def find_name(found, names, but=None):
     return None
 
 
-def square(shapes):
+def square(shapes: dict[str, tuple]) -> list[str]:
     """Return the names of square matrices of more than one row that are no lists of edges."""
     return [name for name, shape in shapes.items()
             if len(shape) == 2 and shape[0] == shape[1] > 1 and not EDGES.fullmatch(name)]
 
 
-def choose_matrix(shapes, asked, where):
+def choose_matrix(shapes: dict[str, tuple], asked: str | None, where: Source) -> str | None:
     """Return the name of the adjacency, or None if no matrix is square.
 
     It is `asked` (--matrix), else a known name, else the only square matrix. `shapes`
@@ -49,12 +57,12 @@ def choose_matrix(shapes, asked, where):
     return matrices[0] if matrices else None
 
 
-def listed_shapes(shapes):
+def listed_shapes(shapes: dict[str, tuple]) -> str:
     """Return names of arrays with their shapes, for errors."""
     return truncate(", ".join(f"{name} {shape}" for name, shape in shapes.items())) or "nothing"
 
 
-def from_matrix(matrix, memory, where):
+def from_matrix(matrix: np.ndarray | sp.sparray, memory: int, where: str) -> Raw:
     """Return the Raw of a square matrix, dense or sparse; A[u, v]: u aggregates v."""
     n = matrix.shape[0]
     if matrix.shape != (n, n):
@@ -65,6 +73,6 @@ def from_matrix(matrix, memory, where):
     return Raw(n, *matrix.coords, matrix.data)
 
 
-def other_matrices(shapes, name):
+def other_matrices(shapes: dict[str, tuple], name: str) -> list[str]:
     """Return the names of the other matrices of the size of the matrix called `name`."""
     return [other for other in square(shapes) if other != name and shapes[other] == shapes[name]]

@@ -3,9 +3,12 @@
 NetworkX's Pajek reader mistakes arcs before edges for edges, merges vertices with equal
 labels, and ignores weights that are not numbers.
 """
+from __future__ import annotations
+
 import re
 import shlex
 import warnings
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +17,16 @@ from hpgcn.datasets.source import need, refused, truncate
 from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError, require
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
+
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX
 SHAPE = re.compile(r"[A-Za-z]\w*")  # a word that begins the drawing of a Pajek vertex
 
 
-def read_gml(source, memory, options):
+def read_gml(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read GML; vertices are called by their labels if these are distinct, else by ids."""
     networkx = require("networkx", "io", "reading GML")
     text = whole_text(source, memory, TEXT_FACTOR).decode("utf-8")
@@ -46,7 +54,7 @@ def read_gml(source, memory, options):
     return Network(names, nodes, links, directed, ends).raw(source, options.asked_weights)
 
 
-def read_pajek(source, memory):
+def read_pajek(source: Source, memory: int) -> Raw:
     """Read a Pajek file.
 
     It has *Vertices, then *Arcs (u -> v: v aggregates u) and *Edges (both directions).
@@ -117,7 +125,7 @@ def read_pajek(source, memory):
                    notes=notes).raw(source, None)
 
 
-def _drawing(words):
+def _drawing(words: list[str]) -> dict[str, str]:
     """Return the attributes after a vertex's label, by name.
 
     These are coordinates, a shape, and pairs of a parameter and its value.
@@ -130,13 +138,13 @@ def _drawing(words):
     return found | dict(zip(rest[::2], rest[1::2]))
 
 
-def _vertex(word, n, where):
+def _vertex(word: str, n: int, where: object) -> int:
     if not word.isdecimal() or len(word) > 18 or not 1 <= int(word) <= n:
         raise DataError(f"{where}: vertex {truncate(word, 40)!r}, expected 1..{n}")
     return int(word) - 1
 
 
-def _weight(word, where):
+def _weight(word: str, where: str) -> float:
     try:
         weight = float(word) if "_" not in word else np.nan
     except ValueError:

@@ -1,10 +1,16 @@
 """The forms in which libraries write a graph as JSON, brought into one."""
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.text.column_names import DIRECTED, end_names, find_ends
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
 
 LINKS = ("links", "edges")  # keys of NetworkX up to 3.3 and d3, and of NetworkX from 3.4 on
 INDEX = "edge_index"
@@ -26,7 +32,7 @@ class Form(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def find_form(document, where):
+def find_form(document: Any, where: Source) -> Form:
     """Return the Form of a JSON document; raise DataError for another one."""
     if isinstance(document, list):
         if _are_elements(document):
@@ -63,7 +69,7 @@ def find_form(document, where):
     return _graphology(Form(nodes, links, directed), document, where)
 
 
-def _graphology(form, document, where):
+def _graphology(form: Form, document: dict[str, Any], where: Source) -> Form:
     """Return a Form in which links without a direction have that of graphology's options."""
     options = document.get("options")
     keyed = all("key" in node and "id" not in node for node in form.nodes)
@@ -79,7 +85,7 @@ def _graphology(form, document, where):
                          notes=(f"graphology: a graph of type {kind}",))
 
 
-def _cytoscape(document, where):
+def _cytoscape(document: dict[str, Any], where: object) -> Form:
     elements = document["elements"]
     if isinstance(elements, list):
         parts = {"nodes": [], "edges": []}
@@ -102,12 +108,12 @@ def _cytoscape(document, where):
     return Form(_nodes(nodes, where, document), links, _flag(document, "directed", where))
 
 
-def _are_elements(document):
+def _are_elements(document: list) -> bool:
     return bool(document) and all(isinstance(element, dict) and isinstance(
         element.get("data"), dict) for element in document)
 
 
-def _jgf(graph, where):
+def _jgf(graph: dict[str, Any], where: object) -> Form:
     """Return the Form of JSON Graph Format, whose edges are directed unless it says otherwise."""
     nodes = _listed(graph.get("nodes"))
     edges = graph.get("edges", [])
@@ -119,14 +125,14 @@ def _jgf(graph, where):
                 True if directed is None else directed)
 
 
-def _listed(nodes):
+def _listed(nodes: Any) -> Any:
     """Return an object from ids to nodes as a list of nodes."""
     if not isinstance(nodes, dict):
         return nodes
     return [{"id": key} | (node if isinstance(node, dict) else {}) for key, node in nodes.items()]
 
 
-def _list_of_edges(entries, key, where):
+def _list_of_edges(entries: list, key: str, where: object) -> Form:
     """Return the Form of edges alone: objects with ends, or lists of ends and a weight."""
     links = [_link(entry, f"{where}: {key}[{k}]") for k, entry in enumerate(entries)]
     if not links:
@@ -134,18 +140,18 @@ def _list_of_edges(entries, key, where):
     return Form(None, links, True, pairs=not any(map(_has_direction, entries)))
 
 
-def _has_direction(entry):
+def _has_direction(entry: Any) -> bool:
     """Return whether the members of an edge are called source and target, or similarly."""
     return isinstance(entry, dict) and end_names(_ends(entry)) == DIRECTED
 
 
-def _ends(link):
+def _ends(link: dict[str, Any]) -> Sequence[str] | None:
     """Return the names of the members that are the ends of a link, or None."""
     known = next((ends for ends in ENDS if link.keys() >= {*ends}), None)
     return known or find_ends([key for key in link if key != "id"])
 
 
-def _edge_index(ends, key, where):
+def _edge_index(ends: list, key: str, where: object) -> Form:
     """Return the Form of sources and targets in two lists, as in PyG."""
     if len(ends) != 2 or not all(isinstance(end, list) for end in ends) \
             or len(ends[0]) != len(ends[1]):
@@ -155,7 +161,7 @@ def _edge_index(ends, key, where):
     return Form(None, links, True)
 
 
-def _neighbors(document, where):
+def _neighbors(document: dict[str, Any], where: object) -> Form:
     """Return the Form of an object from each vertex to its neighbors, a list or an object."""
     links = []
     for vertex, entries in document.items():
@@ -171,7 +177,7 @@ def _neighbors(document, where):
                 notes=("the object has the neighbors of each vertex",))
 
 
-def _flag(document, key, where):
+def _flag(document: dict[str, Any], key: str, where: object) -> bool | None:
     """Return a flag of a document; None if it is missing."""
     value = document.get(key)
     if value is not None and not isinstance(value, bool):
@@ -179,14 +185,14 @@ def _flag(document, key, where):
     return value
 
 
-def _object(element, key, where):
+def _object(element: Any, key: str, where: object) -> dict[str, Any]:
     data = element.get(key) if isinstance(element, dict) else None
     if not isinstance(data, dict):
         raise DataError(f"{where}: expected an object with {key}")
     return data
 
 
-def _nodes(nodes, where, document):
+def _nodes(nodes: Any, where: Source, document: dict[str, Any]) -> list[dict]:
     """Return nodes as a list of dict with their attributes.
 
     A node that is just an id becomes {"id": id}.
@@ -201,7 +207,7 @@ def _nodes(nodes, where, document):
     return nodes
 
 
-def _flat(attributes):
+def _flat(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return an object with those in INNER merged into it; its own members go first."""
     inner = [key for key in INNER if isinstance(attributes.get(key), dict)]
     merged = {}
@@ -210,7 +216,7 @@ def _flat(attributes):
     return merged | {key: value for key, value in attributes.items() if key not in inner}
 
 
-def _hashable(value, where):
+def _hashable(value: Any, where: object) -> Hashable:
     """Return an id in hashable form: a number, a text, or a tuple for a list."""
     if isinstance(value, list):
         return tuple(_hashable(item, where) for item in value)
@@ -219,7 +225,7 @@ def _hashable(value, where):
     return value
 
 
-def _link(link, where, own="undirected"):
+def _link(link: Any, where: object, own: str = "undirected") -> tuple:
     """Return (start, end, attributes, whether it has a direction) of a link.
 
     The link is an object, or a list of two ids and maybe a weight. `own` is the member
@@ -242,7 +248,7 @@ def _link(link, where, own="undirected"):
     return *(_hashable(link[end], f"{where} {end}") for end in ends), attributes, said
 
 
-def _adjacency(lists, nodes, where):
+def _adjacency(lists: list, nodes: list[dict], where: object) -> list[tuple]:
     """Return the link of each entry of the adjacency lists."""
     absent = next((k for k, node in enumerate(nodes) if "id" not in node), None)
     if len(lists) != len(nodes) or absent is not None:

@@ -7,6 +7,10 @@ NetworkX, d3 and graphology, Cytoscape and JGF write such files. Examples:
 
 The module json_forms lists all forms.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.datasets.edges.columns import EdgeColumns
@@ -23,10 +27,16 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import weights_of
 from hpgcn.graphs.validation import check_finite
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.readers.json_forms import Form
+    from hpgcn.datasets.source import Source
+
 NAMES = ("id", "key", "name", "label")  # what a node is called by, the first that all links use
 
 
-def read(source, memory, options):
+def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read the links between nodes.
 
     A link names its nodes by id, else by name, else by position in `nodes`. A directed
@@ -62,7 +72,7 @@ def read(source, memory, options):
     return raw
 
 
-def _edge_list(form, source, memory, options):
+def _edge_list(form: Form, source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Return the Raw of links alone, read like an edge list as text."""
     links = [link[:3] for link in form.links]
     w, name, notes = weights_of(links, options.asked_weights, source, "--weights {}".format)
@@ -88,7 +98,8 @@ def _edge_list(form, source, memory, options):
     return raw
 
 
-def _numbering(nodes, links, where, notes):
+def _numbering(nodes: list[dict], links: list, where: Source,
+               notes: list) -> tuple[str | None, dict]:
     """Return the member that names the nodes (or None), and the number of each end."""
     # ids and names may call the nodes, if each is there once
     n = len(nodes)
@@ -118,7 +129,7 @@ def _numbering(nodes, links, where, notes):
     first = names.get(key)
     common = ends.intersection(first or ())
 
-    def is_place(end):
+    def is_place(end: object) -> bool:
         return type(end) is int and 0 <= end < n
 
     if common or not all(map(is_place, ends)):

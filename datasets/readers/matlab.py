@@ -1,4 +1,8 @@
 """Reader of graphs in .mat files of MATLAB 5 to 7, as of SuiteSparse and Facebook100."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -17,6 +21,11 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.validation import check_edge_arrays
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
+
 EDGES = "edge_index"  # sources and targets (2, e), from 0, of Lim et al.
 GROUPS = "group"  # key of DeepWalk's sets: 0 or 1 for each vertex and label
 FEATURES = ("attributes", "attribute", "attrb", "features", "feature", "feat", "fea", "node_feat",
@@ -27,7 +36,7 @@ FACT_NAMES = ("status", "gender", "major", "second_major", "dorm", "year", "high
 GENDER = 1  # its column in these: 1 or 2, 0 unknown
 
 
-def read(source, memory, options):
+def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read the adjacency matrix by the rules of `choose_matrix`; A[u, v]: u aggregates v.
 
     Names are compared without regard to case. Besides the matrix, FEATURES (n, f),
@@ -74,7 +83,8 @@ def read(source, memory, options):
     return raw
 
 
-def _graph(name, matrix, features, labels, source, memory, options):
+def _graph(name: str, matrix: Any, features: Any, labels: Any, source: Source, memory: int,
+           options: ConvertOptions) -> Raw:
     """Return the Raw of an adjacency matrix, or of an array of sources and targets."""
     where = f"{source}: {name}"
     if name.lower() != EDGES:
@@ -92,7 +102,7 @@ def _graph(name, matrix, features, labels, source, memory, options):
     return read_edge_arrays(ends, None, n, options, memory, [f"{source}:", *places])
 
 
-def _choose(shapes, asked, where):
+def _choose(shapes: dict[str, tuple], asked: str | None, where: Source) -> str:
     """Return the name of the variable with the adjacency or the edges."""
     if asked is None and find_name(shapes, NAMES) is None:
         edges = find_name(shapes, [EDGES])
@@ -108,7 +118,7 @@ def _choose(shapes, asked, where):
     return name
 
 
-def _take_labels(raw, values, where, memory, *, one):
+def _take_labels(raw: Raw, values: Any, where: str, memory: int, *, one: bool) -> None:
     """Set `raw.labels` to an array (n, t), or to one class for each vertex (`one`).
 
     Classes that begin at 1 are numbered from 0.
@@ -132,7 +142,7 @@ def _take_labels(raw, values, where, memory, *, one):
         raw.notes.append(f"classes 1..{count} are numbered 0..{count - 1}")
 
 
-def _take_facts(raw, facts, where):
+def _take_facts(raw: Raw, facts: np.ndarray, where: str) -> None:
     """Set the labels and the features of `raw` from Facebook100's table `local_info`."""
     n = raw.num_nodes
     if sp.issparse(facts) or facts.dtype.kind not in "fiu" or facts.shape != (n, 7):

@@ -2,13 +2,19 @@
 
 SciPy's reader is not used, because some broken files end its process (SIGSEGV).
 """
+from __future__ import annotations
+
 import zlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.datasets.readers.numpy_files import sparse_matrix
 from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
 
 HEADER = 128  # bytes
 MATRIX, COMPRESSED = 14, 15
@@ -27,12 +33,12 @@ class BrokenError(Exception):
 class Elements:
     """Reader of the elements in a buffer of bytes, one after another."""
 
-    def __init__(self, data, order):
+    def __init__(self, data: bytes | memoryview, order: str) -> None:
         self.data = memoryview(data)
         self.order = order
         self.at = 0
 
-    def next(self):
+    def next(self) -> tuple[int, memoryview]:
         """Return the type number and the bytes of the next element."""
         head = self.data[self.at:self.at + 8]
         if len(head) < 8:
@@ -52,7 +58,7 @@ class Elements:
         self.at = stop if kind == COMPRESSED else -(-max(stop, self.at + 8) // 8) * 8
         return kind, self.data[start:stop]
 
-    def numbers(self):
+    def numbers(self) -> np.ndarray:
         kind, data = self.next()
         if kind not in TYPES:
             raise BrokenError(f"elements of type {kind}, expected numbers")
@@ -66,7 +72,7 @@ class Elements:
 class Matrix:
     """A variable of a MATLAB file: name, shape, kind (its class), bytes of its content."""
 
-    def __init__(self, data, order):
+    def __init__(self, data: memoryview, order: str) -> None:
         self.elements = Elements(data, order)
         flags = self.elements.numbers()
         if flags.size != 2:
@@ -78,7 +84,7 @@ class Matrix:
             raise BrokenError(f"shape {self.shape}")
         self.name = bytes(self.elements.next()[1]).decode("latin1")
 
-    def field(self, name, where):
+    def field(self, name: str, where: str) -> Matrix:
         """Return the field `name` of a struct of shape (1, 1), as a Matrix.
 
         DataError if it is missing.
@@ -96,7 +102,7 @@ class Matrix:
                 return Matrix(data, self.elements.order)
         raise DataError(f"{where}: field {name} is missing")
 
-    def read(self, where):
+    def read(self, where: str) -> Any:
         """Return the matrix of numbers (r, c) as an ndarray or a csr_array.
 
         Raise DataError for other content.
@@ -124,7 +130,7 @@ class Matrix:
         return data.reshape(self.shape, order="F")
 
 
-def variables(source, memory):
+def variables(source: Source, memory: int) -> dict[str, Matrix]:
     """Return all variables in a file, a dict from name to Matrix, in `memory` bytes."""
     with source.open() as stream:
         data = stream.read(memory + 1)
@@ -155,7 +161,7 @@ def variables(source, memory):
     return matrices
 
 
-def _unpacked(body, left, memory, where):
+def _unpacked(body: memoryview, left: int, memory: int, where: Source) -> tuple[bytes, int]:
     unpacker = zlib.decompressobj()
     data = unpacker.decompress(body, max(1, left + 1))
     if len(data) > left:

@@ -3,7 +3,10 @@
 A graph is a square matrix. Features and labels may have any shape. Both may be dense
 (array).
 """
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,12 +19,16 @@ from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_range
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+    from hpgcn.datasets.text.lines import TextLines
+
 FIELDS = {  # whether values are integers; None: no values
     "real": False, "double": False, "integer": True, "unsigned-integer": True, "pattern": None}
 SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 
 
-def read(source, memory):
+def read(source: Source, memory: int) -> Raw:
     """Read a square matrix from a MatrixMarket file.
 
     The entry `u v` is a[u - 1, v - 1].
@@ -38,12 +45,12 @@ def read(source, memory):
                undirected=found.sign == 1, notes=found.notes)
 
 
-def is_matrix_market(source):
+def is_matrix_market(source: Source) -> bool:
     """Return whether a file is in MatrixMarket format, by its name or its banner."""
     return source.suffix == ".mtx" or source.head()[:14].lower() == b"%%matrixmarket"
 
 
-def read_matrix(source, memory):
+def read_matrix(source: Source, memory: int) -> tuple[Any, list[str]]:
     """Read a matrix of any shape; return it, dense or scipy.sparse.csr_array, and notes."""
     if _is_dense(source):
         return _dense(source, memory), []
@@ -52,7 +59,7 @@ def read_matrix(source, memory):
     return sp.csr_array((values, (found.rows, found.columns)), shape=found.shape), found.notes
 
 
-def _is_dense(source):
+def _is_dense(source: Source) -> bool:
     """Return whether the banner says that all numbers of the matrix are there."""
     with open_lines(source) as table:
         banner = words((table.readline() or b"").lower())
@@ -70,7 +77,7 @@ class MarketEntries(NamedTuple):
     notes: list[str]
 
 
-def _entries(source, memory, square=True):
+def _entries(source: Source, memory: int, square: bool = True) -> MarketEntries:
     notes = []
     with open_lines(source) as table:
         # the banner, or its absence, says how entries are read
@@ -120,7 +127,7 @@ def _entries(source, memory, square=True):
     return MarketEntries((n, m), rows, columns, values, sign, notes)
 
 
-def _dense(source, memory):
+def _dense(source: Source, memory: int) -> np.ndarray:
     """Return a matrix of the format array, (n, m) float64: values column by column."""
     with open_lines(source) as table:
         integral, sign = _banner(table.readline(), source, "array")
@@ -146,11 +153,11 @@ def _dense(source, memory):
     return np.ascontiguousarray(matrix.T)
 
 
-def _is_sizes(fields, count=3):
+def _is_sizes(fields: list[bytes], count: int = 3) -> bool:
     return len(fields) == count and all(size.isdigit() and len(size) <= 19 for size in fields)
 
 
-def _fields(table):
+def _fields(table: TextLines) -> bool | None:
     """Return False if the first entry of a file without banner has a value, else None.
 
     False means that values are any numbers, as in FIELDS.
@@ -164,7 +171,7 @@ def _fields(table):
     return False if ahead and len(words(ahead[-1])) > 2 else None
 
 
-def _banner(line, source, layout="coordinate"):
+def _banner(line: bytes, source: Source, layout: str = "coordinate") -> tuple:
     """Return whether values are integers, and the sign of mirrored entries.
 
     The first is None if there are no values, the second 0 if no entries are mirrored.
@@ -178,7 +185,8 @@ def _banner(line, source, layout="coordinate"):
         raise DataError(f"{where}: banner {' '.join(banner)[:80]!r}, expected '%%MatrixMarket "
                         f"matrix {layout} FIELD SYMMETRY'")
 
-    for word, known in zip(banner[2:], ((layout,), FIELDS, SYMMETRIES)):
+    allowed: tuple[Collection[str], ...] = (layout,), FIELDS, SYMMETRIES
+    for word, known in zip(banner[2:], allowed):
         if word not in known:
             raise DataError(f"{where}: {word[:40]!r} in the banner, expected {' or '.join(known)}")
 
@@ -189,7 +197,7 @@ def _banner(line, source, layout="coordinate"):
     return FIELDS[field], SYMMETRIES[symmetry]
 
 
-def _sizes(table, line, last):
+def _sizes(table: TextLines, line: bytes, last: str) -> tuple[int, ...]:
     """Return the numbers of rows, columns and, if that is the `last`, of entries.
 
     They are read from `line` or from the first line after comments.
@@ -205,7 +213,7 @@ def _sizes(table, line, last):
     return tuple(map(int, sizes))
 
 
-def _line_of_entry(source, number, header):
+def _line_of_entry(source: Source, number: int, header: int) -> int:
     """Return the line number of entry `number`, counted from 1 after the line `header`."""
     with open_lines(source) as table:
         while number:
@@ -215,7 +223,8 @@ def _line_of_entry(source, number, header):
     return table.line
 
 
-def _mirrored(rows, columns, values, sign, where):
+def _mirrored(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, sign: int,
+              where: Source) -> tuple:
     """Return all entries, followed by the mirror images of those off the diagonal."""
     off = rows != columns
     if sign < 0 and np.any(values[~off]):

@@ -2,6 +2,10 @@
 
 Vertices are numbered from 1.
 """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -10,11 +14,15 @@ from hpgcn.datasets.source import need
 from hpgcn.datasets.text.lines import BLANKS, open_lines
 from hpgcn.errors import DataError
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+    from hpgcn.datasets.text.lines import TextLines
+
 DIGITS = 18  # digits of a number at most: it fits 64 bits
 ENTRY_BYTES = 120  # bytes of memory of an entry on its way
 
 
-def read(source, memory):
+def read(source: Source, memory: int) -> Raw:
     """Read a METIS file, which lists each edge at both ends.
 
     The sizes and weights of vertices are skipped.
@@ -37,7 +45,7 @@ def read(source, memory):
     return Raw(n, rows, columns, values, base=1, notes=notes)
 
 
-def _header(table, hint):
+def _header(table: TextLines, hint: str) -> tuple[int, int, int, bool]:
     """Return n, m, how many numbers precede the neighbors, and whether edges have weights."""
     line = _next(table)
     words = [] if line is None else line.split()
@@ -59,14 +67,15 @@ def _header(table, hint):
     return n, m, int(fmt[0] == "1") + count, fmt[2] == "1"
 
 
-def _next(table):
+def _next(table: TextLines) -> bytes | None:
     """Return the next line that is not a comment, maybe an empty one; None at the end."""
     while (line := table.readline()) is not None and line.lstrip(BLANKS)[:1] == b"%":
         pass
     return line
 
 
-def _lists(table, n, m, skipped, weighted, hint):
+def _lists(table: TextLines, n: int, m: int, skipped: int, weighted: bool,
+           hint: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return the rows, columns and weights (or None) of the entries of all lines."""
     parts = []
     row = entries = 0
@@ -120,7 +129,8 @@ def _lists(table, n, m, skipped, weighted, hint):
     return np.repeat(np.arange(n), counts), columns, values
 
 
-def _check(rows, columns, values, n, where):
+def _check(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, n: int,
+           where: object) -> None:
     """Raise DataError if edges contradict each other.
 
     They do if a neighbor is listed twice, or an edge at one end only, or with two

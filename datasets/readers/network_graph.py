@@ -1,6 +1,9 @@
 """Nodes and links with attributes, as GraphML, GEXF, GML, JSON and Pajek have them."""
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,11 +14,14 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import attribute_names, choose_weight, listed, weights_of
 from hpgcn.graphs.validation import check_finite
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+
 
 class OverTime(list):
     """The values of an attribute that changes over time."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{len(self)} values over time"
 
 
@@ -47,15 +53,15 @@ class Network:
     unsaid: str = ""  # the end of the note on links without direction
     notes: list[str] = field(default_factory=list)
 
-    def add_node(self, name, attributes):
+    def add_node(self, name: str, attributes: dict[str, Any]) -> None:
         self.names.append(name)
         self.nodes.append(attributes)
 
-    def add_link(self, start, end, attributes, directed):
+    def add_link(self, start: str, end: str, attributes: dict, directed: bool) -> None:
         self.links.append((start, end, attributes))
         self.directed.append(directed)
 
-    def raw(self, source, weights):
+    def raw(self, source: Source, weights: str | bool | None) -> Raw:
         """Return the network as a Raw.
 
         Vertices with whole numbers as ids are sorted; all others keep the file's order.
@@ -107,7 +113,7 @@ class Network:
                    attributes=nodes if any(nodes) else None)
 
 
-def _flat(attributes):
+def _flat(attributes: dict) -> dict[str, Any]:
     """Return attributes in which those of an object are called OBJECT.NAME."""
     found = {}
     for name, value in attributes.items():
@@ -118,7 +124,7 @@ def _flat(attributes):
     return found
 
 
-def find_ends(links, number, where):
+def find_ends(links: list, number: dict, where: object) -> np.ndarray:
     """Return the ends of links as numbers of nodes, (2, e) int64; `number` has each name's."""
     for link in links:
         for end in link[:2]:

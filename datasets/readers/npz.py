@@ -1,5 +1,9 @@
 """Reader of graphs in .npz files: CSR arrays or edges, attributes, labels and splits."""
+from __future__ import annotations
+
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,13 +17,18 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array, numbers_of_texts
 from hpgcn.graphs.validation import SPLIT, check_finite, check_range, first
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
+
 FEATURES = ("attr_matrix", "x", "X", "node_feat", "node_features", "features", "feature", "feats",
             "feat")
 ADJACENCY = ("adj_", "adj_matrix.", "adj_matrix_", "adj.")  # with which names of CSR begin
 LABELS = ("labels", "label", "y", "node_label", "node_labels")
 
 
-def read(source, memory, options):
+def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read a graph from an .npz file; DataError if an array does not fit its key.
 
     Keys of the edges are one of these:
@@ -82,7 +91,7 @@ def read(source, memory, options):
     return raw
 
 
-def _lists_of_edges(archive):
+def _lists_of_edges(archive: Archive) -> Sequence[str] | None:
     """Return the names of the arrays with the edges, one or two; None if a matrix has them."""
     if archive.csr_prefix(*ADJACENCY) is not None:
         return None
@@ -96,7 +105,8 @@ def _lists_of_edges(archive):
     return find_ends(whole)
 
 
-def _from_lists(archive, keys, n, options):
+def _from_lists(archive: Archive, keys: Sequence[str], n: int | None,
+                options: ConvertOptions) -> Raw:
     """Return the Raw of a list of edges in one array, or in an array for each end."""
     names = DIRECTED
     if len(keys) == 1:
@@ -121,7 +131,7 @@ def _from_lists(archive, keys, n, options):
     return raw
 
 
-def _whole(numbers, where):
+def _whole(numbers: np.ndarray, where: str) -> np.ndarray:
     """Return ids as integers; raise DataError for fractions."""
     if numbers.dtype.kind == "f":
         check_finite(numbers, where)
@@ -131,7 +141,7 @@ def _whole(numbers, where):
     return numbers
 
 
-def _from_matrix(archive, options):
+def _from_matrix(archive: Archive, options: ConvertOptions) -> Raw:
     """Return the Raw of the adjacency matrix, sparse or dense."""
     source, memory = archive.source, archive.memory
     refuse_list_flags(options, source)
@@ -163,7 +173,7 @@ def _from_matrix(archive, options):
                     "scipy.sparse.save_npz writes")
 
 
-def _count(archive, features, labels):
+def _count(archive: Archive, features: Any, labels: np.ndarray | None) -> int | None:
     """Return the number of vertices that `num_nodes`, features or labels give, or None."""
     if "num_nodes" in archive:
         counts = archive.read("num_nodes").ravel()
@@ -175,7 +185,7 @@ def _count(archive, features, labels):
                  if array is not None and array.shape), None)
 
 
-def _both_ends(archive, key):
+def _both_ends(archive: Archive, key: str) -> np.ndarray:
     """Return the two ends of edges in an array (2, e), or (e, 2) if it is called `edges`."""
     where = f"{archive.source} {key}"
     edges = archive.read(key)
@@ -186,7 +196,7 @@ def _both_ends(archive, key):
     return edges.T if upright else edges
 
 
-def read_edge_index(archive, n):
+def read_edge_index(archive: Archive, n: int) -> np.ndarray:
     """Return the sources and the targets in `edge_index`, two (e,) int64 in [0, n)."""
     edges = _both_ends(archive, "edge_index")
     for end in range(2):
@@ -194,7 +204,7 @@ def read_edge_index(archive, n):
     return edges.astype(np.int64, copy=False)
 
 
-def _features(archive):
+def _features(archive: Archive) -> Any:
     """Return the features of an archive, (n, f), dense or sparse; None without features."""
     prefix = archive.csr_prefix("attr_", "attr_matrix.", "attr_matrix_", "attr.")
     if prefix is None:
@@ -203,7 +213,8 @@ def _features(archive):
     return archive.read_csr(prefix)
 
 
-def _edge_weights(archive, num_edges, num_nodes, asked):
+def _edge_weights(archive: Archive, num_edges: int, num_nodes: int,
+                  asked: str | bool | None) -> np.ndarray | None:
     """Return the weight of each edge, (e,), or None; note edge arrays that are not read."""
     shapes = archive.unread_shapes()
     key, left = choose_array(shapes, num_edges, num_nodes, asked, str(archive.source),
@@ -221,7 +232,7 @@ def _edge_weights(archive, num_edges, num_nodes, asked):
     return values
 
 
-def _masks(archive, n):
+def _masks(archive: Archive, n: int) -> dict[str, np.ndarray] | None:
     masks = {}
 
     for key in SPLIT:
@@ -240,7 +251,7 @@ def _masks(archive, n):
     return masks or None
 
 
-def as_mask(mask, n, where):
+def as_mask(mask: np.ndarray, n: int, where: object) -> np.ndarray:
     """Return bool masks (n,), or (n, s) of s splits, from an array (n,), (n, s) or (s, n)."""
     shape = mask.shape
     if n not in shape[:2] or len(shape) > 2:

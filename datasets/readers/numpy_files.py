@@ -1,10 +1,14 @@
 """Readers of .npy and .npz files that check each array's size before they allocate it."""
+from __future__ import annotations
+
 import copy
 import math
 import os
 import warnings
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,13 +18,17 @@ from hpgcn.datasets.source import need, refused, truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_csr_arrays, check_range
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+
 END_RECORD = 22  # bytes at the end of a zip, its comment aside
 HEADER_LIMIT = 10_000  # bytes; NumPy's own limit
 COMPRESSED = ("data", "indices", "indptr")
 SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
 
 
-def read_npy(stream, size, where, memory, kinds="fiub"):
+def read_npy(stream: BinaryIO, size: int, where: object, memory: int,
+             kinds: str = "fiub") -> tuple[np.ndarray, list]:
     """Read an array of numbers in .npy format from a file of `size` bytes.
 
     It may allocate `memory` bytes, and accepts the dtype `kinds`. Return the array, in
@@ -62,7 +70,7 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
     return np.ascontiguousarray(array).reshape(shape), notes
 
 
-def _read_header(stream, where):
+def _read_header(stream: BinaryIO, where: object) -> tuple[tuple, bool, np.dtype, int]:
     """Return a .npy header: (shape, whether in Fortran order, dtype, bytes before the data)."""
     with refused(where, "not an array in .npy format"):
         version = np.lib.format.read_magic(stream)
@@ -81,7 +89,7 @@ class Archive:
     or without .npy.
     """
 
-    def __init__(self, source, memory):
+    def __init__(self, source: Source, memory: int) -> None:
         self.source = source
         self.memory = memory
         self.left = memory
@@ -109,24 +117,24 @@ class Archive:
 
         self.unread = list(self.members)  # names of members that were not read so far
 
-    def __contains__(self, key):
+    def __contains__(self, key: str) -> bool:
         return key in self.members
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self.members)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> np.ndarray:
         """Return the array called `key`, of numbers or text."""
         return self.read(key, "fiubSU")
 
     @contextmanager
-    def _open(self, key, member):
+    def _open(self, key: str, member: zipfile.ZipInfo) -> Iterator[tuple]:
         where = f"{self.source} {key}"
         with self.source.open() as stream, refused(where), zipfile.ZipFile(stream) as archive, \
                 archive.open(member) as content:
             yield content, where
 
-    def read(self, key, kinds="fiub"):
+    def read(self, key: str, kinds: str = "fiub") -> np.ndarray:
         """Return the array called `key`; `kinds` are dtype kinds, as for `read_npy`."""
         info = self.members[key]
         need(info.file_size, min(self.memory // 2, self.left), f"{self.source} {key}")
@@ -139,16 +147,16 @@ class Archive:
         self.notes += notes
         return array
 
-    def header(self, key):
+    def header(self, key: str) -> tuple[tuple, np.dtype]:
         """Return the shape and the dtype of the array called `key`, from its header."""
         with self._open(key, self.members[key]) as (content, where):
             shape, _, dtype, _ = _read_header(content, where)
             return shape, dtype
 
-    def dtype(self, key):
+    def dtype(self, key: str) -> np.dtype:
         return self.header(key)[1]
 
-    def unread_notes(self):
+    def unread_notes(self) -> list[str]:
         """Return notes that name the arrays that were not read."""
         objects = self.objects()
         others = [key for key in self.unread if key not in objects]
@@ -158,31 +166,31 @@ class Archive:
                          f"{truncate(', '.join(objects))}")
         return notes
 
-    def objects(self):
+    def objects(self) -> list:
         """Return the names of the arrays of Python objects that were not read."""
         return [key for key, (_, dtype) in self._unread_headers() if dtype.hasobject]
 
-    def unread_shapes(self):
+    def unread_shapes(self) -> dict[str, tuple]:
         """Return the shapes of the numeric arrays that were not read, by name."""
         return {key: shape for key, (shape, dtype) in self._unread_headers()
                 if not dtype.hasobject}
 
-    def _unread_headers(self):
+    def _unread_headers(self) -> Iterator[tuple[str, tuple]]:
         for key in self.unread:
             with suppress(DataError):  # no array
                 yield key, self.header(key)
 
-    def first(self, *keys, kinds="fiub"):
+    def first(self, *keys: str, kinds: str = "fiub") -> np.ndarray | None:
         """Return the array of the first key that the archive has, or None."""
         return next((self.read(key, kinds) for key in keys if key in self), None)
 
-    def require(self, *keys):
+    def require(self, *keys: str) -> None:
         """Raise DataError if the archive lacks one of these arrays."""
         for key in keys:
             if key not in self:
                 raise DataError(f"{self.source}: no array {key}, expected {', '.join(keys)}")
 
-    def read_shape(self, key):
+    def read_shape(self, key: str) -> tuple[int, int]:
         """Return a matrix shape, a tuple of int, from an array of two numbers."""
         shape = self.read(key)
         if (shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0
@@ -191,12 +199,12 @@ class Archive:
                             "and columns")
         return int(shape[0]), int(shape[1])
 
-    def csr_prefix(self, *prefixes):
+    def csr_prefix(self, *prefixes: str) -> str | None:
         """Return the first of `prefixes` of the names of a CSR matrix's arrays, or None."""
         return next((prefix for prefix in prefixes
                      if any(prefix + key in self for key in COMPRESSED)), None)
 
-    def read_csr(self, prefix):
+    def read_csr(self, prefix: str) -> sp.csr_array:
         """Return the CSR matrix in the arrays PREFIXindices, indptr and shape.
 
         Without PREFIXdata its values are 1.
@@ -210,17 +218,17 @@ class Archive:
         return sparse_matrix(data, indices, indptr, shape, f"{self.source} {prefix[:-1]}")
 
     @property
-    def is_sparse(self):
+    def is_sparse(self) -> bool:
         """Whether the archive has the keys of scipy.sparse.save_npz, maybe without `format`."""
         return "shape" in self and ("format" in self or self._layout is not None)
 
     @property
-    def _layout(self):
+    def _layout(self) -> str | None:
         """The word of SPARSE whose arrays the archive has, or None."""
         return next((layout for layout in ("csr", "coo")
                      if all(key in self for key in SPARSE[layout])), None)
 
-    def read_sparse(self):
+    def read_sparse(self) -> sp.csr_array:
         """Return the matrix that scipy.sparse.save_npz wrote, as scipy.sparse.csr_array."""
         where = str(self.source)
         layout = self._layout
@@ -247,7 +255,7 @@ class Archive:
         return sp.csr_array((data, (_signed(first), _signed(second))), shape=shape)
 
 
-def read_matrix(source, memory):
+def read_matrix(source: Source, memory: int) -> tuple[Any, list[str]]:
     """Read a matrix of features from .npy or .npz; return it and a list of notes.
 
     An .npz has one dense array, or the arrays of SciPy's save_npz.
@@ -265,7 +273,7 @@ def read_matrix(source, memory):
     return archive.read(*archive), archive.notes
 
 
-def read_array(source, memory, kinds="fiub"):
+def read_array(source: Source, memory: int, kinds: str = "fiub") -> tuple[np.ndarray, list]:
     """Read a .npy file with the dtype `kinds`; return the array and a list of notes."""
     with source.open() as stream:
         if source.packing:
@@ -278,7 +286,8 @@ def read_array(source, memory, kinds="fiub"):
         return read_npy(stream, source.size, source, memory, kinds)
 
 
-def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
+def sparse_matrix(data: np.ndarray | None, indices: np.ndarray, indptr: np.ndarray,
+                  shape: tuple[int, int], where: str, *, transposed: bool = False) -> sp.csr_array:
     """Check the arrays of a CSR matrix, or CSC if `transposed`, and return it as CSR.
 
     Without data (None) all values are 1.
@@ -292,6 +301,6 @@ def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
     return sp.csr_array(kind((data, _signed(indices), _signed(indptr)), shape=shape))
 
 
-def _signed(numbers):
+def _signed(numbers: np.ndarray) -> np.ndarray:
     """Return integers below 2^63 with a dtype for SciPy's indices: uint64 becomes int64."""
     return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers

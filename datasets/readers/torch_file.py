@@ -1,4 +1,8 @@
 """Reader of a torch.save file of one PyTorch Geometric graph, or of a data set of one."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -10,8 +14,13 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array, listed
 from hpgcn.graphs.validation import SPLIT, check_edge_arrays, check_ids
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
 
-def read(source, memory, options):
+
+def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read `edge_index` or `adj_t`, weights, `x`, `y`, masks, ids and class names.
 
     They are read as by `hpgcn.from_pyg`. The options may name the tensor of edge
@@ -60,7 +69,8 @@ def read(source, memory, options):
     return raw
 
 
-def _edges(arrays, others, source, memory, options):
+def _edges(arrays: dict[str, Any], others: dict[str, Any], source: Source, memory: int,
+           options: ConvertOptions) -> Raw:
     """Return the Raw of `edge_index`, with weights and notes on arrays that are not read."""
     # the number of vertices
     n = arrays.get("num_nodes")

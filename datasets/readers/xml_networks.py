@@ -3,14 +3,21 @@
 NetworkX's readers leave out nested graphs, defaults of edges, all but the last of the
 values over time, and edges of one id. XML that declares entities is refused.
 """
+from __future__ import annotations
+
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from hpgcn.datasets.readers.network_graph import Network, OverTime
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become
 ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
@@ -28,7 +35,7 @@ class _Key(NamedTuple):
     default: str | None
     owner: str  # node, edge or all
 
-    def value(self, text, where):
+    def value(self, text: str, where: str) -> Any:
         """Return the value that `text` spells; None for an empty number."""
         if self.type not in NUMBERS and self.type != "boolean":
             return text
@@ -42,7 +49,7 @@ class _Key(NamedTuple):
                             f"{self.type})") from None
 
 
-def read_graphml(source, memory, options):
+def read_graphml(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read the only graph of a GraphML file, and graphs in its nodes."""
     where = f"{source}: broken GraphML"
     root = _root(source, memory, where)
@@ -73,7 +80,7 @@ def read_graphml(source, memory, options):
     return network.raw(source, options.asked_weights)
 
 
-def read_gexf(source, memory, options):
+def read_gexf(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read GEXF of any version, with the nodes and edges within nodes."""
     where = f"{source}: broken GEXF"
     root = _root(source, memory, where)
@@ -120,7 +127,7 @@ def read_gexf(source, memory, options):
     return network.raw(source, options.asked_weights)
 
 
-def _root(source, memory, where):
+def _root(source: Source, memory: int, where: str) -> ElementTree.Element:
     """Return the root of an XML file.
 
     DataError for XML that could expand entities, or hide them by its encoding.
@@ -141,28 +148,28 @@ def _root(source, memory, where):
         raise DataError(f"{where} ({truncate(error)})") from error
 
 
-def _is(element, tag):
+def _is(element: ElementTree.Element, tag: str) -> bool:
     return element.tag.rpartition("}")[2] == tag
 
 
-def _children(element, tag):
+def _children(element: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
     return [child for child in element if _is(child, tag)]
 
 
-def _text(element, tag):
+def _text(element: ElementTree.Element, tag: str) -> str | None:
     """Return the text of the first child with this tag, or None."""
     found = _children(element, tag)
     return (found[0].text or "") if found else None
 
 
-def _attribute(element, name, where):
+def _attribute(element: ElementTree.Element, name: str, where: str) -> str:
     """Return an attribute that must be there."""
     if name not in element.attrib:
         raise DataError(f"{where} (<{element.tag.rpartition('}')[2]}> without {name})")
     return element.get(name)
 
 
-def _graphml_data(element, keys, where):
+def _graphml_data(element: ElementTree.Element, keys: dict, where: str) -> dict[str, Any]:
     """Return the attributes of a node or an edge, by name, with the defaults of their keys."""
     owner = element.tag.rpartition("}")[2]
     found = {key.name: key.value(key.default, where) for key in keys.values()
@@ -180,7 +187,7 @@ def _graphml_data(element, keys, where):
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _gexf_data(element, keys, where):
+def _gexf_data(element: ElementTree.Element, keys: dict, where: str) -> dict[str, Any]:
     """Return the attributes of a node or an edge, by name; several values become OverTime."""
     found = {}
     for values in _children(element, "attvalues"):
@@ -201,7 +208,7 @@ def _gexf_data(element, keys, where):
     return {name: value for name, value in (defaults | found).items() if value is not None}
 
 
-def _has_life(element):
+def _has_life(element: ElementTree.Element) -> bool:
     """Return whether a node or an edge is in the graph at some times only."""
     return bool(element.attrib.keys() & TIMES) or any(
         _is(part, tag) for part in element for tag in ("spells", "slices"))

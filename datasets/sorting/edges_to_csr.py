@@ -1,4 +1,8 @@
 """Conversion of an edge list in memory into CSR; `external` does it on disk."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from hpgcn.datasets.source import truncate
@@ -14,8 +18,13 @@ from hpgcn.graphs.edge_weights import count_rounded, rounded_note, stored_as_zer
 from hpgcn.graphs.validation import check_finite
 from hpgcn.kernels.entries import mark_neighbors
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.graphs.adjacency import Counts
 
-def build(raw, where, notes, options):
+
+def build(raw: Raw, where: str, notes: list[str], options: ConvertOptions) -> tuple[list, Counts]:
     """Build CSR from the edges of `raw`, and free these, by the user's ConvertOptions.
 
     Return (indptr, indices, data) and Counts like
@@ -65,20 +74,20 @@ def build(raw, where, notes, options):
     return csr, counts
 
 
-def count_isolated(indptr, indices):
+def count_isolated(indptr: np.ndarray, indices: np.ndarray) -> int:
     """Return the number of vertices in a CSR that have no edges to other vertices."""
     touched = np.zeros(indptr.size - 1, bool)
     mark_neighbors(indptr, indices, touched)
     return int(np.count_nonzero(~touched))
 
 
-def describe_zeros(count):
+def describe_zeros(count: int) -> str:
     """Return the note that `count` entries of weight 0 were dropped, and how to keep them."""
     return (f"{count} entries of weight 0 dropped (as float32), also with --unweighted; use "
             "--columns u,v,- to keep them in an edge list")
 
 
-def _grouped(rows, columns):
+def _grouped(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the stable order of entries, and whether each differs from the one before."""
     order = np.lexsort((columns, rows))
     rows = rows[order]
@@ -88,7 +97,7 @@ def _grouped(rows, columns):
     return order, first
 
 
-def _drop_zeros(raw, unweighted, where, notes):
+def _drop_zeros(raw: Raw, unweighted: bool, where: str, notes: list[str]) -> None:
     """Drop entries of weight 0 from `raw`, and all values if they are then 1."""
     if raw.values is None:
         return
@@ -111,7 +120,7 @@ def _drop_zeros(raw, unweighted, where, notes):
         notes.append(rounded_note(lost))
 
 
-def _refuse_irregular(raw, where):
+def _refuse_irregular(raw: Raw, where: str) -> None:
     loops = np.flatnonzero(raw.rows == raw.columns)
     order, first = _grouped(raw.rows, raw.columns)
     for kind, entries in (("self loops", loops), ("duplicate edges", np.sort(order[~first]))):

@@ -4,9 +4,13 @@ The runs are merged range by range of rows. The result equals that of `build_adj
 and `assemble` of hpgcn.graphs, bit for bit. Equal edges meet in the order of the input,
 and sums are taken in the order of the stored entries.
 """
+from __future__ import annotations
+
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +24,12 @@ from hpgcn.graphs.edge_weights import count_rounded, stored_as_zero
 from hpgcn.graphs.graph import describe_rows
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.host.pools import start_pool
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.convert_options import ConvertOptions
+    from hpgcn.datasets.edges.edge_stream import Stream
+    from hpgcn.datasets.sorting.disk_arrays import Scratch
+    from hpgcn.graphs.graph import Graph
 
 VERTEX_BYTES = 32  # bytes of memory for each vertex, besides features and labels
 SLACK = 96 << 20  # bytes that parsing, imports yet to come and the allocator take
@@ -44,16 +54,16 @@ class Entries:
     size: int  # entries in memory at once
 
     @property
-    def zeros(self):
+    def zeros(self) -> int:
         """The number of entries of weight 0, which were dropped."""
         return int(self.tally[sort_kernels.ZEROS])
 
     @property
-    def key_bits(self):
+    def key_bits(self) -> np.uint64:
         """The number of low bits of a key: a column number and a flag of mirrored entries."""
         return np.uint64(max(2, (2 * self.numbering.num_nodes - 1).bit_length()))
 
-    def renumber(self, image, num_nodes, original_ids):
+    def renumber(self, image: np.ndarray, num_nodes: int, original_ids: np.ndarray | None) -> None:
         """Change vertex v to image[v].
 
         Afterwards there are `num_nodes` vertices with the ids `original_ids` (or None).
@@ -63,7 +73,7 @@ class Entries:
                                              weighted=self.weighted, numbered=self.strict)
         self.numbering = self.numbering._replace(num_nodes=num_nodes, original_ids=original_ids)
 
-    def merge(self, scratch, memory):
+    def merge(self, scratch: Scratch, memory: int) -> DiskAdjacency:
         """Sort all entries and merge equal ones; return a DiskAdjacency.
 
         Raise DataError if a sum overflows or, with `strict`, if an entry is repeated.
@@ -111,17 +121,18 @@ class DiskAdjacency:
     isolated: int
     counts: Counts
 
-    def sums(self):
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
         return self.degree_row[:], self.degree_column
 
-    def assemble(self, X=None, y=None, masks=None, **facts):
+    def assemble(self, X: Any = None, y: np.ndarray | None = None,
+                 masks: dict[str, np.ndarray] | None = None, **facts: Any) -> Graph:
         """Return a Graph of DiskArrays, ready to be written, like `graphs.graph.assemble`."""
         return describe_rows((self.indptr, self.indices, self.values),
                              (self.degree_row, self.degree_column, self.degree_loop), X, y, masks,
                              directed=self.directed, **facts)
 
 
-def room(memory):
+def room(memory: int) -> int:
     """Return the bytes of `memory` that this process does not use yet, for arrays."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
@@ -131,9 +142,9 @@ def room(memory):
     return max(memory - resident - SLACK, memory // 4)
 
 
-def collect(stream, scratch, memory, options):
+def collect(stream: Stream, scratch: Scratch, memory: int, options: ConvertOptions) -> Entries:
     """Read a Stream into Entries, in `memory` bytes, by the user's ConvertOptions."""
-    def refuse(count):
+    def refuse(count: int) -> None:
         need(VERTEX_BYTES * count, memory, f"{stream.where}: {count} vertices")
 
     # ids become vertices later, unless their range is known
@@ -220,7 +231,7 @@ class _SortedKeys:
     each window.
     """
 
-    def __init__(self, entries, capacity):
+    def __init__(self, entries: Entries, capacity: int) -> None:
         self.entries = entries
         self.capacity = capacity
         self.runs = entries.runs
@@ -229,7 +240,7 @@ class _SortedKeys:
         self.sizes = self.runs.sizes(((n - 1) >> self.shift) + 1, self.shift)
         self.repeated = None  # strict: number and ends of the first entry that repeats another
 
-    def windows(self):
+    def windows(self) -> Iterator[tuple]:
         """Yield (first row, end row, keys, weights, whether complete) of each window.
 
         Rows are complete if no later window has keys of them.
@@ -255,7 +266,7 @@ class _SortedKeys:
 
             first = stop
 
-    def _window(self, first, stop, low):
+    def _window(self, first: int, stop: int, low: np.uint64) -> tuple:
         """Return keys of the ranges first..stop - 1, their weights, and the last key.
 
         Only keys from `low` up to the last key are included.
@@ -283,7 +294,8 @@ class _SortedKeys:
         filled = self._merge(keys[:filled], weights[:filled], numbers[:filled], row)
         return keys[:filled], weights[:filled], high
 
-    def _merge(self, keys, weights, numbers, row):
+    def _merge(self, keys: np.ndarray, weights: np.ndarray, numbers: np.ndarray,
+               row: np.uint64) -> int:
         """Sort keys in place and merge equal ones; return the number of keys left."""
         if not weights.size and not numbers.size:
             keys.sort()
@@ -315,7 +327,7 @@ class _SortedKeys:
 class _FinishedRows:
     """Writer of the finished rows of the CSR, in order, to DiskArrays."""
 
-    def __init__(self, entries, scratch):
+    def __init__(self, entries: Entries, scratch: Scratch) -> None:
         n = entries.numbering.num_nodes
         self.entries = entries
         self.tally = np.zeros(9, np.int64)
@@ -335,7 +347,8 @@ class _FinishedRows:
         self.fingerprint = np.zeros(2, np.uint64)
         self.open = None  # counts, row sums and loops of rows that are not finished
 
-    def take(self, start, stop, keys, weights, last):
+    def take(self, start: int, stop: int, keys: np.ndarray, weights: np.ndarray,
+             last: bool) -> None:
         """Add the distinct, sorted keys of rows start..stop - 1, complete if `last`."""
         if self.open is None:
             count = stop - start
@@ -360,7 +373,7 @@ class _FinishedRows:
             self.degree_loop.append(degree_loop)
             self.open = None
 
-    def adjacency(self, duplicates):
+    def adjacency(self, duplicates: int) -> DiskAdjacency:
         tally = self.tally
 
         as_float32 = np.copysign(np.inf, self.refused[1])

@@ -4,6 +4,7 @@ An entry stores its row, and its column times 2, plus 1 if it is the mirror imag
 entry of the input (--symmetrize). It may store a weight and its number in the input. A
 key is (row - first row) << bits | stored column: keys increase like CSR entries.
 """
+
 import numpy as np
 
 from hpgcn.kernels.entries import add_fingerprint
@@ -18,7 +19,9 @@ ONE = np.uint64(1)
 
 
 @jit()
-def append(u, v, w, mirror, rows, columns, weights, numbers, at, tally):
+def append(u: np.ndarray, v: np.ndarray, w: np.ndarray, mirror: bool, rows: np.ndarray,
+           columns: np.ndarray, weights: np.ndarray, numbers: np.ndarray, at: int,
+           tally: np.ndarray) -> int:
     """Write the entries (u, v, w) of a block to a run, from `at` on; return the end.
 
     Their mirror images follow if `mirror` is true. Entries of weight 0 are dropped.
@@ -54,14 +57,14 @@ def append(u, v, w, mirror, rows, columns, weights, numbers, at, tally):
 
 
 @jit()
-def count(rows, shift, index):
+def count(rows: np.ndarray, shift: np.uint64, index: np.ndarray) -> None:
     """Add the number of rows with row >> shift == b to index[b + 1], for every b."""
     for k in range(rows.size):
         index[(rows[k] >> shift) + ONE] += 1
 
 
 @jit()
-def place(rows, shift, position, order):
+def place(rows: np.ndarray, shift: np.uint64, position: np.ndarray, order: np.ndarray) -> None:
     """Sort stably by counting: order[k] becomes the k-th entry by row >> shift.
 
     position[b] is the next free place of bucket b; it is advanced.
@@ -73,8 +76,9 @@ def place(rows, shift, position, order):
 
 
 @jit()
-def join(rows, columns, weights, numbers, first, bits, low, high, keys, key_weights, key_numbers,
-         at):
+def join(rows: np.ndarray, columns: np.ndarray, weights: np.ndarray, numbers: np.ndarray,
+         first: np.uint64, bits: np.uint64, low: np.uint64, high: np.uint64, keys: np.ndarray,
+         key_weights: np.ndarray, key_numbers: np.ndarray, at: int) -> int:
     """Append those keys of a run's piece to a buffer that lie in [low, high].
 
     Return the end position in the buffer.
@@ -92,7 +96,7 @@ def join(rows, columns, weights, numbers, first, bits, low, high, keys, key_weig
 
 
 @jit()
-def unique(keys):
+def unique(keys: np.ndarray) -> int:
     """Drop duplicates of sorted keys in place; return the number of keys left."""
     end = 0
     for k in range(keys.size):
@@ -103,7 +107,9 @@ def unique(keys):
 
 
 @jit()
-def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first):
+def combine(keys: np.ndarray, weights: np.ndarray, numbers: np.ndarray, order: np.ndarray,
+            merged: np.ndarray, sums: np.ndarray, last_loops: bool, bits: np.uint64,
+            first: np.uint64) -> tuple:
     """Sum the weights of equal keys, in the order in which the keys lie in the buffer.
 
     `order` sorts the keys, equal ones in any order, and is changed; `merged` and `sums`
@@ -145,8 +151,11 @@ def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first
 
 
 @jit()
-def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, degree_row,
-         degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
+def emit(keys: np.ndarray, weights: np.ndarray, bits: np.uint64, first: int, mirror: bool,
+         refused: np.ndarray, columns: np.ndarray, values: np.ndarray, counts: np.ndarray,
+         degree_row: np.ndarray, degree_loop: np.ndarray, degree_column: np.ndarray,
+         touched: np.ndarray, tally: np.ndarray, hash_keys: np.ndarray,
+         fingerprint: np.ndarray) -> int:
     """Turn increasing, distinct keys into entries of the CSR; return their number.
 
     `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry

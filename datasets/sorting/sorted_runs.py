@@ -2,11 +2,18 @@
 
 Each run is sorted by ranges of rows.
 """
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.datasets.sorting import sort_kernels
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.sorting.disk_arrays import DiskArray
 
 RANGES = 10  # bits: a run is divided into at most 2^RANGES ranges of rows
 
@@ -17,7 +24,7 @@ class _SortedRun:
     index: np.ndarray  # (ranges + 1,) int64: first entry of each range
     columns: tuple[tuple[int, np.dtype], ...]  # first byte, dtype: rows, columns, weights, numbers
 
-    def cut(self, position, shift):
+    def cut(self, position: Any, shift: int) -> Any:
         """Return the position of the first entry of range number `position`, of 2^shift rows."""
         return self.index[np.minimum(position << (shift - self.shift), self.index.size - 1)]
 
@@ -28,14 +35,15 @@ class Runs:
     Equal edges keep their order.
     """
 
-    def __init__(self, stored):
+    def __init__(self, stored: DiskArray) -> None:
         self.stored = stored
         self.runs = []
 
-    def __len__(self):
+    def __len__(self) -> int:
         return sum(int(run.index[-1]) for run in self.runs)
 
-    def add(self, rows, columns, weights, numbers):
+    def add(self, rows: np.ndarray, columns: np.ndarray, weights: np.ndarray,
+            numbers: np.ndarray) -> None:
         """Write entries in any order as a new run.
 
         The arrays (k,) are those of `sort_kernels.append`.
@@ -59,18 +67,19 @@ class Runs:
         self.runs.append(_SortedRun(shift, index, tuple(written)))
 
     @property
-    def shift(self):
+    def shift(self) -> int:
         """The largest `shift` of a run: all runs can be divided into ranges of 2^shift rows."""
         return max((run.shift for run in self.runs), default=0)
 
-    def sizes(self, ranges, shift):
+    def sizes(self, ranges: int, shift: int) -> np.ndarray:
         """Return the number of entries in each range of 2^shift rows, (ranges,) int64."""
         total = np.zeros(ranges, np.int64)
         for run in self.runs:
             total += np.diff(run.cut(np.arange(ranges + 1), shift))
         return total
 
-    def pieces(self, first, stop, shift, step, *, weighted, numbered):
+    def pieces(self, first: int, stop: int, shift: int, step: int, *, weighted: bool,
+               numbered: bool) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield (rows, columns, weights, numbers) of the ranges first..stop - 1.
 
         A piece has at most `step` entries.
@@ -84,7 +93,8 @@ class Runs:
                     self.stored.read(begin + at * dtype.itemsize, size if take else 0, dtype)
                     for (begin, dtype), take in zip(run.columns, wanted))
 
-    def renumbered(self, image, stored, size, *, weighted, numbered):
+    def renumbered(self, image: Callable, stored: DiskArray, size: int, *, weighted: bool,
+                   numbered: bool) -> Runs:
         """Return new runs of at most `size` entries, in which `image` has replaced each id.
 
         `image` takes and returns (k,) integers.

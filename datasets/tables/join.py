@@ -1,6 +1,11 @@
 """Join labels, features and splits of several files with the vertices of a graph."""
+from __future__ import annotations
+
 import os
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +20,14 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import check_classes, renumber_classes
 from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_masks
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.sorting.external import Entries
+    from hpgcn.datasets.tables.table_files import TableOptions
+    from hpgcn.datasets.tables.vertex_rows import VertexRows
 
-def join(raw, entries, options, where):
+
+def join(raw: Raw, entries: Entries | None, options: TableOptions, where: str) -> None:
     """Set the labels, features and masks of `raw` from files, with vertices only they have.
 
     `entries` are those of an edge list on disk, or None. Errors are those of
@@ -95,14 +106,14 @@ def join(raw, entries, options, where):
             source.refuse_changed()
 
 
-def _open(path, raw, where, names):
+def _open(path: Path | str, raw: Raw, where: str, names: Sequence) -> Any:
     """Return a Source, or the attributes called `names` in the file `where` of the graph."""
     if path == table_files.GRAPH:
         return table_files.VertexAttributes(raw, where, names)
     return Source(path)
 
 
-def close_gaps(raw, where):
+def close_gaps(raw: Raw, where: str) -> None:
     """Renumber the classes of `raw` if their numbers have large gaps."""
     labels = raw.labels
     if getattr(labels, "ndim", 0) != 1 or labels.dtype.kind not in "iuf" or raw.class_names:
@@ -117,7 +128,7 @@ def close_gaps(raw, where):
         raw.notes += [f"{where}: {note}" for note in notes]
 
 
-def _add_vertices(vertices, entries, files):
+def _add_vertices(vertices: VertexIds, entries: Entries | None, files: list[VertexRows]) -> None:
     """Add a vertex for each id that tables have but no edge.
 
     DataError if the input already determines all vertices.
@@ -160,7 +171,7 @@ def _add_vertices(vertices, entries, files):
         vertices.move(entries, *vertices.add(list(new)))
 
 
-def _refuse_shifted(rows, vertices):
+def _refuse_shifted(rows: VertexRows, vertices: VertexIds) -> None:
     """Raise DataError if ids of a table are 0..n-1 but those of the edges 1..n, or vice versa."""
     raw = vertices.raw
     if vertices.named or not vertices.is_open or raw.original_ids is not None:
@@ -175,7 +186,7 @@ def _refuse_shifted(rows, vertices):
                         f"{max(high, last) - raw.base + 1} if they already mean the same vertices")
 
 
-def _add_trailing(vertices, entries, files):
+def _add_trailing(vertices: VertexIds, entries: Entries | None, files: list[VertexRows]) -> None:
     """Add vertices without edges at the end for files without ids that have more rows."""
     raw = vertices.raw
     rows = max((rows for rows in files if rows.keys is None), default=None,
@@ -192,12 +203,14 @@ def _add_trailing(vertices, entries, files):
     vertices.move(entries, np.arange(raw.num_nodes), rows.num_rows, None)
 
 
-def _places(vertices, files, order):
+def _places(vertices: VertexIds, files: list[VertexRows],
+            order: VertexRows | None) -> list[np.ndarray]:
     return [take_positional(rows, vertices, order) if rows.keys is None
             else vertices.find(rows.keys) for rows in files]
 
 
-def _leave_out(vertices, entries, files, places):
+def _leave_out(vertices: VertexIds, entries: Entries | None, files: list[VertexRows],
+               places: list[np.ndarray]) -> bool:
     """Drop numbers that neither an edge nor a table has; return whether there were any.
 
     Only numbers below the largest id are dropped.
@@ -229,14 +242,14 @@ def _leave_out(vertices, entries, files, places):
     return True
 
 
-def vertex_range(raw):
+def vertex_range(raw: Raw) -> str:
     """Return the names of the first and the last vertex, for rows taken by position."""
     if raw.original_ids is None:
         return f"{raw.base}..{raw.base + raw.num_nodes - 1}"
     return f"0..{raw.num_nodes - 1} of the graph file"
 
 
-def _take(raw, rows, places, options):
+def _take(raw: Raw, rows: VertexRows, places: np.ndarray, options: TableOptions) -> None:
     """Set the labels, masks or features of `raw` from rows, whose vertices are `places`."""
     n = raw.num_nodes
 

@@ -1,5 +1,9 @@
 """Readers of label files: one class a vertex, or several labels."""
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +21,16 @@ from hpgcn.graphs.classes import FEW, NUMBER, parse_classes
 from hpgcn.graphs.contents import check_names
 from hpgcn.graphs.edge_weights import listed
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+    from hpgcn.datasets.tables.table_files import TableOptions
+    from hpgcn.datasets.tables.vertex_ids import VertexIds
+    from hpgcn.datasets.text.data_table import Table
+
 TEXT_FACTOR = 20  # bytes of memory that a byte of text may become
 
 
-def read_labels(source, vertices, options):
+def read_labels(source: Source, vertices: VertexIds, options: TableOptions) -> VertexRows:
     """Return the VertexRows of a label file.
 
     Values are classes (rows,), -1 for unlabeled, or 0 and 1 (rows, t).
@@ -68,7 +78,8 @@ def read_labels(source, vertices, options):
     return table_files.with_ids(rows, table, ids, vertices)
 
 
-def _of_columns(rows, table, labels, options):
+def _of_columns(rows: Callable, table: Table, labels: list[int],
+                options: TableOptions) -> VertexRows:
     """Return the VertexRows of multi-label columns of 0 and 1, whose names are the classes."""
     names = tuple(table.columns[k].name for k in labels)
     need(12 * table.num_rows * len(labels), options.memory, table.where)
@@ -79,7 +90,8 @@ def _of_columns(rows, table, labels, options):
     return rows(values, place=table.place, class_names=names, notes=[*table.notes, note])
 
 
-def _multi_label(rows, found, vertices, options):
+def _multi_label(rows: Callable, found: JsonObject | list[list], vertices: VertexIds,
+                 options: TableOptions) -> VertexRows:
     """Return the VertexRows of JSON labels with several values.
 
     The JSON is {"id": [0, 1, 0]}, {"id": ["a", "b"]}, or a list of such lists.
@@ -103,7 +115,7 @@ def _multi_label(rows, found, vertices, options):
     return made
 
 
-def _zeros_and_ones(pairs, where):
+def _zeros_and_ones(pairs: JsonObject, where: str) -> np.ndarray:
     """Return lists of t numbers 0 and 1 each as an array (rows, t) float32."""
     width = len(pairs[0][1]) if isinstance(pairs[0][1], list) else 0
     for row, numbers in pairs:
@@ -115,7 +127,9 @@ def _zeros_and_ones(pairs, where):
     return np.array([numbers for _, numbers in pairs], np.float32)
 
 
-def _classes(rows, texts, where, options, place="row {}".format, notes=(), hint=""):
+def _classes(rows: Callable, texts: list[str], where: str, options: TableOptions,
+             place: Callable = "row {}".format, notes: list[str] = (),
+             hint: str = "") -> VertexRows:
     classes = parse_classes(texts, where, place, hint, classes=options.classes)
 
     if len(texts) and classes.numbers.max() < 0:
@@ -137,7 +151,8 @@ def _classes(rows, texts, where, options, place="row {}".format, notes=(), hint=
     return made
 
 
-def _lists_of_lines(source, vertices, options):
+def _lists_of_lines(source: Source, vertices: VertexIds,
+                    options: TableOptions) -> JsonObject | None:
     """Return the ids and labels in lines `id a b`, a JsonObject; None for another text.
 
     Either lines have different numbers of labels: most lines have several, or all
@@ -172,7 +187,7 @@ def _lists_of_lines(source, vertices, options):
     return JsonObject([(row[0], row[1:]) for row in rows])
 
 
-def _share_labels(rows):
+def _share_labels(rows: list[list]) -> bool:
     """Return whether the columns of labels have the same words, most of them repeated."""
     columns = [set(column) for column in zip(*(row[1:] for row in rows))]
     words = set().union(*columns)
@@ -181,6 +196,6 @@ def _share_labels(rows):
         len(columns) * len(rows) >= 3 * len(words)
 
 
-def _words(line, separator):
+def _words(line: str, separator: str | None) -> list[str]:
     words = line.split(separator)
     return [word.strip() for word in words if word.strip()] or [""]

@@ -1,5 +1,8 @@
 """Reader of labels and sparse features in LibSVM's lines `label number:value ...`."""
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,15 +13,18 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.validation import MAX_WIDTH
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+
 START = re.compile(rb"(?>(?:#[^\n]*+\n|\s)*+)[-+.0-9eE]++(?:[ \t]++\d++:[-+.0-9eE]++)++")
 
 
-def is_libsvm(head):
+def is_libsvm(head: bytes) -> bool:
     """Return whether a text begins like a LibSVM file."""
     return START.match(head) is not None
 
 
-def read_libsvm(source, memory):
+def read_libsvm(source: Source, memory: int) -> tuple[list[str], sp.csr_array, list[str]]:
     """Return the labels (list of str), features (n, f) and notes of a LibSVM file.
 
     Feature numbers begin at 1, or at 0 if a 0 occurs. A DataError names the line.

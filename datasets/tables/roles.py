@@ -1,6 +1,10 @@
 """The roles of a table's columns: ids, labels, split or features."""
+from __future__ import annotations
+
 import re
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,12 +28,17 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.classes import NUMBER, UNLABELED
 from hpgcn.graphs.edge_weights import listed, plain
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.tables.vertex_ids import VertexIds
+    from hpgcn.datasets.text.data_table import NumberColumn, Table, TextColumn
+
 NONE = "none"  # --id-column: rows are in the order of the vertices
 FIRST = 32  # cells after which a text among numbers is an error, not a name
 LINES = 3  # rows from which different values are no accident
 
 
-def settle_header(table, vertices, header, count=None, asked=()):
+def settle_header(table: Table, vertices: VertexIds, header: bool | None, count: int | None = None,
+                  asked: list[str] = ()) -> None:
     """Decide whether the first row of a text table is a header, and name the columns.
 
     If the rows leave that unclear, these decide:
@@ -63,7 +72,8 @@ def settle_header(table, vertices, header, count=None, asked=()):
         table.refuse_header_again()
 
 
-def _settle_sizes(table, vertices, header, count):
+def _settle_sizes(table: Table, vertices: VertexIds, header: bool | None,
+                  count: int | None) -> bool:
     """Drop a first row that has the numbers of rows and columns; return whether it has.
 
     Such a row may also be one of data. The number of vertices decides, or --no-header.
@@ -83,7 +93,7 @@ def _settle_sizes(table, vertices, header, count):
     return False
 
 
-def _is_header(table, vertices):
+def _is_header(table: Table, vertices: VertexIds) -> bool | None:
     """Return whether the first row is a header; None if that is unclear."""
     # words of a split in the first row and below are data
     cells = [cell.strip() for cell in table.first]
@@ -118,7 +128,7 @@ def _is_header(table, vertices):
     return False if again else None
 
 
-def _guess_header(table, vertices, count):
+def _guess_header(table: Table, vertices: VertexIds, count: int) -> bool:
     """Guess whether an unclear first row is a header; DataError if neither is likely."""
     if len(table.first) > 1 and _goes_on(table.first[0], table.columns[0]):
         return False
@@ -134,7 +144,7 @@ def _guess_header(table, vertices, count):
                     "names)")
 
 
-def _is_counter(cells):
+def _is_counter(cells: list[str]) -> bool:
     """Return whether cells are 0, 1, .., as pandas names columns, maybe after an index cell."""
     first = 0 if cells and cells[0].strip() == "0" else 1
     if first and NUMBER.fullmatch(cells[0].strip()):
@@ -143,24 +153,25 @@ def _is_counter(cells):
     return len(rest) > (first == 0) and rest == [str(k) for k in range(len(rest))]
 
 
-def _goes_on(cell, column):
+def _goes_on(cell: str, column: TextColumn | NumberColumn) -> bool:
     """Return whether a first cell 0 and the column below it have 0..n-1 in some order."""
     whole = column.whole_numbers() if cell.strip() == "0" else None
     return whole is not None and np.array_equal(np.sort(whole), np.arange(1, whole.size + 1))
 
 
-def _are_numbers(head):
+def _are_numbers(head: list[str]) -> bool:
     known = [cell for cell in head if cell.lower() not in UNLABELED]
     return bool(known) and all(map(NUMBER.fullmatch, known))
 
 
-def _are_vertices(column, vertices):
+def _are_vertices(column: TextColumn | NumberColumn, vertices: VertexIds) -> bool:
     head = column.head()
     matched = sum(cell in vertices.numbers for cell in head)
     return bool(head) and 2 * matched > len(head)
 
 
-def find_ids(table, vertices, flag, taken=()):
+def find_ids(table: Table, vertices: VertexIds, flag: str | None,
+             taken: list[int] = ()) -> int | None:
     """Return the index of the column of ids, or None if rows have none.
 
     It is the column that `flag` (--id-column) names. Otherwise it is one with a usual
@@ -236,13 +247,13 @@ def find_ids(table, vertices, flag, taken=()):
     return None
 
 
-def _counts_rows(column):
+def _counts_rows(column: TextColumn | NumberColumn) -> bool:
     """Return whether a column begins with 0, 1, 2, .. in this order."""
     head = column.head()
     return head == [str(k) for k in range(len(head))]
 
 
-def _looks_like_ids(column, k, table):
+def _looks_like_ids(column: TextColumn | NumberColumn, k: int, table: Table) -> bool:
     """Return whether column k looks like ids.
 
     All its values differ. It has text, or it is the first column and has integers.
@@ -256,7 +267,7 @@ def _looks_like_ids(column, k, table):
     return k == 0 and len(set(whole.tolist())) == table.num_rows
 
 
-def named_labels(table, flag):
+def named_labels(table: Table, flag: str | None) -> list[int]:
     """Return the indices of the columns that `flag`, the value of --label-column, names."""
     if flag is None:
         return []
@@ -265,7 +276,7 @@ def named_labels(table, flag):
     return [table.column(flag, "--label-column")]
 
 
-def find_label(table, ids, flag, taken=()):
+def find_label(table: Table, ids: int | None, flag: str | None, taken: list = ()) -> int:
     """Return the index of the column of labels, maybe named by `flag` (--label-column)."""
     if flag is not None:
         return table.column(flag, "--label-column")
@@ -281,7 +292,8 @@ def find_label(table, ids, flag, taken=()):
     return labels[0]
 
 
-def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
+def find_features(table: Table, ids: int | None, patterns: list[str] | None, used: Sequence = (),
+                  flag: str = "--feature-columns") -> tuple[list, list]:
     """Return the indices of feature columns, and the names of columns that are not read.
 
     `patterns` (--feature-columns) are names, in which * and ? stand for any letters.
@@ -302,7 +314,7 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
     return [k for k in rest if k not in left_out], [table.title(k) for k in left_out]
 
 
-def find_split(table, ids):
+def find_split(table: Table, ids: int | None) -> Any:
     """Return the index of the split column, or a dict from part to mask column.
 
     Parts are "train", "val" and "test".
@@ -333,7 +345,7 @@ def find_split(table, ids):
     return candidates[0]
 
 
-def split_codes(cells):
+def split_codes(cells: Collection[str]) -> dict[str, str] | None:
     """Return a dict from each cell to the part of a split that it numbers, or None.
 
     Three numbers from 0 or from 1 are train, val and test; -1 and empty cells are no
@@ -348,7 +360,7 @@ def split_codes(cells):
             for cell, number in numbers.items()}
 
 
-def is_split(cells):
+def is_split(cells: list[str]) -> bool:
     """Return whether all cells are words for parts of a split, such as train, or empty."""
     known = {cell.lower() for cell in cells} - UNLABELED
     return bool(known) and known <= PARTS.keys()

@@ -1,6 +1,9 @@
 """Readers of split files: masks or vertex ids in .npz and JSON, or a column of a table."""
+from __future__ import annotations
+
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,13 +22,19 @@ from hpgcn.graphs.classes import BOOLEANS, UNLABELED
 from hpgcn.graphs.edge_weights import listed, plain
 from hpgcn.graphs.validation import SPLIT
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.tables.table_files import TableOptions
+    from hpgcn.datasets.tables.vertex_ids import VertexIds
+    from hpgcn.datasets.text.data_table import Table
+
 TORCH = (".pt", ".pth")  # a dict of torch.save
 TEXT_FACTOR = 20  # bytes of memory that a byte of text may become
 LIST = re.compile(rb"\s*(train|training|tr)[ \t]*[\s,;:|]", re.IGNORECASE)  # the first line
 FLAGS = {"0", "1", "0.0", "1.0", *BOOLEANS}  # cells of a mask
 
 
-def read_split(source, column, vertices, options, counts):
+def read_split(source: Source, column: str | None, vertices: VertexIds, options: TableOptions,
+               counts: list[int]) -> VertexRows:
     """Return the VertexRows of a split file: masks (rows, 3), or (rows, 3, s) of s splits.
 
     Masks without ids have a row for each vertex, for each id in --ids, or for each id
@@ -53,7 +62,7 @@ def read_split(source, column, vertices, options, counts):
     return _from_table(table, column, vertices, options)
 
 
-def _lists_of_lines(source, options):
+def _lists_of_lines(source: Source, options: TableOptions) -> dict[str, list[str]] | None:
     """Return a dict from "train", "val" and "test" to ids in lines `train: 1 2 3`, or None."""
     lists = {}
     if source.magic[:4] == table_files.PARQUET or not LIST.match(source.head()):
@@ -68,7 +77,7 @@ def _lists_of_lines(source, options):
     return lists if "train" in lists and len(lists) > 1 else None
 
 
-def _columns_of_ids(table):
+def _columns_of_ids(table: Table) -> dict[str, TextColumn] | None:
     """Return a dict from "train", "val" and "test" to columns of ids, or None.
 
     None if the table has other columns, or only cells 0 and 1.
@@ -83,7 +92,8 @@ def _columns_of_ids(table):
     return {part: TextColumn(part, texts) for part, texts in cells.items()}
 
 
-def _from_table(table, column, vertices, options):
+def _from_table(table: Table, column: str | None, vertices: VertexIds,
+                options: TableOptions) -> VertexRows:
     split = None if column is None else table.column(column, "--split FILE:COLUMN")
     taken = options.used_in(table) + ([] if split is None else [split])
     ids = roles.find_ids(table, vertices, options.id_column, taken)
@@ -117,14 +127,14 @@ def _from_table(table, column, vertices, options):
     return table_files.with_ids(rows, table, ids, vertices)
 
 
-def describe_codes(codes):
+def describe_codes(codes: dict[str, str]) -> str:
     """Return the end of a note on a split whose parts are numbered: see `split_codes`."""
     told = {part: code for code, part in sorted(codes.items(), reverse=True) if part}
     return ": " + ", ".join(f"{code} is {part}" for part, code in sorted(
         told.items(), key=lambda pair: SPLIT.index(pair[0]))) + " (words say it without a guess)"
 
 
-def _lists(found):
+def _lists(found: Any) -> dict[str, list] | None:
     """Return a dict from "train", "val" and "test" to lists of ids; None for other JSON.
 
     Three lists without names are train, val and test.
@@ -142,14 +152,15 @@ def _lists(found):
     return {part: value for part, value in lists.items() if part is not None}
 
 
-def _id_column(ids, source, part):
+def _id_column(ids: list, source: Source, part: str) -> TextColumn:
     for k, entry in enumerate(ids):
         if type(entry) not in (int, str):
             raise DataError(f"{source}: {part}: entry {k} is {truncate(entry, 40)}, expected an id")
     return TextColumn(part, [str(entry) for entry in ids])
 
 
-def read_split_folder(folder, vertices, options):
+def read_split_folder(folder: Path | str, vertices: VertexIds,
+                      options: TableOptions) -> tuple[VertexRows, list[Source]]:
     """Return the VertexRows of a folder of files train, val and test, and Sources.
 
     Each file has an id in each line. OGB writes such folders, of train.csv.gz,
@@ -170,20 +181,20 @@ def read_split_folder(folder, vertices, options):
     return _from_keys(parts, folder, vertices), sources
 
 
-def _from_ids(columns, source, vertices):
+def _from_ids(columns: dict[str, Any], source: Source, vertices: VertexIds) -> VertexRows:
     """Return the VertexRows of masks, from a dict of each part's column of ids."""
     return _from_keys({part: keys_of(column, vertices, f"{source}: {part}", "entry {}".format)
                        for part, column in columns.items()}, source, vertices)
 
 
-def _from_keys(keys_of_parts, source, vertices):
+def _from_keys(keys_of_parts: dict[str, Any], source: object, vertices: VertexIds) -> VertexRows:
     parts = [np.full(len(keys), SPLIT.index(part)) for part, keys in keys_of_parts.items()]
     keys = [*keys_of_parts.values()]
 
     # an id may be in several parts
     parts = np.concatenate(parts)
     keys = [key for each in keys for key in each] if vertices.named else np.concatenate(keys)
-    distinct = {}
+    distinct: dict[Any, int] = {}
     places = np.array([distinct.setdefault(key, len(distinct)) for key in (
         keys if vertices.named else keys.tolist())], np.int64)
     masks = np.zeros((len(distinct), len(SPLIT)), bool)
@@ -195,7 +206,7 @@ def _from_keys(keys_of_parts, source, vertices):
                       order=f"the ids in {listed(list(keys_of_parts))}")
 
 
-def _from_array(array, source, notes):
+def _from_array(array: np.ndarray, source: Source, notes: list[str]) -> VertexRows:
     """Return the VertexRows of an array.
 
     It has a word or a number for each vertex, or masks (rows, 3).
@@ -216,7 +227,8 @@ def _from_array(array, source, notes):
     return VertexRows("split", str(source), masks, notes=notes)
 
 
-def _from_arrays(source, vertices, options, counts):
+def _from_arrays(source: Source, vertices: VertexIds, options: TableOptions,
+                 counts: list[int]) -> VertexRows:
     if source.suffix in TORCH:
         from hpgcn.interop import pt
 

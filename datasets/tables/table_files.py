@@ -1,9 +1,14 @@
 """Readers of files of labels, features, splits and ids, in every supported format."""
+from __future__ import annotations
+
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +33,11 @@ from hpgcn.graphs.contents import check_names
 from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.validation import MAX_NAME
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.source import Source
+    from hpgcn.datasets.tables.vertex_ids import VertexIds
+
 GRAPH = ""  # in place of a path: the file of the graph
 NAME_THEM = ("; name the columns to read with --feature-columns NAME,NAME,..., such as "
              "'f*'")
@@ -44,24 +54,24 @@ class TableOptions(ConvertOptions):
     count: int | None = None  # rows of a table without ids
     used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
 
-    def files(self):
+    def files(self) -> list:
         """Return the paths of all files of tables, without :COLUMN."""
         given = (self.features, self.labels, self.split, self.ids)
         paths = [file_and_column(path)[0] for path in given if path is not None]
         return [path for path in paths if path != GRAPH]
 
     @property
-    def asked(self):
+    def asked(self) -> list[str]:
         """The names of columns in the user's options."""
         labels = (self.label_column or "").split(",")
         names = (self.id_column, *labels, *(self.feature_columns or ()))
         return [name for name in names if name not in (None, "", roles.NONE)]
 
-    def use(self, path, name):
+    def use(self, path: Path | str, name: str) -> None:
         """Record that the column `name` of a file has the labels or the split."""
         self.used.setdefault(os.path.realpath(path), set()).add(name)
 
-    def used_in(self, table):
+    def used_in(self, table: Table) -> list:
         """Return the indices of a table's columns that were recorded by `use`."""
         names = self.used.get(os.path.realpath(table.where), ())
         return [k for k, column in enumerate(table.columns) if column.name in names]
@@ -76,7 +86,7 @@ class VertexAttributes:
 
     suffix = ""
 
-    def __init__(self, raw, where, asked):
+    def __init__(self, raw: Raw, where: object, asked: Sequence[str]) -> None:
         self.path = where
         if not raw.attributes:
             raise DataError(f"{where}: vertices have no attributes, of which {', '.join(asked)} "
@@ -92,14 +102,14 @@ class VertexAttributes:
         self.table = records_table(raw.attributes, where)
         self.table.in_order = True
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(self.path)
 
-    def head(self):
+    def head(self) -> bytes:
         return b""
 
 
-def file_and_column(text):
+def file_and_column(text: Path | str) -> tuple:
     """Return (FILE, COLUMN) of a text FILE:COLUMN, or (FILE, None) of a text FILE.
 
     FILE is GRAPH in `:COLUMN`, which names attributes in the graph's own file.
@@ -112,7 +122,7 @@ def file_and_column(text):
     return text, None
 
 
-def read_features(source, vertices, options):
+def read_features(source: Source, vertices: VertexIds, options: TableOptions) -> VertexRows:
     """Return the VertexRows of a feature file, (rows, f) dense or sparse."""
     rows = partial(VertexRows, "features", str(source))
 
@@ -160,7 +170,7 @@ def read_features(source, vertices, options):
     return with_ids(rows, table, ids, vertices)
 
 
-def _feature_names(table, chosen, notes):
+def _feature_names(table: Table, chosen: list[int], notes: list[str]) -> tuple[str, ...] | None:
     """Return the names of feature columns; None without names, or if they cannot be kept.
 
     A column of lists has a name for each position.
@@ -177,7 +187,7 @@ def _feature_names(table, chosen, notes):
     return None
 
 
-def read_matrix(table, chosen, memory):
+def read_matrix(table: Table, chosen: list[int], memory: int) -> np.ndarray:
     """Return the columns `chosen` as float32, (rows, f).
 
     Raise DataError if a cell is not a finite number.
@@ -214,13 +224,14 @@ def read_matrix(table, chosen, memory):
     return np.concatenate(parts, axis=1)
 
 
-def _refuse_infinite(table, row, k, numbers):
+def _refuse_infinite(table: Table, row: int, k: int, numbers: Any) -> None:
     text = "empty" if np.isnan(numbers).any() else truncate(numbers, 40)
     raise DataError(f"{table.where}: {table.place(row)}: column {table.title(k)} is {text}, "
                     "expected a finite number in each row")
 
 
-def read_ids(source, column, vertices, options):
+def read_ids(source: Source, column: str | None, vertices: VertexIds,
+             options: TableOptions) -> VertexRows:
     """Return the VertexRows of --ids, the order of rows in files without ids."""
     # an array, or a column of a table
     if is_array(source):
@@ -248,7 +259,7 @@ def read_ids(source, column, vertices, options):
     return VertexRows("ids", str(source), np.empty(len(keys)), keys, place_of, notes=notes)
 
 
-def with_ids(rows, table, ids, vertices):
+def with_ids(rows: VertexRows, table: Table, ids: int | None, vertices: VertexIds) -> VertexRows:
     if table.in_order:
         rows.in_order, rows.order = True, "the vertices of the file"
     if ids is not None:
@@ -257,7 +268,7 @@ def with_ids(rows, table, ids, vertices):
     return rows
 
 
-def is_array(source):
+def is_array(source: Source) -> bool:
     """Return whether a file is .npy, .npz or MatrixMarket; DataError if it is no table either."""
     if isinstance(source, VertexAttributes):
         return False
@@ -274,13 +285,13 @@ def is_array(source):
     return source.magic.startswith(ZIP)
 
 
-def read_matrix_file(source, memory):
+def read_matrix_file(source: Source, memory: int) -> tuple[Any, list[str]]:
     """Return the matrix of a file that `is_array`, dense or sparse, and notes."""
     known = matrix_market.is_matrix_market(source)
     return (matrix_market if known else numpy_files).read_matrix(source, memory)
 
 
-def read_array(source, memory, kinds="fiubSU"):
+def read_array(source: Source, memory: int, kinds: str = "fiubSU") -> tuple[np.ndarray, list]:
     """Return the array of a file that `is_array`, and notes.
 
     MatrixMarket becomes dense, and one column (n,).
@@ -295,11 +306,12 @@ def read_array(source, memory, kinds="fiubSU"):
     return (whole if (whole == matrix).all() else matrix), notes
 
 
-def is_json(source):
+def is_json(source: Source) -> bool:
     return source.head().lstrip()[:1] in (b"{", b"[")
 
 
-def read_table(source, vertices, options, of_ids=False):
+def read_table(source: Source, vertices: VertexIds, options: TableOptions,
+               of_ids: bool = False) -> tuple:
     """Return the Table of a file with named columns, and its JSON; each may be None.
 
     DataError for a table without rows.

@@ -1,5 +1,8 @@
 """Lookup of vertices by the ids that the user's files have for them."""
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -7,6 +10,11 @@ from hpgcn.datasets.edges.vertex_names import NAME_BYTES
 from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import FEW
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+    from hpgcn.datasets.sorting.external import Entries
+    from hpgcn.datasets.text.data_table import NumberColumn, TextColumn
 
 NEARLY_ALL = 0.9  # share of numbers that are ids in edges, from which a column is one of ids
 HALF = 0.5  # share that is enough for names, which are seldom the same by accident
@@ -25,7 +33,7 @@ class VertexIds:
         Whether the edges alone say which vertices there are, so that tables may add some.
     """
 
-    def __init__(self, raw, where, memory):
+    def __init__(self, raw: Raw, where: str, memory: int) -> None:
         self.raw = raw
         self.where = where
         self.memory = memory
@@ -34,7 +42,7 @@ class VertexIds:
         self.is_open = raw.in_edge is not None
         self.refresh()
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Rebuild the tables of ids after the vertices of `raw` have changed."""
         self.num_nodes = self.raw.num_nodes
         self.numbers = self.order = None
@@ -50,21 +58,21 @@ class VertexIds:
         self.repeated = 0 if ids is None else ids.size - distinct
 
     @property
-    def rows_are_known(self):
+    def rows_are_known(self) -> bool:
         """Whether row i of an array without ids is vertex i."""
         return self.raw.original_ids is None or self.raw.input_order
 
     @property
-    def num_in_edge(self):
+    def num_in_edge(self) -> int:
         return self._count_in_edge([])[1]
 
     @property
-    def last(self):
+    def last(self) -> int | None:
         """The largest numeric id, if vertices were renumbered; otherwise None."""
         ids = self.raw.original_ids
         return None if ids is None or self.named else int(ids.max())
 
-    def describe(self):
+    def describe(self) -> str:
         """Return a description of the ids, for errors."""
         if self.named:
             return "names, such as " + ", ".join(
@@ -73,7 +81,7 @@ class VertexIds:
             return f"{self.raw.base}..{self.raw.base + self.num_nodes - 1}"
         return f"{self.raw.original_ids.min()}..{self.last}"
 
-    def keys(self, column):
+    def keys(self, column: Any) -> list[str] | np.ndarray | None:
         """Return a column as ids, list of str or (k,) int64, or None.
 
         None if a cell is not an id of the graph's kind.
@@ -91,7 +99,7 @@ class VertexIds:
             texts = self._with_sides(texts)
         return texts if all(texts) else None
 
-    def _with_sides(self, texts):
+    def _with_sides(self, texts: list[str]) -> list[str]:
         """Return ids of a bipartite list with the name of their side, as `u:5`.
 
         An id without a side must occur on one side only.
@@ -109,12 +117,12 @@ class VertexIds:
         return [text if text in self.numbers or text not in sides else sides[text][0]
                 for text in texts]
 
-    def _name(self, text):
+    def _name(self, text: str) -> str:
         if text not in self.numbers and (match := ROUND.fullmatch(text)):
             return match[1] if match[1] in self.numbers else text
         return text
 
-    def find(self, keys):
+    def find(self, keys: Any) -> np.ndarray:
         """Return the vertex of each id, (k,) int64; -1 for an id that no vertex has."""
         if self.repeated:
             raise DataError(f"{self.where}: {self.repeated} original_ids occur twice, expected one "
@@ -129,7 +137,7 @@ class VertexIds:
         places = np.minimum(np.searchsorted(ids, keys), ids.size - 1)
         return np.where(ids[places] == keys, self.order[places], -1)
 
-    def fit(self, column, count, share=NEARLY_ALL):
+    def fit(self, column: TextColumn | NumberColumn, count: int, share: float = NEARLY_ALL) -> bool:
         """Return whether the `count` cells of a column differ, and a `share` are ids in edges.
 
         For names, half of them is enough. If the table has more rows than the edges
@@ -150,7 +158,7 @@ class VertexIds:
         matched, known = self._count_in_edge(vertices)
         return 0 < matched >= share * min(count, known)
 
-    def repeat(self, column, count):
+    def repeat(self, column: TextColumn | NumberColumn, count: int) -> bool:
         """Return whether a column has ids of vertices, some of them twice.
 
         Nearly all of its distinct cells must be ids.
@@ -166,12 +174,12 @@ class VertexIds:
         matched, known = self._count_in_edge(vertices[vertices >= 0])
         return len(distinct) < count and matched >= NEARLY_ALL * max(known, len(distinct))
 
-    def _count_in_edge(self, vertices):
+    def _count_in_edge(self, vertices: Any) -> tuple:
         """Return how many of `vertices` have an edge, and how many do in all."""
         in_edge = np.ones(self.num_nodes, bool) if self.raw.in_edge is None else self.raw.in_edge
         return np.count_nonzero(in_edge[vertices]), np.count_nonzero(in_edge)
 
-    def add(self, keys):
+    def add(self, keys: list) -> tuple[np.ndarray, int, np.ndarray | None]:
         """Return (image, number of vertices, original ids) after vertices with `keys` are added.
 
         Vertex v becomes image[v]. New names follow the old ones; numeric ids are in
@@ -194,7 +202,8 @@ class VertexIds:
         ids = np.concatenate([same + raw.base, new])
         return same, ids.size, ids
 
-    def move(self, entries, image, num_nodes, original_ids):
+    def move(self, entries: Entries | None, image: np.ndarray, num_nodes: int,
+             original_ids: np.ndarray | None) -> None:
         """Renumber the vertices of `raw`: v becomes image[v], or is dropped for -1.
 
         Dropped vertices must have no edges. `entries` are those of an edge list on
@@ -213,5 +222,5 @@ class VertexIds:
         self.refresh()
 
 
-def _is_whole(text):
+def _is_whole(text: str) -> bool:
     return ROUND.fullmatch(text) is not None or text.lstrip("+-").isdigit()

@@ -1,6 +1,9 @@
 """Rows of labels, features or masks, and the vertices to which the rows belong."""
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -8,6 +11,9 @@ import scipy.sparse as sp
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.text.data_table import TextColumn
 from hpgcn.errors import DataError
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.tables.vertex_ids import VertexIds
 
 
 @dataclass
@@ -51,18 +57,19 @@ class VertexRows:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         return self.values.shape[0] if self.values.shape else 0
 
     @property
-    def size(self):
+    def size(self) -> str:
         """The number of rows, described for errors."""
         if self.kind == "split":
             return f"split has {self.num_rows} rows"
         return f"{self.kind} have shape {tuple(self.values.shape)}"
 
 
-def keys_of(column, vertices, where, place):
+def keys_of(column: Any, vertices: VertexIds, where: str,
+            place: Callable) -> list[str] | np.ndarray:
     """Return the ids in a column; DataError for one that is empty, repeated, or no id."""
     keys = vertices.keys(column)
     if keys is None:
@@ -78,7 +85,7 @@ def keys_of(column, vertices, where, place):
     return keys
 
 
-def _refuse_repeated(keys, where, place):
+def _refuse_repeated(keys: list[str] | np.ndarray, where: str, place: Callable) -> None:
     if len(set(keys if isinstance(keys, list) else keys.tolist())) == len(keys):
         return
     first_of = {}
@@ -89,7 +96,7 @@ def _refuse_repeated(keys, where, place):
         first_of[key] = row
 
 
-def take_positional(rows, vertices, order):
+def take_positional(rows: VertexRows, vertices: VertexIds, order: VertexRows | None) -> np.ndarray:
     """Return the vertex of each row without an id, (rows,), by its position.
 
     `order` are the VertexRows of --ids, or None. DataError if vertices are named or
@@ -140,7 +147,7 @@ def take_positional(rows, vertices, order):
     return np.arange(n)
 
 
-def by_vertex(rows, places, n, fill=None):
+def by_vertex(rows: VertexRows, places: np.ndarray, n: int, fill: int | None = None) -> Any:
     """Return the values of `rows` in the order of the vertices.
 
     `places` has the vertex of each row, -1 for a row without one. A vertex without a
@@ -166,7 +173,7 @@ def by_vertex(rows, places, n, fill=None):
     return result
 
 
-def missing_vertices(places, n):
+def missing_vertices(places: np.ndarray, n: int) -> np.ndarray:
     """Return for each vertex whether it has no row, (n,) bool."""
     missing = np.ones(n, bool)
     missing[places[places >= 0]] = False

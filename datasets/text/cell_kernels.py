@@ -4,6 +4,9 @@ A cell in double quotes has no quote and no line end in it. The caller reads oth
 with Python's csv module.
 """
 
+
+import numpy as np
+
 from hpgcn.datasets.text.parse import (
     NEWLINE,
     QUOTE,
@@ -16,7 +19,7 @@ from hpgcn.kernels.host.jit import jit
 
 
 @jit(inner=True)
-def _cell(text, at, delimiter):
+def _cell(text: np.ndarray, at: int, delimiter: int) -> tuple[int, int, int]:
     """Return start and end of the cell at `text[at]`, and the end of its field.
 
     The field ends at a delimiter or a newline. Its end is -1 for a cell that is not
@@ -49,7 +52,7 @@ def _cell(text, at, delimiter):
 
 
 @jit(inner=True)
-def _next(text, at, delimiter):
+def _next(text: np.ndarray, at: int, delimiter: int) -> int:
     """Return where the next cell begins, after an end at `text[at]`; -1 at a row's end."""
     if delimiter == SPACE:
         at = skip_blanks(text, at, delimiter)
@@ -58,7 +61,8 @@ def _next(text, at, delimiter):
 
 
 @jit()
-def scan(text, delimiter, width, starts, lines):
+def scan(text: np.ndarray, delimiter: int, width: int, starts: np.ndarray,
+         lines: np.ndarray) -> int:
     """Find the rows of a text of whole lines: where each starts, and its line from 0.
 
     Rows without any cell are left out. Return the number of rows, or -1 if a row does
@@ -93,7 +97,7 @@ def scan(text, delimiter, width, starts, lines):
 
 
 @jit()
-def offsets(text, delimiter, starts, out):
+def offsets(text: np.ndarray, delimiter: int, starts: np.ndarray, out: np.ndarray) -> None:
     """Set `out`, (rows, width), to the start of each cell, from that of its row."""
     for row in range(starts.size):
         at = starts[row]
@@ -104,7 +108,8 @@ def offsets(text, delimiter, starts, out):
 
 
 @jit()
-def bounds(text, delimiter, starts, skipped, out):
+def bounds(text: np.ndarray, delimiter: int, starts: np.ndarray, skipped: int,
+           out: np.ndarray) -> None:
     """Set `out`, (rows, 2), to start and end of a cell, `skipped` cells from `starts`."""
     for row in range(starts.size):
         at = starts[row]
@@ -115,7 +120,8 @@ def bounds(text, delimiter, starts, skipped, out):
 
 
 @jit()
-def numbers(text, delimiter, starts, places, out, rough):
+def numbers(text: np.ndarray, delimiter: int, starts: np.ndarray, places: np.ndarray,
+            out: np.ndarray, rough: np.ndarray) -> int:
     """Set `out`, (rows, m) float64, to the numbers in some cells of each row.
 
     `places` (width,) is the column of `out` for each cell, or -1. Cells that are no

@@ -3,6 +3,7 @@
 Names are compared by `plain`: without case, blanks and punctuation.
 """
 import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from hpgcn.graphs.edge_weights import is_weight, plain
 
@@ -56,14 +57,14 @@ PART_NAMES = dict.fromkeys(PARTS.values())  # train, val, test
 MASK = "(is|in)?(train|training|val|valid|validation|test)(mask|idx)?"
 
 
-def plain_column(name):
+def plain_column(name: str) -> str:
     """Return a column name without case, punctuation and Neo4j's type, for comparisons."""
     if (typed := NEO4J.fullmatch(name)):
         name = typed[2] if typed[2].lower() in NEO4J_ROLES or not typed[1] else typed[1]
     return plain(name)
 
 
-def kind_of(name):
+def kind_of(name: str) -> tuple:
     """Return the kind of a column name, a pair.
 
     It is (pair of ENDS, 0 or 1) for the name of an end. Otherwise it is (kind, 0), with
@@ -81,19 +82,19 @@ def kind_of(name):
     return "ignored" if re.fullmatch(IGNORED, name) else "unknown", 0
 
 
-def end_pairs(kinds):
+def end_pairs(kinds: Iterator | list[tuple]) -> list[tuple]:
     """Return the pairs of ENDS whose two ends are both in `kinds`."""
     kinds = set(kinds)
     return [ends for ends in ENDS if {(ends, 0), (ends, 1)} <= kinds]
 
 
-def end_names(names):
+def end_names(names: Iterable[str]) -> tuple[str, str] | None:
     """Return the pair of ENDS that two names mean, or None."""
     (ends,) = end_pairs(map(kind_of, names)) or (None,)
     return ends
 
 
-def find_ends(names):
+def find_ends(names: Sequence[str]) -> tuple[str, str] | None:
     """Return the only two of `names` that are both ends of an edge, in this order, or None."""
     kinds = [kind_of(name) for name in names]
     pairs = end_pairs(kinds)
@@ -102,7 +103,7 @@ def find_ends(names):
     return (found[0][0], found[1][0]) if list(map(len, found)) == [1, 1] else None
 
 
-def are_labels(names):
+def are_labels(names: list[str]) -> bool:
     """Return whether two column names mean a vertex and its label, and no ends of an edge."""
     if len(names) != 2:
         return False
@@ -111,7 +112,7 @@ def are_labels(names):
                for vertex, label in ((first, second), (second, first)))
 
 
-def find_triple(names):
+def find_triple(names: list[str]) -> list[int] | None:
     """Return the indices of head, relation and tail in a header of triples, or None."""
     words = list(map(plain_column, names))
     places = [[k for k, word in enumerate(words) if re.fullmatch(pattern, word)]
@@ -119,12 +120,12 @@ def find_triple(names):
     return [each[0] for each in places] if all(len(each) == 1 for each in places) else None
 
 
-def is_known(name):
+def is_known(name: str) -> bool:
     """Return whether `name` is a usual name for a column of ids, labels or a split."""
     return re.fullmatch(f"{ID}|{LABEL}|{MUSAE}|{SPLIT_NAME}|{MASK}", plain(name)) is not None
 
 
-def is_header(words):
+def is_header(words: list[str]) -> bool:
     """Return whether `words` name columns: ends of an edge, a triple, or vertex labels."""
     pairs = end_pairs(map(kind_of, words))
     return bool(pairs) or are_labels(words) or find_triple(words) is not None

@@ -1,6 +1,8 @@
 """A table in memory: columns of text or numbers, and the place of each row in the file."""
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +20,7 @@ EXACT = 2**53  # from here on float64 skips whole numbers
 class CellError(Exception):
     """Error for a cell that is not a number."""
 
-    def __init__(self, row, text, column=None):
+    def __init__(self, row: int, text: str, column: int | None = None) -> None:
         super().__init__(row, text)
         self.row = row
         self.text = text
@@ -30,30 +32,30 @@ class TextColumn:
 
     width = None  # numbers of a cell that is a list
 
-    def __init__(self, name="", cells=()):
+    def __init__(self, name: str = "", cells: Sequence = ()) -> None:
         self.name = name
         self.blocks = []
         if cells:
             self.append(cells)
 
-    def append(self, cells):
+    def append(self, cells: Sequence) -> None:
         """Append cells, a list of str without NUL."""
         self.blocks.append("\0".join(cells).encode("utf-8", "surrogatepass"))
 
-    def prepend(self, cell):
+    def prepend(self, cell: str) -> None:
         self.blocks.insert(0, cell.encode())
 
-    def texts(self):
+    def texts(self) -> list[str]:
         """Return the cells as a list of str without surrounding blanks."""
         return [cell.strip() for block in self.blocks
                 for cell in block.decode("utf-8", "surrogatepass").split("\0")]
 
-    def head(self):
+    def head(self) -> list[str]:
         """Return the first cells, at most HEAD of them."""
         cells = self.blocks[0].split(SEPARATOR, HEAD)[:HEAD] if self.blocks else []
         return [cell.decode("utf-8", "replace").strip() for cell in cells]
 
-    def numbers(self):
+    def numbers(self) -> np.ndarray:
         """Return the cells as float64, NaN for an empty one; CellError for one without a number."""
         parts = []
         row = 0
@@ -69,7 +71,7 @@ class TextColumn:
             row += len(cells)
         return np.concatenate([*parts, np.empty(0)])
 
-    def whole_numbers(self):
+    def whole_numbers(self) -> np.ndarray | None:
         """Return the cells as int64, or None if one is not a whole number such as 7 or 7.0."""
         if not all(map(WHOLE.fullmatch, self.head())):
             return None
@@ -91,25 +93,25 @@ class TextColumn:
 class NumberColumn:
     """A column of numbers, (n,), or of lists of k numbers, (n, k)."""
 
-    def __init__(self, name, array):
+    def __init__(self, name: str, array: Any) -> None:
         self.name = name
         self.array = array
 
     @property
-    def width(self):
+    def width(self) -> int | None:
         """Count of the numbers in a cell, or None for a single one."""
         return self.array.shape[1] if self.array.ndim == 2 else None
 
-    def texts(self):
+    def texts(self) -> list[str]:
         return [str(cell) for cell in self.array.tolist()]
 
-    def head(self):
+    def head(self) -> list[str]:
         return NumberColumn(self.name, self.array[:HEAD]).texts()
 
-    def numbers(self):
+    def numbers(self) -> np.ndarray:
         return self.array.astype(np.float64) if self.array.dtype.kind != "f" else self.array
 
-    def whole_numbers(self):
+    def whole_numbers(self) -> np.ndarray | None:
         array = self.array
         if array.ndim != 1 or array.dtype.kind not in "iuf":
             return None
@@ -152,11 +154,11 @@ class Table:
     declared_rows: int | None = None  # by the first row, if it may be a line of sizes
     in_order: bool = False  # row i is of vertex i, whatever its id
 
-    def place(self, row):
+    def place(self, row: int) -> str:
         """Return the name of a row for errors, such as "row 3" or "line 5"."""
         return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
 
-    def name_columns(self, header, *, keep=True):
+    def name_columns(self, header: bool, *, keep: bool = True) -> None:
         """Use the first row as the names of the columns if `header`, else as data.
 
         Without `keep` a row of data is dropped.
@@ -171,7 +173,7 @@ class Table:
             self.lines.insert(0, self.first_line)
         self.names_known = True
 
-    def refuse_header_again(self):
+    def refuse_header_again(self) -> None:
         """Raise DataError if a row repeats the header, as in files that were concatenated."""
         k = max(range(len(self.first)), key=lambda k: len(self.first[k]))
         name = self.first[k].strip()
@@ -182,7 +184,7 @@ class Table:
                     raise DataError(f"{self.where}: {self.place(row)}: repeats the header: remove "
                                     "this line")
 
-    def column(self, name, flag):
+    def column(self, name: str, flag: str) -> int:
         """Return the index of the column called `name`, which the user typed after `flag`."""
         places = [k for k, column in enumerate(self.columns) if column.name == name]
         if not places:
@@ -194,29 +196,29 @@ class Table:
                             f"expected one of {self.listed()}")
         return places[0]
 
-    def listed(self):
+    def listed(self) -> str:
         """Return the names of the first columns and the number of columns, for errors."""
         return listed([self.title(k) for k in range(len(self.columns))])
 
-    def title(self, k):
+    def title(self, k: int) -> str:
         """Return the name of column k for messages."""
         return truncate(self.columns[k].name, 40) or "(no name)"
 
-    def number_column(self, k, hint=""):
+    def number_column(self, k: int, hint: str = "") -> np.ndarray:
         """Return column k as float64, (n,) or (n, width); DataError names the first wrong cell."""
         try:
             return self.columns[k].numbers()
         except CellError as error:
             raise self.cell_error(error, k, hint) from None
 
-    def cell_error(self, error, k, hint=""):
+    def cell_error(self, error: CellError, k: int, hint: str = "") -> DataError:
         """Return the DataError for a CellError in column k."""
         if re.fullmatch(r"[-+]?\d+,\d+", error.text, re.ASCII):
             hint = " with a decimal point"
         return DataError(f"{self.where}: {self.place(error.row)}: column {self.title(k)} is "
                          f"{truncate(error.text, 40)!r}, expected a number{hint}")
 
-    def flags(self, k):
+    def flags(self, k: int) -> np.ndarray:
         """Return column k as bool, (n,); DataError for a cell other than 0, 1, true or false."""
         numbers = self.number_column(k)
         wrong = ~np.isin(numbers, (0, 1))
@@ -227,12 +229,12 @@ class Table:
         return numbers == 1
 
 
-def counted(count, one, several=None):
+def counted(count: int, one: str, several: str | None = None) -> str:
     """Return a number and its noun, such as "1 row" or "2 rows"."""
     return f"{count} {one if count == 1 else several or one + 's'}"
 
 
-def parse_number(cell, row, column=None):
+def parse_number(cell: bytes, row: int, column: int | None = None) -> float:
     """Return the number in a cell, bytes; NaN for an empty one. Raise CellError."""
     text = cell.decode("utf-8", "replace").strip()
     if NUMBER.fullmatch(text) or re.fullmatch(r"[-+]?inf(inity)?", text, re.IGNORECASE):

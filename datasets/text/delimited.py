@@ -1,8 +1,12 @@
 """Reader of text tables, with cells between tabs, semicolons, bars, commas or blanks."""
+from __future__ import annotations
+
 import csv
 import re
 from array import array
+from collections.abc import Iterator
 from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 from hpgcn.datasets.source import need, not_utf8, truncate
 from hpgcn.datasets.text import text_cells
@@ -11,6 +15,10 @@ from hpgcn.datasets.text.data_table import Table, TextColumn, counted
 from hpgcn.datasets.text.lines import BLANKS, open_lines
 from hpgcn.datasets.text.text_cells import CellColumn, TextCells
 from hpgcn.errors import DataError
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+    from hpgcn.datasets.text.lines import TextLines
 
 ROWS = 4096  # rows of a block
 SAMPLE = 20  # rows that decide the separator
@@ -21,7 +29,8 @@ CELL = re.compile(r"[^\t;|,]*")
 ROW_BYTES = 64  # bytes of memory of a row, besides three times its text
 
 
-def read_delimited(source, memory, names=(), *, of_names=False):
+def read_delimited(source: Source, memory: int, names: dict[str, int] | tuple = (), *,
+                   of_names: bool = False) -> Table:
     """Return the Table of a text file; its first row may be a header.
 
     Lines above the first row that begin with # or % are comments, unless their first
@@ -94,7 +103,8 @@ def read_delimited(source, memory, names=(), *, of_names=False):
     return table
 
 
-def _simple_cells(source, first_line, separator, width, memory, lines):
+def _simple_cells(source: Source, first_line: int, separator: str, width: int, memory: int,
+                  lines: array[int]) -> TextCells | None:
     """Return the TextCells below the first row, or None if the csv module must read them.
 
     The first row ends in line `first_line`. The line of each row is appended to
@@ -119,7 +129,7 @@ def _simple_cells(source, first_line, separator, width, memory, lines):
 class _CellRows:
     """Iterator of a text table's rows, lists of cells; `line` is the line of the last one."""
 
-    def __init__(self, table, memory, names):
+    def __init__(self, table: TextLines, memory: int, names: dict[str, int] | tuple) -> None:
         self.table = table
         self.memory = memory
         self.names = names
@@ -128,7 +138,7 @@ class _CellRows:
         self.size = 0
         self.started = False
 
-    def lines(self):
+    def lines(self) -> Iterator[tuple[int, str]]:
         """Yield (line number, text) of lines that are neither blank nor comments above the rows."""
         while (line := self.table.readline()) is not None:
             try:
@@ -148,7 +158,7 @@ class _CellRows:
                 need(3 * self.size, self.memory, self.table.where)
                 yield self.table.line, text
 
-    def rows(self, lines, separator):
+    def rows(self, lines: Iterator, separator: str | None) -> Iterator[list[str]]:
         """Yield each row as a list of its cells, str."""
         lines = self._numbered(lines, separator == " ")
         if not separator:
@@ -162,7 +172,7 @@ class _CellRows:
             raise DataError(f"{self.table.where}: line {self.line}: broken CSV "
                             f"({truncate(error)})") from error
 
-    def _numbered(self, lines, blanks):
+    def _numbered(self, lines: Iterator, blanks: bool) -> Iterator[str]:
         for number, text in lines:
             self.line = number
             if "\0" in text:
@@ -170,11 +180,12 @@ class _CellRows:
             yield (text.replace("\t", " ").strip() if blanks else text) + "\n"
 
 
-def _unquoted(text):
+def _unquoted(text: str) -> str:
     return text[1:-1].replace('""', '"') if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
-def _block(rows, reader, width, lines, where):
+def _block(rows: Iterator, reader: _CellRows, width: int, lines: array[int],
+           where: Source) -> list[list]:
     block = []
     for row in rows:
         if len(row) != width:
@@ -187,7 +198,7 @@ def _block(rows, reader, width, lines, where):
     return block
 
 
-def _separator(texts):
+def _separator(texts: list[str]) -> str | None:
     """Return the separator that divides the first lines into equally many cells, or None.
 
     None means one column.
@@ -206,7 +217,7 @@ def _separator(texts):
         and widths[0] >= widths[-1] - 1 else None
 
 
-def _size_line(texts):
+def _size_line(texts: list[str]) -> tuple[int | None, bool]:
     """Return the number of rows in a first line `rows [columns]`, and whether it may be a row.
 
     The number is None for other lines. word2vec writes such a line; its columns do not
@@ -230,7 +241,7 @@ def _size_line(texts):
     return (rows, False) if width == columns + 1 > 2 else (None, True)
 
 
-def _widths(texts, separator):
+def _widths(texts: list[str], separator: str) -> list[int]:
     try:
         rows = csv.reader((text + "\n" for text in texts), delimiter=separator,
                           skipinitialspace=True)
@@ -239,7 +250,7 @@ def _widths(texts, separator):
         return []
 
 
-def _take_comment(table, comment):
+def _take_comment(table: Table, comment: str) -> None:
     """Take the comment above a table as its header if it has one name for each column."""
     words = re.split(r"[\s,;|]+", comment.lstrip("#% \t").strip())
     if len(words) == len(table.first) and any(map(is_known, words)):

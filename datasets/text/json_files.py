@@ -2,8 +2,12 @@
 
 Tables are records, columns, a value for each id, or lists of feature numbers.
 """
+from __future__ import annotations
+
 import json
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +19,9 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.validation import MAX_WIDTH
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+
 GRAPH_FACTOR, TABLE_FACTOR = 30, 40  # bytes of memory that a byte of text may become
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SCALARS = (str, int, float, bool, type(None))
@@ -24,12 +31,12 @@ class JsonObject(list):
     """The members of a JSON object in their order, as (name, value) pairs."""
 
 
-def parse_json(source, memory, kind, expected):
+def parse_json(source: Source, memory: int, kind: Any, expected: str) -> Any:
     """Return the value in a JSON file, of the type `kind` (list or dict).
 
     DataError for another type, or if an object has a name twice.
     """
-    def unique(pairs):
+    def unique(pairs: list[tuple]) -> dict[str, Any]:
         if (again := first_repeated(name for name, _ in pairs)) is not None:
             raise DataError(f"{source}: {truncate(again, 40)!r} occurs twice in one object")
         return dict(pairs)
@@ -40,7 +47,7 @@ def parse_json(source, memory, kind, expected):
     return value
 
 
-def read_json(source, memory):
+def read_json(source: Source, memory: int) -> Any:
     """Return the content of a JSON file; its objects become JsonObjects.
 
     A file of one JSON value a line, like .jsonl, becomes a list.
@@ -56,7 +63,7 @@ def read_json(source, memory):
         raise
 
 
-def _parsed(text, source, make_object):
+def _parsed(text: str, source: Source, make_object: Callable) -> Any:
     try:
         return json.loads(text, object_pairs_hook=make_object)
     except (ValueError, RecursionError) as error:
@@ -66,7 +73,7 @@ def _parsed(text, source, make_object):
         raise DataError(f"{source}: broken JSON ({reason})") from error
 
 
-def json_table(found, where, is_known):
+def json_table(found: Any, where: str, is_known: Callable) -> Table | None:
     """Return the Table of a result of `read_json`; None if it has lists of numbers.
 
     `is_known(name)` says whether a name is that of a column rather than an id.
@@ -82,7 +89,7 @@ def json_table(found, where, is_known):
     return None
 
 
-def _of_object(pairs, where, is_known):
+def _of_object(pairs: JsonObject, where: str, is_known: Callable) -> Table | None:
     names = [name for name, _ in pairs]
     values = [value for _, value in pairs]
     _refuse_repeated(names, where)
@@ -107,7 +114,7 @@ def _of_object(pairs, where, is_known):
     return None
 
 
-def _of_split(parts, where):
+def _of_split(parts: dict[str, Any], where: object) -> Table:
     rows = parts["data"]
     names = parts["columns"]
     if not all(isinstance(row, list) and len(row) == len(names) for row in rows):
@@ -117,13 +124,13 @@ def _of_split(parts, where):
     return _of_columns(({} if index is None else {"": index}) | columns, where)
 
 
-def records_table(records, where):
+def records_table(records: list[dict], where: object) -> Table:
     """Return the Table of dicts, one for each row; a missing value is an empty cell."""
     names = dict.fromkeys(name for record in records for name in record)
     return _of_columns({name: [record.get(name) for record in records] for name in names}, where)
 
 
-def _of_columns(columns, where):
+def _of_columns(columns: dict[str, Any], where: object) -> Table:
     sizes = {name: len(cells) for name, cells in columns.items()}
     if len(set(sizes.values())) > 1:
         first, *rest = sizes
@@ -134,7 +141,7 @@ def _of_columns(columns, where):
     return Table(where, made, next(iter(sizes.values()), 0))
 
 
-def _column(name, cells):
+def _column(name: str, cells: Iterable) -> NumberColumn | TextColumn:
     """Return cells as a NumberColumn if they are lists of equally many numbers, else as text."""
     cells = list(cells)
     if cells and all(type(cell) is list and len(cell) == len(cells[0])
@@ -145,12 +152,12 @@ def _column(name, cells):
                              for cell in cells])
 
 
-def _refuse_repeated(names, where):
+def _refuse_repeated(names: list[str], where: str) -> None:
     if (name := first_repeated(names)) is not None:
         raise DataError(f"{where}: id {truncate(name, 40)} occurs twice")
 
 
-def feature_lists(found, where, memory, dense=False):
+def feature_lists(found: Any, where: object, memory: int, dense: bool = False) -> tuple:
     """Return ids (list of str, or None), features (rows, f), and how they were read.
 
     Lists of whole numbers are the columns of ones, stored in CSR. Lists of one length
@@ -166,33 +173,33 @@ def feature_lists(found, where, memory, dense=False):
         return ids, values, f"lists of {values.shape[1]} features"
 
     # else the numbers of features, each once
-    lists = []
+    columns = []
     for row, numbers in pairs:
         whole = isinstance(numbers, list) and all(type(k) is int for k in numbers)
         if not whole or any(not 0 <= k < MAX_WIDTH for k in numbers):
             raise DataError(f"{where}: row {truncate(row, 40)}: expected a list of feature "
                             f"numbers, 0..{MAX_WIDTH - 1}; use --feature-columns '*' if they are "
                             "feature values")
-        lists.append(np.unique(np.array(numbers, np.int64)))
-    need(16 * len(lists), memory, f"{where}: {len(lists)} rows")
+        columns.append(np.unique(np.array(numbers, np.int64)))
+    need(16 * len(columns), memory, f"{where}: {len(columns)} rows")
 
     # ones in CSR
-    indptr = run_offsets([each.size for each in lists])
-    indices = np.concatenate([*lists, np.empty(0, np.int64)])
+    indptr = run_offsets([each.size for each in columns])
+    indices = np.concatenate([*columns, np.empty(0, np.int64)])
     ones = np.ones(indices.size, np.float32)
     width = int(indices.max(initial=-1)) + 1
-    X = sp.csr_array((ones, indices, indptr), shape=(len(lists), width))
+    X = sp.csr_array((ones, indices, indptr), shape=(len(columns), width))
     note = f"each row is a list of feature numbers, 0..{width - 1}"
     return ids, X, note + "; use --feature-columns '*' if they are feature values" * even
 
 
-def _are_values(lists):
+def _are_values(lists: list[list]) -> bool:
     """Return whether a list has a number twice, and none is negative: -1 may be a filler."""
     whole = all(type(k) is int and k >= 0 for numbers in lists for k in numbers)
     return whole and any(len(set(numbers)) < len(numbers) for numbers in lists)
 
 
-def _dense(pairs, where, memory):
+def _dense(pairs: list[tuple], where: object, memory: int) -> np.ndarray:
     """Return lists of f numbers each as an array (rows, f) float32."""
     width = len(pairs[0][1]) if isinstance(pairs[0][1], list) else 0
     need(12 * width * len(pairs), memory, f"{where}: {len(pairs)} rows")
@@ -204,7 +211,7 @@ def _dense(pairs, where, memory):
     return np.array([numbers for _, numbers in pairs], np.float32)
 
 
-def multi_hot(pairs, where, memory):
+def multi_hot(pairs: JsonObject | list[tuple], where: str, memory: int) -> tuple[np.ndarray, tuple]:
     """Return lists of label names as (rows, t) of 0 and 1, float32, and the sorted names."""
     for row, names in pairs:
         if not isinstance(names, list) or not all(type(name) is str for name in names):

@@ -1,8 +1,12 @@
 """Fast parser of text lines of two integers and maybe a number: millions a second."""
+from __future__ import annotations
+
 import re
 from collections import deque
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -13,6 +17,9 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.validation import first
 from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.progress_bar import bar
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
 
 BLOCK = 1 << 22  # bytes
 LONGEST_NUMBER = 400  # characters
@@ -37,16 +44,16 @@ class Grammar:
     comments: bool = True  # lines that start with # or % are skipped
 
     @property
-    def weighted(self):
+    def weighted(self) -> bool:
         return W in self.roles
 
 
-def words(line):
+def words(line: bytes) -> list[bytes]:
     """Return the words of a line, as bytes; blanks separate them."""
     return re.findall(rb"[^ \t\r]+", line)
 
 
-def finite(word, where, what=""):
+def finite(word: bytes, where: str, what: str = "") -> float:
     """Return the number that `word`, bytes, spells; DataError if it is not finite."""
     number = float(word) if NUMBER.fullmatch(word) else np.nan
     if not np.isfinite(number):
@@ -55,12 +62,12 @@ def finite(word, where, what=""):
     return number
 
 
-def point_hint(word):
+def point_hint(word: bytes) -> str:
     """Return the end of an error message if `word` (bytes) has a decimal comma, or ""."""
     return " with a decimal point" if re.fullmatch(rb"[-+]?\d+,\d+", word) else ""
 
 
-def whole_text(source, memory, factor):
+def whole_text(source: Source, memory: int, factor: int) -> bytes:
     """Return the whole text of a Source as UTF-8 bytes; DataError for other encodings.
 
     BudgetError if `factor` times its size exceeds `memory`.
@@ -79,7 +86,7 @@ def whole_text(source, memory, factor):
     return text
 
 
-def stripped(line, delimiter):
+def stripped(line: bytes, delimiter: bytes) -> bytes:
     """Return a line without surrounding blanks.
 
     A delimiting tab stays, because the last field may be empty.
@@ -87,7 +94,7 @@ def stripped(line, delimiter):
     return line.strip(b" \r" if delimiter == b"\t" else BLANKS)
 
 
-def split_line(line, delimiter):
+def split_line(line: bytes, delimiter: bytes) -> list[bytes]:
     """Return the fields of a line without surrounding blanks.
 
     A delimiter within double quotes belongs to the field.
@@ -108,13 +115,13 @@ def split_line(line, delimiter):
 
 
 @contextmanager
-def open_lines(source):
+def open_lines(source: Source) -> Iterator[TextLines]:
     """Open the text of a Source as TextLines."""
     with source.open() as stream:
         yield TextLines(stream, source)
 
 
-def read_columns(source, grammar, memory):
+def read_columns(source: Source, grammar: Grammar, memory: int) -> list:
     """Parse a whole text into (u, v, w), see `TextLines.parts`, in `memory` bytes."""
     with open_lines(source) as table:
         return table.columns(grammar, memory)
@@ -126,14 +133,14 @@ class TextLines:
     Errors name the file `where`.
     """
 
-    def __init__(self, stream, where):
+    def __init__(self, stream: BinaryIO, where: Source | str) -> None:
         self.stream = stream
         self.where = where
         self.line = 0  # lines handed out so far
         self.marked = 0  # lines parsed that begin with # or %
         self.pending = b""
 
-    def readline(self):
+    def readline(self) -> bytes | None:
         """Return the next line without its newline and byte-order mark; None at the end."""
         line = self.stream.readline(LINE_LIMIT)
         if not line:
@@ -145,12 +152,12 @@ class TextLines:
             line = line.removeprefix(BYTE_ORDER_MARK)
         return line.rstrip(b"\r\n")
 
-    def unread(self, *lines):
+    def unread(self, *lines: bytes) -> None:
         """Put back `lines`, the last ones that were read, so that they are read again."""
         self.pending = b"".join(line + b"\n" for line in lines)
         self.line -= len(lines)
 
-    def readlines(self, size):
+    def readlines(self, size: int) -> list[bytes]:
         """Return the next lines, at least `size` bytes of them, or all that are left."""
         lines = []
         while size > 0 and (line := self.readline()) is not None:
@@ -158,7 +165,7 @@ class TextLines:
             size -= len(line) + 1
         return lines
 
-    def blocks(self):
+    def blocks(self) -> Iterator[bytes]:
         """Yield the rest of the text in blocks of whole lines, as bytes."""
         rest = self.pending
         self.pending = b""
@@ -181,17 +188,17 @@ class TextLines:
         if rest:
             yield rest if rest.endswith(b"\n") else rest + b"\n"
 
-    def rest(self):
+    def rest(self) -> Iterator[bytes]:
         """Yield the remaining lines one by one, without newlines."""
         for block in self.blocks():
             for line in block.split(b"\n")[:-1]:
                 self.line += 1
                 yield line
 
-    def _too_long(self, line):
+    def _too_long(self, line: int) -> DataError:
         return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")
 
-    def parts(self, grammar, threads=1):
+    def parts(self, grammar: Grammar, threads: int = 1) -> Generator:
         """Parse the rest of the text on `threads` threads; yield (u, v, w) of each block.
 
         Without weights w is None.
@@ -207,17 +214,17 @@ class TextLines:
             while pending:
                 yield self._counted(pending.popleft().result())
 
-    def _counted(self, parsed):
+    def _counted(self, parsed: tuple[tuple, int]) -> tuple:
         part, skipped = parsed
         self.marked += skipped
         return part
 
-    def columns(self, grammar, memory=INT64_MAX):
+    def columns(self, grammar: Grammar, memory: int = INT64_MAX) -> list:
         """Parse the rest of the text into (u, v, w), see `parts`, in `memory` bytes."""
         with closing(self.parts(grammar)) as parts:
             return join_parts(parts, grammar.weighted, memory, self.where)
 
-    def _parse(self, block, grammar, line, rows):
+    def _parse(self, block: bytes, grammar: Grammar, line: int, rows: int) -> tuple[tuple, int]:
         """Return columns (u, v, w) of a block, and the number of comments in it.
 
         The block has `rows` lines, and the first of them has the number `line`.
@@ -242,7 +249,7 @@ class TextLines:
                             for column in columns)
         return columns, skipped
 
-    def _floats(self, text, tokens):
+    def _floats(self, text: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Return the values of numbers that the compiled loop could not round exactly."""
         _, start, end, line = tokens.T
         width = int((end - start).max())
@@ -262,7 +269,7 @@ class TextLines:
         return values
 
 
-def join_parts(parts, weighted, memory, where):
+def join_parts(parts: Iterator, weighted: bool, memory: int, where: Source | str) -> list:
     """Join parts (u, v, w) into whole columns, of which two copies must fit into memory."""
     kept = []
     size = 0
@@ -278,7 +285,7 @@ def join_parts(parts, weighted, memory, where):
     return columns
 
 
-def _complaint(status, block, at, field, grammar):
+def _complaint(status: int, block: bytes, at: int, field: int, grammar: Grammar) -> str:
     expected = len(grammar.roles)
     separated = "" if grammar.delimiter == b" " else f" separated by {grammar.delimiter.decode()!r}"
     if status == parse.MISSING:

@@ -1,14 +1,23 @@
 """Reader of tables in Parquet files."""
+from __future__ import annotations
+
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.text.data_table import NumberColumn, Table, TextColumn
 from hpgcn.errors import DataError, require
 
+if TYPE_CHECKING:
+    from hpgcn.datasets.source import Source
+
 FACTOR = 3  # bytes of memory that a byte of a column takes
 
 
-def open_parquet(source):
+def open_parquet(source: Source) -> Any:
     """Return the ParquetFile of a Source; raise MissingError without pyarrow."""
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     with refusing(source):
@@ -16,7 +25,7 @@ def open_parquet(source):
 
 
 @contextmanager
-def refusing(source):
+def refusing(source: Source) -> Iterator[None]:
     """Context manager: turn pyarrow's errors into a DataError of one line."""
     try:
         yield
@@ -27,7 +36,7 @@ def refusing(source):
         raise DataError(f"{source}: broken Parquet data ({reason})") from error
 
 
-def read_parquet(source, memory):
+def read_parquet(source: Source, memory: int) -> Table:
     """Return the Table of a Parquet file; raise MissingError without pyarrow."""
     with open_parquet(source) as file:
         groups = range(file.metadata.num_row_groups)
@@ -47,7 +56,7 @@ def read_parquet(source, memory):
     return Table(str(source), columns, table.num_rows)
 
 
-def _column(name, cells, source):
+def _column(name: str, cells: Any, source: Source) -> NumberColumn | TextColumn:
     kind = cells.type
     with refusing(source):
         cells = cells.combine_chunks()
@@ -72,11 +81,11 @@ def _column(name, cells, source):
     return TextColumn(name, texts)
 
 
-def _text(cell):
+def _text(cell: Any) -> str:
     return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
 
 
-def _matrix(cells):
+def _matrix(cells: Any) -> np.ndarray | None:
     """Return cells that are lists of k numbers as an array (n, k); None for other cells."""
     rows = len(cells)
     values = cells.flatten()

@@ -3,11 +3,17 @@
 A mantissa of 19 digits, times or divided by a power of ten up to 10^270, is rounded
 once. All other numbers are left to the caller, which uses Python's float.
 """
+from __future__ import annotations
+
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn.kernels.host.jit import jit
+
+if TYPE_CHECKING:
+    pass
 
 # constants of words of 8 digits
 ONES, ZEROS, TO_HIGH, HIGH = (np.uint64(byte * 0x0101010101010101)
@@ -27,7 +33,7 @@ U, V, W, PASSED = range(4)  # a field is the first integer, the second, the numb
 DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER = range(7)
 
 
-def _powers_of_ten():
+def _powers_of_ten() -> np.ndarray:
     """Return 10^k as the sum of two doubles, for k from -LARGEST to LARGEST, (2, ..)."""
     powers = [Fraction(10) ** k for k in range(-LARGEST, LARGEST + 1)]
     high = [float(power) for power in powers]
@@ -38,12 +44,12 @@ TENS = _powers_of_ten()
 
 
 @jit(inner=True)
-def is_blank(letter, delimiter):
+def is_blank(letter: int, delimiter: int) -> bool:
     return letter in (SPACE, RETURN) or (letter == TAB and delimiter != TAB)
 
 
 @jit(inner=True)
-def skip_blanks(text, at, delimiter):
+def skip_blanks(text: np.ndarray, at: int, delimiter: int) -> int:
     """Return the position of the first non-blank byte from `text[at]` on."""
     while is_blank(text[at], delimiter):
         at += 1
@@ -51,7 +57,7 @@ def skip_blanks(text, at, delimiter):
 
 
 @jit(inner=True)
-def parse_sign(text, at):
+def parse_sign(text: np.ndarray, at: int) -> tuple[int, int]:
     """Return the sign at `text[at]`, +1 without one, and the position after it."""
     if text[at] == MINUS:
         return -1, at + 1
@@ -59,7 +65,7 @@ def parse_sign(text, at):
 
 
 @jit(inner=True)
-def _scaled(mantissa, scale):
+def _scaled(mantissa: np.uint64, scale: int) -> float:
     """Return mantissa x 10^scale, rounded once: products are exact in two parts."""
     if mantissa <= np.uint64(1 << 53) and -22 <= scale <= 22:
         value = np.float64(mantissa)
@@ -83,7 +89,7 @@ def _scaled(mantissa, scale):
 
 
 @jit(inner=True)
-def decimal(text, at):
+def decimal(text: np.ndarray, at: int) -> tuple[float, int, bool, bool]:
     """Parse a decimal number at `text[at]`.
 
     Return the value, its end, whether there is a number, and whether the value is
@@ -122,7 +128,7 @@ def decimal(text, at):
 
 
 @jit(inner=True)
-def _pass(text, at, delimiter):
+def _pass(text: np.ndarray, at: int, delimiter: int) -> int:
     """Return the position after the field that begins at `text[at]`.
 
     A delimiter within double quotes belongs to the field.
@@ -138,7 +144,7 @@ def _pass(text, at, delimiter):
 
 
 @jit(inner=True)
-def _load(text, at):
+def _load(text: np.ndarray, at: int) -> np.uint64:
     """Return the 8 bytes from text[at] on as a number, the first byte the lowest.
 
     The compiler makes one load of it, because the indices have no sign.
@@ -151,7 +157,7 @@ def _load(text, at):
 
 
 @jit(inner=True)
-def _eight(text, at):
+def _eight(text: np.ndarray, at: int) -> tuple:
     """Return the value and the number of the digits at the start of the next 8 bytes.
 
     The digits are moved to the end of a word and summed in pairs, then in fours and
@@ -173,7 +179,7 @@ def _eight(text, at):
 
 
 @jit(inner=True)
-def _digits(text, at):
+def _digits(text: np.ndarray, at: int) -> tuple:
     """Parse at most SAFE digits, which cannot overflow; return the value and the end."""
     stop = at + SAFE
     value = np.int64(0)
@@ -192,7 +198,8 @@ def _digits(text, at):
 
 
 @jit()
-def _pairs(text, at, delimiter, low, high, first, second, count):
+def _pairs(text: np.ndarray, at: int, delimiter: int, low: int, high: int, first: np.ndarray,
+           second: np.ndarray, count: int) -> tuple[int, int]:
     """Parse lines that only have two integers with one delimiter between them.
 
     The integers have at most SAFE digits and lie in low..high. They are written to
@@ -216,7 +223,7 @@ def _pairs(text, at, delimiter, low, high, first, second, count):
 
 
 @jit(inner=True)
-def _integer(text, at):
+def _integer(text: np.ndarray, at: int) -> tuple[int, int, int]:
     """Parse an integer, which may end in .0; return (status, value, end)."""
     sign, at = parse_sign(text, at)
     first = at
@@ -235,7 +242,9 @@ def _integer(text, at):
 
 
 @jit()
-def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, inexact):
+def parse(text: np.ndarray, delimiter: int, comments: bool, roles: np.ndarray, low: int, high: int,
+          integral: bool, line: int, u: np.ndarray, v: np.ndarray, w: np.ndarray,
+          inexact: np.ndarray) -> tuple:
     """Parse lines of text into the arrays u, v and w.
 
     `text` ends with a newline, and its first line has the number `line`. `roles` (k,)

@@ -1,10 +1,17 @@
 """The cells of a text table in blocks of its text, and columns that are read from them."""
+from __future__ import annotations
+
 import csv
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.datasets.text import cell_kernels
 from hpgcn.datasets.text.data_table import HEAD, CellError, TextColumn, parse_number
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 NEAR = 8  # columns that are found from the start of a row
 LARGE = 1 << 18  # bytes of a text that is worth the compiled parser
@@ -18,7 +25,7 @@ class TextCells:
     of a row.
     """
 
-    def __init__(self, delimiter, width):
+    def __init__(self, delimiter: str, width: int) -> None:
         self.delimiter = ord(delimiter)
         self.width = width
         self.num_rows = 0
@@ -26,7 +33,7 @@ class TextCells:
         self._offsets = None
         self._head = None
 
-    def append(self, block):
+    def append(self, block: bytes) -> np.ndarray | None:
         """Append whole lines, bytes; return the line of each row, from 0, or None.
 
         None, and nothing is appended, for text that the csv module must read.
@@ -42,7 +49,7 @@ class TextCells:
         self.num_rows += rows
         return lines[:rows]
 
-    def column(self, k):
+    def column(self, k: int) -> Iterator:
         """Yield the cells of column k of each block, a list of bytes."""
         for number, (block, starts) in enumerate(self.blocks):
             bounds = np.empty((starts.size, 2), np.int64)
@@ -51,7 +58,7 @@ class TextCells:
             cell_kernels.bounds(_array(block), self.delimiter, starts, k if k < NEAR else 0, bounds)
             yield [block[start:end] for start, end in bounds.tolist()]
 
-    def _starts(self, number):
+    def _starts(self, number: int) -> np.ndarray:
         """Return the start of each cell of a block in its row, (rows, width)."""
         if self._offsets is None:
             self._offsets = [np.empty((starts.size, self.width), np.uint32)
@@ -60,7 +67,7 @@ class TextCells:
                 cell_kernels.offsets(_array(block), self.delimiter, starts, out)
         return self._offsets[number]
 
-    def head(self, k, above=()):
+    def head(self, k: int, above: Sequence[str] = ()) -> list[str]:
         """Return `above` and the first cells of column k, at most HEAD of them."""
         if self._head is None:
             block, starts = self.blocks[0] if self.blocks else (b"", np.empty(0, np.int64))
@@ -69,7 +76,7 @@ class TextCells:
             self._head = [[cell.strip() for cell in cells] for cells in zip(*rows)]
         return [*above, *self._head[k]][:HEAD] if self._head else [*above]
 
-    def numbers(self, chosen, dtype):
+    def numbers(self, chosen: Sequence[int], dtype: DTypeLike) -> np.ndarray:
         """Return the numbers in the columns `chosen`, (rows, m), NaN in empty cells.
 
         A CellError has the row and the column of a cell that is not a number.
@@ -98,29 +105,29 @@ class TextCells:
 class CellColumn(TextColumn):
     """A column of TextCells; a first cell may precede them."""
 
-    def __init__(self, cells, k):
+    def __init__(self, cells: TextCells, k: int) -> None:
         self.name = ""
         self.cells = cells
         self.k = k
         self.first = None
 
     @property
-    def blocks(self):
+    def blocks(self) -> Any:
         """The cells as those of a TextColumn."""
         first = [] if self.first is None else [self.first.encode()]
         return first + [b"\0".join(cells) for cells in self.cells.column(self.k) if cells]
 
-    def prepend(self, cell):
+    def prepend(self, cell: str) -> None:
         self.first = cell
 
-    def head(self):
+    def head(self) -> Any:
         return self.cells.head(self.k, () if self.first is None else (self.first.strip(),))
 
-    def numbers(self):
+    def numbers(self) -> np.ndarray:
         return numbers([self], np.float64)[:, 0]
 
 
-def numbers(columns, dtype):
+def numbers(columns: list[CellColumn], dtype: DTypeLike) -> np.ndarray:
     """Return the numbers in columns of the same TextCells, (rows, m).
 
     A column may have a first cell above the others. CellError for a cell that is not a
@@ -136,7 +143,7 @@ def numbers(columns, dtype):
         return np.concatenate([np.array([above], dtype), values]) if above else values
 
 
-def simple_numbers(lines, width):
+def simple_numbers(lines: list[bytes], width: int) -> np.ndarray | None:
     """Return the numbers in lines (bytes) of `width` cells between commas, float32, or None.
 
     None for few lines, and if a cell is no number.
@@ -154,7 +161,7 @@ def simple_numbers(lines, width):
     return None if np.isnan(found).any() or len(found) < len(lines) else found
 
 
-def _split(text, delimiter):
+def _split(text: str, delimiter: str) -> list[list[str]]:
     """Return the rows of a text of simple cells as lists of cells."""
     if '"' in text:
         rows = csv.reader((" ".join(line.split()) if delimiter == " " else line.strip(" \r")
@@ -167,11 +174,11 @@ def _split(text, delimiter):
     return [cells for line in lines if any(map(str.strip, cells := line.split(delimiter)))]
 
 
-def _array(block):
+def _array(block: bytes) -> np.ndarray:
     return np.frombuffer(block, np.uint8)
 
 
-def _is_utf8(block):
+def _is_utf8(block: bytes) -> bool:
     if block.isascii():
         return True
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numbers
 import re
 import string
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ def is_weight(name: str) -> bool:
     return re.fullmatch(WEIGHT, plain(name)) is not None
 
 
-def listed(names: Sequence) -> str:
+def listed(names: Iterable) -> str:
     """Return names joined by commas for a message; a long list is shortened."""
     names = [printable(str(name))[:80] or "one without a name" for name in names]
     rest = f", ... ({len(names)} in all)" if len(names) > MOST_NAMED else ""
