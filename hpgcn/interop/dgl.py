@@ -80,7 +80,7 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     return Graph.from_edge_index(np.stack([source, target]), **options)
 
 
-def _ends(g):
+def _ends(g: dgl.DGLGraph) -> list[np.ndarray]:
     """Return the start and the end of each edge of a DGLGraph, by its edge number."""
     allowed = [name for names in g.formats().values() for name in names]
     if "coo" in allowed:
@@ -97,7 +97,7 @@ def _ends(g):
     return [*ends]
 
 
-def _own(frame):
+def _own(frame: Any) -> dict[str, Any]:
     """Return the arrays that the user stored in a frame, without those of DGL (`_ID`)."""
     return {key: value for key, value in frame.items() if not key.startswith("_")}
 

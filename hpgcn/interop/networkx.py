@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,7 +155,8 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
     return G
 
 
-def edge_arrays(G, asked, name, option):
+def edge_arrays(G: nx.Graph, asked: str | bool | None, name: str,
+                option: Callable) -> tuple[tuple, list[str]]:
     """Return the edges of a graph as arrays, and notes for the user.
 
     An undirected edge is in both directions.
@@ -188,7 +190,7 @@ def edge_arrays(G, asked, name, option):
     return (u, v, w), notes
 
 
-def node_ids(nodes, name="graph"):
+def node_ids(nodes: list, name: str = "graph") -> np.ndarray | None:
     """Return the names of nodes as ids, (n,) int64 or text; None if they are 0, 1, .."""
     whole = all(isinstance(node, numbers.Integral) and not isinstance(node, bool)
                 and -2**63 <= node < 2**63 for node in nodes)
@@ -205,7 +207,7 @@ def node_ids(nodes, name="graph"):
     return np.array(texts, np.str_)
 
 
-def _attribute(G, key, name):
+def _attribute(G: nx.Graph, key: str, name: str) -> np.ndarray:
     """Return a node attribute as an array with a row for each node."""
     rows = []
     for node, value in G.nodes(data=key):
@@ -220,7 +222,7 @@ def _attribute(G, key, name):
     return np.array(rows)
 
 
-def _labels(G, key, name, numbers_are_classes):
+def _labels(G: nx.Graph, key: str, name: str, numbers_are_classes: bool) -> tuple:
     """Return the labels in a node attribute, (n,) or (n, t), and the names of classes."""
     values = [value for _, value in G.nodes(data=key)]
     nodes = list(G)
@@ -245,7 +247,7 @@ def _labels(G, key, name, numbers_are_classes):
     return np.array([-1 if value is None else value for value in values]), class_names
 
 
-def _masks(G, name):
+def _masks(G: nx.Graph, name: str) -> dict[str, np.ndarray] | None:
     """Return the masks that node attributes contain; None without masks."""
     masks = {}
     for key in SPLIT:

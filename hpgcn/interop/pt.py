@@ -6,6 +6,8 @@ needed.
 """
 import re
 import zipfile
+from pathlib import Path
+from typing import Any
 
 from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError, require
@@ -20,7 +22,7 @@ HETERO = ("torch_geometric.data.hetero_data.HeteroData", "torch_geometric.data.s
 UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
 
 
-def read_data(path, memory, where):
+def read_data(path: Path | str, memory: int, where: str) -> dict[str, Any]:
     """Return the attributes of the `Data` in a file, by name.
 
     ndarray, sparse array, int or other plain values.
@@ -65,7 +67,7 @@ def read_data(path, memory, where):
     return arrays
 
 
-def _one_graph(found, where):
+def _one_graph(found: Any, where: str) -> dict[str, Any]:
     """Return the attributes of the only Data in a loaded object, however it was saved."""
     # the tuple that InMemoryDataset.save writes
     if isinstance(found, tuple) and len(found) in (2, 3):
@@ -97,7 +99,7 @@ def _one_graph(found, where):
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _refusal(name):
+def _refusal(name: str) -> str:
     if name in HETERO:
         return ("a HeteroData, whose vertices or edges are of several types, expected one of each: "
                 "torch.save(data.to_homogeneous(), 'graph.pt')")

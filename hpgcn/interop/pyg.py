@@ -61,7 +61,7 @@ def from_pyg(data: Data, **options: Any) -> Graph:
         raise DataError(f"{name}: a HeteroData with several types of vertices or edges, expected "
                         "one of each: data.to_homogeneous() converts it to Data")
 
-    def get(key):
+    def get(key: str) -> Any:
         return getattr(data, key, None)
 
     edge_index, adj_t = to_array(get("edge_index")), to_array(get("adj_t"))
@@ -93,7 +93,7 @@ def from_pyg(data: Data, **options: Any) -> Graph:
     return Graph.from_edge_index(edge_index, **_without_none(options))
 
 
-def _from_adj_t(adj_t, arrays, options):
+def _from_adj_t(adj_t: Any, arrays: dict[str, Any], options: dict[str, Any]) -> Graph:
     """Make a graph from the sparse matrix `adj_t`, whose values are the edge weights."""
     name = options["name"]
     if not sp.issparse(adj_t):
@@ -112,7 +112,7 @@ def _from_adj_t(adj_t, arrays, options):
                             **{"unweighted": unweighted, **_without_none(options)})
 
 
-def _names(data):
+def _names(data: Data) -> list[str]:
     """Return the names of all attributes of a Data."""
     names = getattr(data, "keys", None)  # a property before PyG 2.4
     names = names() if callable(names) else names
@@ -172,7 +172,7 @@ def to_pyg(graph: GraphSource) -> Data:
     return data
 
 
-def edges(graph):
+def edges(graph: Graph) -> tuple:
     """Return sources and targets of all edges, weights (or None), and entry numbers.
 
     Ends are (e,) int64, sorted by source. An edge has the weight of the entry of the
@@ -187,10 +187,10 @@ def edges(graph):
     return source, A.indices.astype(np.int64), weights, A.data
 
 
-def _ids(ids):
+def _ids(ids: Any) -> np.ndarray | None:
     ids = to_array(ids)
     return ids if ids is None else np.asarray(ids)
 
 
-def _without_none(options):
+def _without_none(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}

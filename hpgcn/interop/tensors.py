@@ -1,5 +1,8 @@
 """Convert tensors to arrays, and collect arrays from graphs of other libraries."""
 import warnings
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -9,7 +12,7 @@ from hpgcn.graphs.edge_weights import choose_array, listed, plain
 from hpgcn.graphs.validation import SPLIT
 
 
-def to_array(value):
+def to_array(value: Any) -> Any:
     """Convert a tensor to an ndarray or a scipy.sparse array; return other objects as is.
 
     The tensor may lie on a GPU or require a gradient. bfloat16, which NumPy lacks,
@@ -49,7 +52,7 @@ def to_array(value):
     return value.resolve_conj().resolve_neg().numpy()
 
 
-def _matrix(kind, data, *arrays):
+def _matrix(kind: type, data: np.ndarray, *arrays: Any) -> sp.sparray:
     *places, shape = arrays
     if data.ndim == 2 and data.shape[1] == 1:
         data = data[:, 0]
@@ -60,7 +63,7 @@ def _matrix(kind, data, *arrays):
     return kind((data, *((places,) if kind is sp.coo_array else places)), shape=shape)
 
 
-def csr_tensor(torch, X, values):
+def csr_tensor(torch: ModuleType, X: sp.csr_array, values: Any) -> Any:
     """Return a sparse CSR tensor of `values`, (nnz,), with the pattern of the csr_array X."""
     indptr, indices = (torch.from_numpy(each.astype(np.int64)) for each in (X.indptr, X.indices))
     with warnings.catch_warnings(action="ignore"):  # PyTorch warns that the layout is in beta state
@@ -68,18 +71,18 @@ def csr_tensor(torch, X, values):
                                        check_invariants=False)
 
 
-def masks_of(get):
+def masks_of(get: Callable) -> dict[str, Any] | None:
     """Return the masks that `get` returns for train_mask, val_mask and test_mask, or None."""
     masks = {key: to_array(get(f"{key}_mask")) for key in SPLIT}
     return None if all(mask is None for mask in masks.values()) else masks
 
 
-def first_of(get, names):
+def first_of(get: Callable, names: Iterable[str]) -> Any:
     """Return the first array among `names` for which `get` has a value, or None."""
     return next((to_array(value) for name in names if (value := get(name)) is not None), None)
 
 
-def _shape(array):
+def _shape(array: Any) -> tuple[int, ...]:
     """Return the shape of an array or of nested lists; only a length if these are uneven."""
     try:
         return tuple(np.shape(array))
@@ -87,7 +90,8 @@ def _shape(array):
         return (len(array),)
 
 
-def weights_of(arrays, options, num_edges, num_nodes):
+def weights_of(arrays: dict[str, Any], options: dict[str, Any], num_edges: int,
+               num_nodes: int | None) -> None:
     """Find the edge weights, store them in `options`, and warn of arrays that are not read.
 
     `arrays` are the arrays of vertices or edges, by name, that have no other use. The

@@ -8,7 +8,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,7 @@ def scratch_folder(path: Path | str) -> Iterator[Path]:
         yield folder
 
 
-def atomic_write(path: Path | str, content: bytes | str | Callable, overwrite: bool = False,
-                 follow: bool = True) -> None:
+def atomic_write(path: Any, content: Any, overwrite: bool = False, follow: bool = True) -> None:
     """Write bytes, text (UTF-8) or the output of a function to a file, like `replacing`."""
     if isinstance(content, str):
         content = content.encode()

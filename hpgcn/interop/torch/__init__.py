@@ -3,6 +3,7 @@
 The names below load on first use, and need PyTorch then: pip install torch.
 """
 from importlib import import_module
+from typing import Any
 
 from hpgcn.errors import require
 
@@ -20,12 +21,12 @@ _HOMES = {  # in files of other names: a file imported would hide a function of 
 __all__ = [*_HOMES]  # noqa: PLE0604
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require("torch", "torch", f"{__name__}.{name}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])

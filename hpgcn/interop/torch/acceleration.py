@@ -2,6 +2,8 @@
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -69,7 +71,7 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         self.calls: Counter[tuple[str, tuple[int, ...], tuple[int, ...], str]] = Counter()
         self.gathers: Counter[str] = Counter()
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)
         took = any(outcome == TAKEN for *_, outcome in self.calls)
         if kind is None and not took and not launched_rank():
@@ -77,7 +79,8 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
             warnings.warn(f"accelerate() replaced no product ({why or 'no sparse products'}): "
                           f"{self._advice()}", stacklevel=2)
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(self, function: Callable, types: Any, args: tuple = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
         name = PRODUCTS.get(function) or ADDED.get(function)
         if name is None:
@@ -107,7 +110,7 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         return GATHERED.format(" and ".join(self.gathers)) if self.gathers else WAY_OUT
 
 
-def _gathering_layer():
+def _gathering_layer() -> str:
     """Return the name of the PyG layer that calls, if it never multiplies; else ""."""
     frame = sys._getframe(2)
     while frame is not None:
@@ -119,7 +122,7 @@ def _gathering_layer():
 
 
 @torch.compiler.disable  # sparse tensors cannot be traced
-def _multiply(A, x, reduce):
+def _multiply(A: torch.Tensor, x: torch.Tensor, reduce: str) -> torch.Tensor:
     adjacency, flipped = adjacency_of(A)
     device = x.device.type
     if torch.is_autocast_enabled(device) and x.dtype is not torch.float64:
@@ -131,7 +134,7 @@ def _multiply(A, x, reduce):
     return extreme(adjacency, x, reduce.removeprefix("a"))
 
 
-def _refusal(function, args, kwargs):
+def _refusal(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[str, str]:
     """Return the reason why torch computes a product, "" for hpgcn, and its `reduce`."""
     if function in ADDED:
         return "a sum with a product", ""
@@ -154,7 +157,7 @@ def _refusal(function, args, kwargs):
     return _refused_tensors(A, x, reduce), reduce
 
 
-def _refused_tensors(A, x, reduce):
+def _refused_tensors(A: torch.Tensor, x: torch.Tensor, reduce: str) -> str:
     # the left operand must be sparse
     if A.layout is torch.strided:
         return "the sparse matrix is on the right"

@@ -201,7 +201,7 @@ class Propagation(torch.nn.Module):
         if self.product.closes(error):
             self.close()
 
-    def _multiply(self, H, transposed):
+    def _multiply(self, H: torch.Tensor, transposed: bool) -> torch.Tensor:
         product = self.product
 
         # refuse other shapes and types
@@ -226,39 +226,40 @@ class Propagation(torch.nn.Module):
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, H, owner, transposed):
+    def forward(ctx: Any, H: torch.Tensor, owner: Propagation, transposed: bool) -> torch.Tensor:
         ctx.owner, ctx.transposed = owner, transposed
         return owner._multiply(H, transposed)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx: Any, G: torch.Tensor) -> tuple:
         return _Product.apply(G, ctx.owner, not ctx.transposed), None, None
 
 
 class _Sum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, value, comm):
+    def forward(ctx: Any, value: torch.Tensor, comm: Any) -> torch.Tensor:
         total = comm.sum(value.detach().cpu().double().numpy())
         return torch.as_tensor(total, dtype=value.dtype, device=value.device).reshape(value.shape)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx: Any, G: torch.Tensor) -> tuple:
         return G, None
 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, H, vertex, drawn):
+    def forward(ctx: Any, H: torch.Tensor, vertex: np.ndarray,
+                drawn: dict[str, Any]) -> torch.Tensor:
         ctx.vertex, ctx.drawn = vertex, drawn
         dropped = kernels.cpu.dropout(rows_of(H.cpu()), vertex, **drawn)
         return torch.from_numpy(dropped).to(H.device)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx: Any, G: torch.Tensor) -> tuple:
         return _Dropout.apply(G, ctx.vertex, ctx.drawn), None, None
 
 
-def as_tensor(array, rows):
+def as_tensor(array: Any, rows: Any) -> torch.Tensor | None:
     """Return the rows `rows` of an array as a tensor in the same memory; None stays None.
 
     A SciPy CSR matrix becomes a sparse CSR tensor. An array that is read-only is

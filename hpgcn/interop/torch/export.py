@@ -5,7 +5,7 @@ import io
 import json
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -116,7 +116,7 @@ class Export:
     It has attributes, lines of `forward`, and tensors.
     """
 
-    def __init__(self, spec, arrays):
+    def __init__(self, spec: Any, arrays: dict[str, np.ndarray]) -> None:
         self.spec = spec
         self.arrays = arrays
         self.made = {}  # name of an attribute -> the code that makes it
@@ -125,7 +125,7 @@ class Export:
         self.used = set()  # names of torch_geometric.nn
         self.weighted = False  # whether a layer reads weights of edges
 
-    def follow(self):
+    def follow(self) -> None:
         """Append all layers of the model in order."""
         spec = self.spec
         blocks = blocks_of(spec)
@@ -141,11 +141,11 @@ class Export:
             if spec.jump != "none" and block.number >= spec.linear_first and not last:
                 self.said.append("found.append(x)")
 
-    def tensors(self):
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Return the state_dict."""
         return {name: torch.from_numpy(np.array(array)) for name, array in self.state.items()}
 
-    def code(self, file):
+    def code(self, file: str) -> str:
         """Return the Python code that defines the model and loads its state_dict from `file`."""
         inputs = "x, edge_index" + ", edge_attr" * bool(self.spec.edge_width)
         inputs += ", edge_weight=None" * self.weighted
@@ -168,11 +168,11 @@ class Export:
             f"model.load_state_dict(torch.load({json.dumps(file)}, weights_only=True))",
             "model.eval()"]) + "\n"
 
-    def _name(self, name):
+    def _name(self, name: str) -> str:
         self.used.add(name)
         return name
 
-    def _make(self, kind, code, **state):
+    def _make(self, kind: str, code: str, **state: np.ndarray) -> str:
         """Add an attribute named `kind` plus a number, with its tensors."""
         number = sum(name.startswith(kind) for name in self.made)
         name = f"{kind}{number}"
@@ -180,15 +180,15 @@ class Export:
         self.state |= {f"{name}.{key}": array for key, array in state.items()}
         return name
 
-    def _dropout(self, p):
+    def _dropout(self, p: float) -> None:
         if p:
             self.said.append(f"x = torch.nn.functional.dropout(x, {p:g}, self.training)")
 
-    def _activate(self, block):
+    def _activate(self, block: Any) -> None:
         if block.activation:
             self.said.append(f"x = {ACTIVATIONS[block.activation]}(x)")
 
-    def _block(self, block):
+    def _block(self, block: Any) -> None:
         arrays = self._of(block)
         if block.residual:
             self.said.append("before = x")
@@ -216,12 +216,12 @@ class Export:
             self._activate(block)
             self._dropout(block.dropout)
 
-    def _of(self, block):
+    def _of(self, block: Any) -> dict[str, np.ndarray]:
         """Return the arrays of a block by their names without the layer: W_a for W0_a."""
         return {re.sub(r"^([a-z]+)\d+", r"\1", name, flags=re.IGNORECASE): self.arrays[name]
                 for name in block.shapes()}
 
-    def _layer(self, block, own):
+    def _layer(self, block: Any, own: dict[str, np.ndarray]) -> None:
         kind, spec = block.kind, self.spec
         if block.parts:
             W = np.concatenate([own[f"W_{part}"] for part in range(len(block.parts))])
@@ -241,14 +241,14 @@ class Export:
             facts["averaged"] = ", concat=False" * (block.number + 1 == spec.num_layers)
         return self._conv(CODES[kind].format_map(facts), own, weighted=kind in WEIGHTED)
 
-    def _linear(self, W, b, of="x"):
+    def _linear(self, W: np.ndarray, b: np.ndarray | None, of: str = "x") -> None:
         bias = {} if b is None else {"bias": b}
         said = ", bias=False" * (b is None)
         name = self._make("lin", f"torch.nn.Linear({W.shape[0]}, {W.shape[1]}{said})", weight=W.T,
                           **bias)
         self.said.append(f"{of} = self.{name}({of})")
 
-    def _norm(self, block, own):
+    def _norm(self, block: Any, own: dict[str, np.ndarray]) -> None:
         scaled = {"weight": own["gain"], "bias": own["shift"]}
         code = f"torch.nn.LayerNorm({block.norm_width})"
         if block.norm == "batch":
@@ -257,7 +257,7 @@ class Export:
                        "num_batches_tracked": np.int64(0)}
         self.said.append(f"x = self.{self._make('norm', code, **scaled)}(x)")
 
-    def _conv(self, code, own, *, weighted):
+    def _conv(self, code: str, own: dict[str, np.ndarray], *, weighted: bool) -> None:
         """Append a layer that multiplies by A.
 
         UsageError if it reads edge weights and does not normalize by in-degree.
@@ -274,7 +274,7 @@ class Export:
         self.said.append(f"x = self.{self._make('conv', code, **state)}({inputs})")
 
 
-def _like_pyg(tensor, array):
+def _like_pyg(tensor: str, array: np.ndarray) -> np.ndarray:
     """Return an array in the form of PyG's tensor of this name."""
     if tensor.endswith("weight"):
         return array.T

@@ -7,6 +7,8 @@ the order of A's entries there. Values of A^T repeat those of A, so the gradient
 values goes to A's. Every derivative is another product by A or A^T, or dot products at
 the entries of A.
 """
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -58,7 +60,7 @@ def spmm(A: Tensor | Adjacency, x: Tensor, *, transposed: bool = False) -> Tenso
     return product(A, x, transposed != flipped)
 
 
-def product(A, x, transposed=False):
+def product(A: Adjacency, x: Tensor, transposed: bool = False) -> Tensor:
     """Return the same as `spmm`, for an Adjacency."""
     check_rows(A, x, A.shape[0 if transposed else 1])
     if x.dim() == 1:
@@ -67,7 +69,7 @@ def product(A, x, transposed=False):
     return _spmm(*A.arrays(transposes), x, transposed)
 
 
-def check_rows(A, x, rows):
+def check_rows(A: Adjacency, x: Tensor, rows: int) -> None:
     """Raise UsageError if x has a dtype, device or shape that does not fit A."""
     if x.layout is not torch.strided or x.dtype not in WIDE or x.device != A.device:
         raise UsageError(f"x is {x.layout} of {x.dtype} on {x.device}, expected torch.strided, "
@@ -95,17 +97,18 @@ def _spmm(indptr: Tensor, indices: Tensor, values: Tensor | None, scale: Tensor 
 
 
 @_spmm.register_fake
-def _(indptr, indices, values, scale, indptr_t, indices_t, values_t, order, x, transposed):
+def _(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor | None, scale: Any,
+      indptr_t: Any, indices_t: Any, values_t: Any, order: Any, x: Any, transposed: bool) -> Any:
     rows = (indptr_t if transposed else indptr).shape[0] - 1
     return x.new_empty((rows, x.shape[1]))
 
 
-def _keep_for_spmm(ctx, inputs, output):
+def _keep_for_spmm(ctx: Any, inputs: tuple, output: Any) -> None:
     *arrays, x, ctx.transposed = inputs
     ctx.save_for_backward(*arrays, x if ctx.needs_input_grad[2] else None)
 
 
-def _spmm_backward(ctx, grad):
+def _spmm_backward(ctx: Any, grad: Tensor) -> tuple:
     """Return the gradients of the values of A and of x, for `_spmm`."""
     *arrays, x = ctx.saved_tensors
     indptr, indices, values, scale, indptr_t, indices_t, _, order = arrays
@@ -136,15 +139,16 @@ def _edge_dot(indptr: Tensor, indices: Tensor, scale: Tensor | None, indptr_t: T
 
 
 @_edge_dot.register_fake
-def _(indptr, indices, scale, indptr_t, indices_t, order, x, y):
+def _(indptr: torch.Tensor, indices: torch.Tensor, scale: Any, indptr_t: Any, indices_t: Any,
+      order: Any, x: Any, y: Any) -> Any:
     return y.new_empty(indices.shape)
 
 
-def _keep_for_dots(ctx, inputs, output):
+def _keep_for_dots(ctx: Any, inputs: tuple, output: Any) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _dots_backward(ctx, grad):
+def _dots_backward(ctx: Any, grad: Tensor) -> tuple:
     """Return the gradients of x and y, as autograd expects from `_edge_dot`."""
     indptr, indices, scale, indptr_t, indices_t, order, x, y = ctx.saved_tensors
     dx, dy = None, None
@@ -160,7 +164,7 @@ def _dots_backward(ctx, grad):
 _edge_dot.register_autograd(_dots_backward, setup_context=_keep_for_dots)
 
 
-def extreme(A, x, reduce):
+def extreme(A: Adjacency, x: Tensor, reduce: str) -> Tensor:
     """Return the max or min of A_ij x_j over the entries of each row i, 0 for empty rows.
 
     Among equal messages the first gets the gradient, as in torch. A is an Adjacency, x
@@ -186,18 +190,19 @@ def _extreme(indptr: Tensor, indices: Tensor, values: Tensor | None, indptr_t: T
 
 
 @_extreme.register_fake
-def _(indptr, indices, values, indptr_t, indices_t, order, x, reduce):
+def _(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor | None, indptr_t: Any,
+      indices_t: Any, order: Any, x: Any, reduce: str) -> Any:
     shape = indptr.shape[0] - 1, x.shape[1]
     return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
 
 
-def _keep_for_extremes(ctx, inputs, output):
+def _keep_for_extremes(ctx: Any, inputs: tuple, output: tuple) -> None:
     *arrays, x, ctx.reduce = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(*arrays, x, output[1])
 
 
-def _extreme_gradients(ctx, grad, _):
+def _extreme_gradients(ctx: Any, grad: Tensor, _: Any) -> tuple:
     saved = ctx.saved_tensors
     values = saved[2]
     dx, dvalues = _extreme_backward(*saved, grad, ctx.reduce)
@@ -225,20 +230,21 @@ def _extreme_backward(indptr: Tensor, indices: Tensor, values: Tensor | None,
 
 
 @_extreme_backward.register_fake
-def _(indptr, indices, values, indptr_t, indices_t, order, x, arg, grad, reduce):
+def _(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor | None, indptr_t: Any,
+      indices_t: Any, order: Any, x: Any, arg: Any, grad: Tensor, reduce: str) -> Any:
     return torch.empty_like(x), x.new_empty(0 if values is None else indices.shape[0])
 
 
-def _refuse(ctx, *grads):
+def _refuse(ctx: Any, *grads: Tensor) -> None:
     raise UsageError("max and min have no second derivative here")
 
 
 _extreme_backward.register_autograd(_refuse)
 
 
-def _op(values):
+def _op(values: Tensor | None) -> str:
     return "copylhs" if values is None else "mul"
 
 
-def _column(values, dtype):
+def _column(values: Tensor | None, dtype: torch.dtype) -> Any:
     return None if values is None else rows_of(values, dtype)[:, None]

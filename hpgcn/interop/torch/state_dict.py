@@ -5,7 +5,7 @@ A state_dict has tensors by name and no layers. But the names identify them:
 """
 import os
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class Module(NamedTuple):
     keys: dict
 
 
-def tensors_of(model, name):
+def tensors_of(model: Any, name: str) -> dict[str, torch.Tensor]:
     """Return a state_dict, passed directly or in a file, as tensors by name.
 
     Code in it is never executed.
@@ -63,7 +63,7 @@ def tensors_of(model, name):
     return {str(key): tensor.detach().cpu() for key, tensor in model.items()}
 
 
-def _loaded(path, name):
+def _loaded(path: Any, name: str) -> Any:
     if not isinstance(path, str | os.PathLike) and not hasattr(path, "read"):
         raise UsageError(f"model is of type {type(path).__name__}, expected a state_dict or the "
                          "path of one")
@@ -78,7 +78,7 @@ def _loaded(path, name):
         raise DataError(f"{name}: not a file with only tensors ({reason}); {HOW}") from error
 
 
-def as_arrays(tensors, name):
+def as_arrays(tensors: dict[str, torch.Tensor], name: str) -> dict[str, np.ndarray]:
     """Return tensors as float32 or float64 arrays; DataError for a number that is not finite."""
     found = {}
     for key, tensor in tensors.items():
@@ -92,7 +92,7 @@ def as_arrays(tensors, name):
     return found
 
 
-def modules_of(tensors):
+def modules_of(tensors: dict[str, Any]) -> list[Module]:
     """Return the Modules of a state_dict in its order, a list."""
     found = {}
     for key in tensors:
@@ -102,7 +102,7 @@ def modules_of(tensors):
     return [_module(path, keys, tensors) for path, keys in found.items()]
 
 
-def _module(path, keys, tensors):
+def _module(path: str, keys: dict[str, str], tensors: dict[str, Any]) -> Module:
     if "lin_src.weight" in keys and "att_src" in keys:  # its name before PyG 2.6
         keys = {own.replace("lin_src.", "lin."): key for own, key in keys.items()}
 
@@ -125,7 +125,7 @@ def _module(path, keys, tensors):
     return Module(path, kind, keys)
 
 
-def _perceptron(keys, tensors):
+def _perceptron(keys: dict[str, str], tensors: dict[str, Any]) -> dict[str, str]:
     """Return the keys of a GINConv by tensor names, with the parts of `nn` numbered in order."""
     inner = modules_of({own.removeprefix("nn."): tensors[key] for own, key in keys.items()
                         if own.startswith("nn.")})

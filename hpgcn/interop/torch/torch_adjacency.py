@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from copy import copy
+from typing import Any
 
 import torch
 
@@ -119,14 +121,14 @@ class Adjacency:
 class TensorPattern:
     """The sparsity pattern of a matrix (m, n), shared by all matrices that have it."""
 
-    def __init__(self, indptr, indices, shape):
+    def __init__(self, indptr: torch.Tensor, indices: torch.Tensor, shape: tuple[int, int]) -> None:
         narrow = getattr(torch, index_dtype(max(shape)).name)
         self.indptr = indptr.to(torch.int64).contiguous()
         self.indices = indices.to(narrow).contiguous()
         self.shape = shape
         self.made = None
 
-    def transpose(self):
+    def transpose(self) -> list[torch.Tensor]:
         """Return the pattern of the transpose, and where its entries are here.
 
         It is computed once.
@@ -139,7 +141,8 @@ class TensorPattern:
         return self.made
 
 
-def check(indptr, indices, values, shape):
+def check(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor | None,
+          shape: tuple) -> None:
     """Refuse invalid CSR tensors, because kernels trust them."""
     for name, tensor in (("indptr", indptr), ("indices", indices)):
         if tensor.dim() != 1 or tensor.dtype not in (torch.int32, torch.int64):
@@ -163,7 +166,7 @@ def check(indptr, indices, values, shape):
                         f"0..{shape[1] - 1}")
 
 
-def check_values(values, indices):
+def check_values(values: torch.Tensor | None, indices: torch.Tensor) -> None:
     """Refuse values unless each entry has one floating-point number."""
     if values is None:
         return
@@ -174,7 +177,7 @@ def check_values(values, indices):
         raise UsageError(f"values is on {values.device}, indices on {indices.device}")
 
 
-def adjacency_of(A):
+def adjacency_of(A: Any) -> tuple[Adjacency, bool]:
     """Return the Adjacency of a sparse tensor, and whether it is transposed.
 
     The Adjacency is cached as long as A lives. A is in CSR, or in CSC, which is the CSR
@@ -208,18 +211,18 @@ def adjacency_of(A):
     return adjacency, flipped
 
 
-def traced_without_sparse(function):
+def traced_without_sparse(function: Callable) -> Callable:
     """Wrap a function of (A, ...) so that `torch.compile` skips it for sparse tensors A."""
     aside = torch.compiler.disable(function)
 
     @functools.wraps(function)
-    def call(A, *args, **options):
+    def call(A: Any, *args: Any, **options: Any) -> Any:
         return (function if isinstance(A, Adjacency) else aside)(A, *args, **options)
 
     return call
 
 
-def _made(A, flipped):
+def _made(A: torch.Tensor, flipped: bool) -> Adjacency:
     """Build the Adjacency of a sparse tensor, without a reference to it.
 
     Values that are all 1 become None.
@@ -229,7 +232,7 @@ def _made(A, flipped):
     if not A.requires_grad:
         values = bare.values().to(WIDE.get(A.dtype, A.dtype))
         values = None if bool((values == 1).all()) else values
-    shape = tuple(A.shape)
+    shape: Any = tuple(A.shape)
     pattern = (bare.ccol_indices(), bare.row_indices()) if flipped else (
         bare.crow_indices(), bare.col_indices())
     return Adjacency(*pattern, values, shape[::-1] if flipped else shape, transpose=False)

@@ -3,6 +3,8 @@
 Each direction is one pass over the entries. See `hpgcn.kernels.reference.attend` for
 the formulas.
 """
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -105,25 +107,26 @@ def _attend(indptr: Tensor, indices: Tensor, indptr_t: Tensor | None, indices_t:
 
 
 @_attend.register_fake
-def _(indptr, indices, indptr_t, indices_t, x, row_score, col_score, slope, p, seed, keep):
+def _(indptr: torch.Tensor, indices: torch.Tensor, indptr_t: Any, indices_t: Any, x: Any,
+      row_score: Any, col_score: Any, slope: Any, p: float, seed: int, keep: Any) -> Any:
     m, heads = row_score.shape
     wide = WIDE[x.dtype]
     out, *rest = _kept_shapes(m, heads, x.shape[1], keep)
     return x.new_empty(out), *(x.new_empty(shape, dtype=wide) for shape in rest)
 
 
-def _kept_shapes(m, heads, width, keep):
+def _kept_shapes(m: int, heads: int, width: int, keep: bool) -> tuple[tuple[int, int], ...]:
     rows = m if keep else 0
     return (m, width), (rows, heads), (rows, width), (rows, heads)
 
 
-def _keep(ctx, inputs, output):
+def _keep(ctx: Any, inputs: tuple, output: tuple) -> None:
     ctx.mark_non_differentiable(*output[1:])
     _, _, indptr_t, indices_t, x, row_score, col_score, ctx.slope, ctx.p, ctx.seed, _ = inputs
     ctx.save_for_backward(indptr_t, indices_t, x, row_score, col_score, *output)
 
 
-def _backward(ctx, grad, *_):
+def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple:
     gradients = _attend_backward(*ctx.saved_tensors, grad, ctx.slope, ctx.p, ctx.seed)
     given = (each if needed else None for each, needed in zip(gradients, ctx.needs_input_grad[4:]))
     return None, None, None, None, *given, None, None, None, None
@@ -152,18 +155,19 @@ def _attend_backward(indptr_t: Tensor, indices_t: Tensor, x: Tensor, row_score: 
 
 
 @_attend_backward.register_fake
-def _(indptr_t, indices_t, x, row_score, col_score, out, lse, above, share, grad, slope, p, seed):
+def _(indptr_t: Any, indices_t: Any, x: Any, row_score: Any, col_score: Any, out: Any, lse: Any,
+      above: Any, share: Any, grad: Tensor, slope: Any, p: float, seed: int) -> Any:
     return tuple(each.new_empty(each.shape) for each in (x, row_score, col_score))
 
 
-def _refuse(ctx, *grads):
+def _refuse(ctx: Any, *grads: Tensor) -> None:
     raise UsageError("attend has no second derivative here")
 
 
 _attend_backward.register_autograd(_refuse)
 
 
-def _drawn(m, x, p, seed):
+def _drawn(m: int, x: Tensor, p: float, seed: int) -> dict[str, Any]:
     """Return the kernel arguments for dropout, with rows and columns numbered by position."""
     if not p:
         return {}

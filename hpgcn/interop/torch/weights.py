@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.header import Header
 
 KINDS = {"GCNConv": GraphConvolution, "SGConv": SimplifiedConvolution, "SAGEConv": SageMean,
          "GATConv": GraphAttention, "GINConv": GraphIsomorphism}
@@ -91,7 +92,7 @@ def predict_pyg(graph: GraphSource | str | os.PathLike[str],
         return predict(source, trained, comm, device=device)
 
 
-def _check_weights(header, trained):
+def _check_weights(header: Header, trained: Any) -> None:
     """Raise DataError if the layers would treat the graph's edges differently from PyG."""
     layer = MODELS[find_model(trained.config)]
     if header.parallel_edges and layer.uses_attention:
@@ -104,7 +105,7 @@ def _check_weights(header, trained):
                         "unweighted=True in Graph.from_scipy or hpgcn.from_pyg")
 
 
-def read_pyg(model, *, activation="own"):
+def read_pyg(model: Any, *, activation: str = "own") -> Any:
     """Read the weights of a trained PyG model: GCN, SAGE (mean), GIN, GAT or SGC layers.
 
     The model is a chain of layers of one kind.
@@ -163,17 +164,17 @@ def read_pyg(model, *, activation="own"):
 class LayerReader:
     """Converts the layers of a PyG state_dict to arrays with the names in `Layer.shapes`."""
 
-    def __init__(self, tensors, name, layers):
+    def __init__(self, tensors: dict[str, np.ndarray], name: str, layers: int) -> None:
         self.tensors = tensors
         self.name = name
         self.layers = layers
 
-    def read(self, module, number):
+    def read(self, module: Module, number: int) -> dict[str, np.ndarray]:
         """Return the arrays, by name, of the PyG `module` that is layer `number`."""
         last = number + 1 == self.layers
         return READERS.get(module.kind, LayerReader._linear)(self, Taken(self, module), last)
 
-    def folded(self, arrays, norm):
+    def folded(self, arrays: dict[str, np.ndarray], norm: Module) -> dict[str, np.ndarray]:
         """Return the arrays of a layer, merged with the batch normalization behind it."""
         last = "b_b" if "b_b" in arrays else "b"
         b = arrays[last]
@@ -198,7 +199,7 @@ class LayerReader:
         scaled[last] = (b - mean) * factor + shift
         return {key: np.ascontiguousarray(array, b.dtype) for key, array in scaled.items()}
 
-    def _linear(self, taken, last):
+    def _linear(self, taken: Taken, last: bool) -> dict[str, np.ndarray]:
         tensors = TENSORS[taken.module.kind]
         arrays = {name: taken.matrix(own) for name, own in tensors.items() if name != "b"}
         width = next(iter(arrays.values())).shape[1]
@@ -206,7 +207,7 @@ class LayerReader:
         taken.done()
         return arrays
 
-    def _gat(self, taken, last):
+    def _gat(self, taken: Taken, last: bool) -> dict[str, np.ndarray]:
         W = taken.matrix("lin.weight")
         a_self, a_neighbour = (taken.take(key, 3)[0] for key in ("att_dst", "att_src"))
         heads, width = a_neighbour.shape
@@ -220,7 +221,7 @@ class LayerReader:
         taken.done()
         return {"W": W, "a_self": a_self, "a_neighbour": a_neighbour, "b": b}
 
-    def _gin(self, taken, last):
+    def _gin(self, taken: Taken, last: bool) -> dict[str, np.ndarray]:
         """Return both linear maps of a GIN layer; a norm between them is merged into the first.
 
         Here the layer may be wider than in PyG; the additional units are 0 and change
@@ -250,12 +251,12 @@ class LayerReader:
         return {"W_a": np.pad(W_a, ((0, 0), (0, more))), "W_b": np.pad(W_b, ((0, more), (0, 0))),
                 "b_a": np.pad(b_a, (0, more)), "b_b": b_b, "eps": eps}
 
-    def config(self, kind, found, activation):
+    def config(self, kind: type, found: list[dict], activation: str) -> Config:
         """Return the Config of a model with these layers."""
         word = next(each for each, layer in MODELS.items() if layer is kind)
         model, _, aggregator = word.partition("-")
 
-        settings = {"model": model, "layers": len(found), "activation": activation}
+        settings: dict[str, Any] = {"model": model, "layers": len(found), "activation": activation}
         if aggregator:
             settings["aggregator"] = aggregator
         if any(array.dtype == np.float64 for arrays in found for array in arrays.values()):
@@ -281,12 +282,12 @@ READERS = {"GATConv": LayerReader._gat, "GINConv": LayerReader._gin}
 class Taken:
     """The tensors of one PyG module; it records which of them were read."""
 
-    def __init__(self, reader, module):
+    def __init__(self, reader: LayerReader, module: Module) -> None:
         self.reader = reader
         self.module = module
         self.left = set(module.keys)
 
-    def take(self, own, ndim):
+    def take(self, own: str, ndim: int) -> np.ndarray:
         """Return the tensor named `own`, which must have `ndim` dimensions, as an array."""
         key = self.module.keys.get(own)
         if key is None:
@@ -299,15 +300,15 @@ class Taken:
                             "dimensions")
         return array
 
-    def matrix(self, own):
+    def matrix(self, own: str) -> np.ndarray:
         """Return the transpose of a weight matrix, by which hpgcn multiplies from the right."""
         return np.ascontiguousarray(self.take(own, 2).T)
 
-    def size(self, own, default):
+    def size(self, own: str, default: int) -> int:
         """Return the number of elements of a tensor; `default` if it is missing or was read."""
         return self.reader.tensors[self.module.keys[own]].size if own in self.left else default
 
-    def vector(self, own, width, default=None):
+    def vector(self, own: str, width: int, default: float | None = None) -> np.ndarray:
         """Return a vector with `width` elements; if it is missing, all of them are `default`."""
         if own not in self.module.keys and default is not None:
             return np.full(width, default, np.float32)
@@ -317,7 +318,7 @@ class Taken:
             raise DataError(f"{self.reader.name}: {key} has {array.size} numbers, expected {width}")
         return array
 
-    def done(self, *ignored):
+    def done(self, *ignored: str) -> None:
         """Raise DataError if a tensor of the module was never read, except those in `ignored`."""
         left = sorted(self.left - {*ignored})
         if left:
@@ -380,7 +381,7 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
     return model
 
 
-def slots(tensors):
+def slots(tensors: dict[str, torch.Tensor]) -> dict:
     """Return state_dict keys by (kind of layer, number within the kind, tensor name)."""
     counts, found = {}, {}
     for module in modules_of(tensors):
