@@ -39,6 +39,12 @@ class Parts:
     start: str = ""  # what the engine began with: "scratch", or the maker of parts, e.g. "metis"
 
 
+def largest_load(weights, k, epsilon):
+    """Return the most weight that one of k parts may have: (1 + epsilon) times the mean."""
+    total = int(weights.sum())
+    return int(min((1 + epsilon) * total / k, total))
+
+
 def is_quick(request, pins):
     """Return whether the engine of a request does less than all work for nets with these pins."""
     return (request.effort != BEST and request.engine == QUICK_ENGINE

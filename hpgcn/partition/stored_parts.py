@@ -99,10 +99,7 @@ def partition_stored(source, k, *, method="stream", epsilon=None, w0=0, seed=0, 
 
 def _quick(method, weights, vertices, request):
     """Return the parts of rows by block or random, the same as of a graph in memory."""
-    if method == "random":
-        part = random_parts(weights.size, request.k, request.seed)
-    else:
-        part = quick_parts(method, _by_vertex(weights, vertices), request.k)
+    part = quick_parts(method, _by_vertex(weights, vertices), request.k, request.seed)
     return part if vertices is None else part[vertices]
 
 

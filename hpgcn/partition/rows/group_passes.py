@@ -39,7 +39,7 @@ def cluster_pass(level, label, size, cap, seed):
         members = slice(begin, begin + GROUP)
         wanted[:label[members].size] = label[members]
         for rows, block in pieces:
-            _choose_clusters(VISIT * _entries(block, rows), *block, *rows, level.weights, label,
+            _choose_clusters(VISIT * _entries(block, rows), block, rows, level.weights, label,
                              size, cap, seed, begin, wanted)
         moved += _join_clusters(begin, wanted, level.weights, label, size, cap)
     return moved
@@ -62,7 +62,7 @@ def assign_pass(level, part, load, cap, price):
         wanted[:part[members].size] = part[members]
         before = load.copy()
         for rows, block in pieces:
-            _choose_parts(VISIT * _entries(block, rows), *block, *rows, level.weights, part,
+            _choose_parts(VISIT * _entries(block, rows), block, rows, level.weights, part,
                           before, cap, price, begin, wanted)
         moved += _join_parts(begin, wanted, level.weights, part, load, before, cap)
     part_out[:] = part
@@ -94,12 +94,15 @@ def _entries(block, rows):
     return int(block[1][rows[1]] - block[1][rows[0]])
 
 
-def _choose_cluster_chunks(next_chunk, start, indptr, indices, values, first, last, weights, label,
-                           size, cap, seed, begin, wanted):
+def _choose_cluster_chunks(next_chunk, block, rows, weights, label, size, cap, seed, begin,
+                           wanted):
     """Choose clusters for the rows [first, last) of a block; fill in `wanted`.
 
-    `begin` is the first vertex of the group, `wanted` (GROUP,) has its clusters so far.
+    `rows` is (first, last). `begin` is the first vertex of the group, `wanted` (GROUP,)
+    has its clusters so far.
     """
+    start, indptr, indices, values = block
+    first, last = rows
     keys = np.full(table_size(indptr, first, last), -1, np.int32)
     shared = np.zeros(keys.size, np.int64)
     near = np.empty(keys.size, np.int32)
@@ -144,12 +147,14 @@ def _join_clusters(begin, wanted, weights, label, size, cap):
     return moved
 
 
-def _choose_part_chunks(next_chunk, start, indptr, indices, values, first, last, weights, part,
-                        load, cap, price, begin, wanted):
+def _choose_part_chunks(next_chunk, block, rows, weights, part, load, cap, price, begin, wanted):
     """Choose parts for the rows [first, last) of a block; fill in `wanted`.
 
-    `begin` is the first vertex of the group, `wanted` (GROUP,) has its parts so far.
+    `rows` is (first, last). `begin` is the first vertex of the group, `wanted` (GROUP,)
+    has its parts so far.
     """
+    start, indptr, indices, values = block
+    first, last = rows
     shared = np.zeros(load.size, np.int64)
     filled = np.sqrt(load / cap)
     own_load = load.copy()

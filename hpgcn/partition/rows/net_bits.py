@@ -9,6 +9,7 @@ import numpy as np
 from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_later
 from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.host.jit import jit
+from hpgcn.partition.partition_request import largest_load
 from hpgcn.partition.quality import imbalance, totals
 from hpgcn.partition.rows.miss_counters import count_misses, counted_misses, start_counters
 from hpgcn.partition.rows.streaming import visits
@@ -41,8 +42,7 @@ def lower_volume(level, part, k, epsilon, classes=1):
     classes : int
         As of `stream_parts`.
     """
-    total = int(level.weights.sum())
-    cap = int(min((1 + epsilon) * total / k, total))
+    cap = largest_load(level.weights, k, epsilon)
     load = np.bincount(part, level.weights, k).astype(np.int64)
     nets = np.zeros((part.size, num_words(k), 2), np.uint64)
     planes = np.empty(64, np.uint64)

@@ -6,6 +6,7 @@ cagnet-2020, section IV-A, METIS saved 72% of the total of a graph and 29% of th
 import numpy as np
 
 from hpgcn.graphs.reordering import random_order
+from hpgcn.partition.partition_request import largest_load
 from hpgcn.partition.quality import count
 from hpgcn.partition.rows.row_moves import refinement_state, sweep
 
@@ -72,8 +73,7 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
     """
     # limits, and the best partition so far
     state = refinement_state(rows, part, k, weights, group, symmetric=symmetric)
-    total = state.load.sum()
-    cap = int(min((1 + epsilon) * total / k, total))
+    cap = largest_load(state.load, k, epsilon)
     max_volume, max_messages = state.totals.copy() if limits is None else limits
     best = _score(state)
     best_part = state.part.copy()

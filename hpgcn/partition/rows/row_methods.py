@@ -36,12 +36,12 @@ def block(rows, weights, request):
     return Parts(cut_evenly(weights, request.k))
 
 
-def quick_parts(method, weights, k):
-    """Return the parts, (n,) int32, of one of the QUICK methods with seed 0.
+def quick_parts(method, weights, k, seed=0):
+    """Return the parts, (n,) int32, of one of the QUICK methods.
 
     `weights`: (n,) of the vertices in their ORIGINAL order.
     """
-    return cut_evenly(weights, k) if method == "block" else random_parts(weights.size, k, 0)
+    return cut_evenly(weights, k) if method == "block" else random_parts(weights.size, k, seed)
 
 
 def hypergraph(rows, weights, request):
@@ -67,11 +67,7 @@ def divide_columns(rows, block, weights, request):
         return run(nets, level.weights, request, sparse=is_sparse(np.diff(nets["offsets"])))
 
     def choose(moved, divided):
-        from hpgcn.partition.rows.refine import refine
-
-        symmetric = not request.graph.header.directed
-        lowered = refine(block, divided, request.k, weights, request.epsilon, request.seed,
-                         passes=0, symmetric=symmetric)
+        lowered = _lowered(block, divided, weights, request, passes=0)
         return min(lowered, moved, key=_volume(block, request))
 
     return _divided(block, weights, request, divide, choose)
@@ -295,12 +291,11 @@ def stream(rows, weights, request, cut=None, cost=None):
     if not request.refine:
         return Parts(part, epsilon=request.epsilon)
 
-    from hpgcn.partition.rows.refine import FAST_LITTLE, FAST_PASSES, refine
+    from hpgcn.partition.rows.refine import FAST_LITTLE, FAST_PASSES
 
     less = request.effort == FAST
     work = {"passes": FAST_PASSES, "large_little": FAST_LITTLE} if less else {}
-    refined = refine(rows, part, k, weights, request.epsilon, request.seed, **work,
-                     symmetric=not request.graph.header.directed)
+    refined = _lowered(rows, part, weights, request, **work)
     return Parts(refined, epsilon=request.epsilon, unrefined=(part, None))
 
 
@@ -336,9 +331,13 @@ def _refined(rows, weights, request, parts):
     """Refine the parts of an engine, if requested."""
     if not (request.refine and parts.engine):
         return parts
+    part = _lowered(rows, parts.part, weights, request)
+    return replace(parts, part=part, unrefined=(parts.part, None))
 
+
+def _lowered(rows, part, weights, request, **work):
+    """Return refined parts, (n,) int32; `work` as of `refine`."""
     from hpgcn.partition.rows.refine import refine
 
-    part = refine(rows, parts.part, request.k, weights, parts.epsilon, request.seed,
+    return refine(rows, part, request.k, weights, request.epsilon, request.seed, **work,
                   symmetric=not request.graph.header.directed)
-    return replace(parts, part=part, unrefined=(parts.part, None))

@@ -19,6 +19,7 @@ import numpy as np
 from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.reordering import random_order
 from hpgcn.partition.effort import FEWEST
+from hpgcn.partition.partition_request import largest_load
 from hpgcn.partition.rows.group_passes import assign_pass, cluster_pass, in_groups
 from hpgcn.partition.rows.stream_kernels import (
     MULTIPLIER,
@@ -218,8 +219,7 @@ def _cluster_levels(level, k, seed, room=None):
 
 def _largest_loads(levels, k, epsilon):
     """Return the largest weight of a part at each level: even within half a cluster."""
-    total = int(levels[0].weights.sum())
-    cap = int(min((1 + epsilon) * total / k, total))
+    cap = largest_load(levels[0].weights, k, epsilon)
     return [cap, *(cap + int(each.weights.max()) // 2 for each in levels[1:])]
 
 
