@@ -259,7 +259,8 @@ def inner_degrees(indptr, indices, group, degrees):
     _count_inner(indices.size, indptr, indices, group, -(-group.size // ROWS), degrees)
 
 
-def _count_inner_chunks(next_chunk, indptr, indices, group, count, degrees):
+@Threaded
+def _count_inner(next_chunk, indptr, indices, group, count, degrees):
     """Count the entries of chunks of rows; see `inner_degrees`."""
     for chunk in chunks(next_chunk, count):
         for i in range(chunk * ROWS, min(group.size, (chunk + 1) * ROWS)):
@@ -268,9 +269,6 @@ def _count_inner_chunks(next_chunk, indptr, indices, group, count, degrees):
                 fetch_later(group, indices, k)
                 degree += group[indices[k]] == group[i] and indices[k] != i
             degrees[i] = degree
-
-
-_count_inner = Threaded(_count_inner_chunks)
 
 
 def reverse_cuthill_mckee(indptr, indices, group, offsets, by_degree, number, order):
@@ -286,7 +284,8 @@ def reverse_cuthill_mckee(indptr, indices, group, offsets, by_degree, number, or
             np.empty_like(order), order)
 
 
-def _search_groups(next_chunk, indptr, indices, left, offsets, by_degree, number, waiting, order):
+@Threaded
+def _search(next_chunk, indptr, indices, left, offsets, by_degree, number, waiting, order):
     """Order groups; `left` (n,) has the group of each vertex, and -1 once that waits."""
     for g in chunks(next_chunk, offsets.size - 1):
         head = tail = begin = offsets[g]
@@ -323,9 +322,6 @@ def _search_groups(next_chunk, indptr, indices, left, offsets, by_degree, number
             order[at] = waiting[begin + tail - 1 - at]
 
 
-_search = Threaded(_search_groups)
-
-
 def spread(indptr, indices, number):
     """Return the largest distance between the numbers of an entry's ends.
 
@@ -336,7 +332,8 @@ def spread(indptr, indices, number):
     return int(found.max())
 
 
-def _spread_chunks(next_chunk, indptr, indices, number, found):
+@Threaded
+def _spread(next_chunk, indptr, indices, number, found):
     """Find the largest distance of each chunk of rows; see `spread`."""
     for chunk in chunks(next_chunk, found.size):
         most = np.int64(0)
@@ -345,9 +342,6 @@ def _spread_chunks(next_chunk, indptr, indices, number, found):
                 fetch_later(number, indices, k)
                 most = max(most, abs(number[indices[k]] - number[i]))
         found[chunk] = most
-
-
-_spread = Threaded(_spread_chunks)
 
 
 def place_rows(indptr, indices, rows, number, pointers, columns):
@@ -361,7 +355,8 @@ def place_rows(indptr, indices, rows, number, pointers, columns):
            -(-rows.size // ROWS), columns)
 
 
-def _place_chunks(next_chunk, indptr, indices, rows, number, pointers, count, columns):
+@Threaded
+def _place(next_chunk, indptr, indices, rows, number, pointers, count, columns):
     """Place chunks of rows; see `place_rows`."""
     for chunk in chunks(next_chunk, count):
         for i in range(chunk * ROWS, min(rows.size, (chunk + 1) * ROWS)):
@@ -373,6 +368,3 @@ def _place_chunks(next_chunk, indptr, indices, rows, number, pointers, count, co
                 fetch_later(number, indices, k)
                 columns[begin + k - first] = number[indices[k]]
             sort_row(columns[begin:begin + last - first])
-
-
-_place = Threaded(_place_chunks)

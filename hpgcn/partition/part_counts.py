@@ -53,7 +53,8 @@ def count_parts(rows, part, k, *, symmetric=False):
                       int(split.sum()))
 
 
-def _count_chunks(next_chunk, pointers, pins, bounds, part, edges, sums, split, meets):
+@Threaded
+def _count(next_chunk, pointers, pins, bounds, part, edges, sums, split, meets):
     """Add up the counts of chunks of columns; see `count_parts`.
 
     `edges` (n,): the row of a vertex has entries off the diagonal.
@@ -92,9 +93,6 @@ def _count_chunks(next_chunk, pointers, pins, bounds, part, edges, sums, split, 
             split[chunk] += count > 1
 
 
-_count = Threaded(_count_chunks)
-
-
 def fill_nets(pointers, pins, part, k, first, touched, counts, lam, masks):
     """List the parts that each column touches, and its pins in each.
 
@@ -105,7 +103,8 @@ def fill_nets(pointers, pins, part, k, first, touched, counts, lam, masks):
     _fill(pins.size, pointers, pins, bounds, part, k, first, touched, counts, lam, masks)
 
 
-def _fill_chunks(next_chunk, pointers, pins, bounds, part, k, first, touched, counts, lam, masks):
+@Threaded
+def _fill(next_chunk, pointers, pins, bounds, part, k, first, touched, counts, lam, masks):
     """Fill the lists of chunks of columns; see `fill_nets`."""
     last = np.full(k, -1, np.int64)  # last column in which a part was seen
     place = np.empty(k, np.int64)  # where it is in the list of that column
@@ -130,6 +129,3 @@ def _fill_chunks(next_chunk, pointers, pins, bounds, part, k, first, touched, co
                 masks[j, 0] |= bit
                 if counts[at] == 1:
                     masks[j, 1] |= bit
-
-
-_fill = Threaded(_fill_chunks)

@@ -94,8 +94,8 @@ def _entries(block, rows):
     return int(block[1][rows[1]] - block[1][rows[0]])
 
 
-def _choose_cluster_chunks(next_chunk, block, rows, weights, label, size, cap, seed, begin,
-                           wanted):
+@Threaded
+def _choose_clusters(next_chunk, block, rows, weights, label, size, cap, seed, begin, wanted):
     """Choose clusters for the rows [first, last) of a block; fill in `wanted`.
 
     `rows` is (first, last). `begin` is the first vertex of the group, `wanted` (GROUP,)
@@ -127,9 +127,6 @@ def _choose_cluster_chunks(next_chunk, block, rows, weights, label, size, cap, s
                                                size, cap, seed, keys, shared, met)
 
 
-_choose_clusters = Threaded(_choose_cluster_chunks)
-
-
 @jit()
 def _join_clusters(begin, wanted, weights, label, size, cap):
     """Make the moves of a group that keep the limit; return their number.
@@ -147,7 +144,8 @@ def _join_clusters(begin, wanted, weights, label, size, cap):
     return moved
 
 
-def _choose_part_chunks(next_chunk, block, rows, weights, part, load, cap, price, begin, wanted):
+@Threaded
+def _choose_parts(next_chunk, block, rows, weights, part, load, cap, price, begin, wanted):
     """Choose parts for the rows [first, last) of a block; fill in `wanted`.
 
     `rows` is (first, last). `begin` is the first vertex of the group, `wanted` (GROUP,)
@@ -180,9 +178,6 @@ def _choose_part_chunks(next_chunk, block, rows, weights, part, load, cap, price
             own_load[p] += weights[v]
             filled[p] = full
             wanted[v - begin] = p if best < 0 else best
-
-
-_choose_parts = Threaded(_choose_part_chunks)
 
 
 @jit()

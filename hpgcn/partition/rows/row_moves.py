@@ -326,15 +326,13 @@ def sweep(s, order, cap, target, steepness, limit, max_messages):
     return moved
 
 
-def _look_chunks(next_chunk, s, group, cap, target, steepness, hopeful):
+@Threaded
+def _look(next_chunk, s, group, cap, target, steepness, hopeful):
     """Fill `hopeful` with whether each vertex of a group may gain."""
     planes = np.empty(64, np.uint64)
     for chunk in chunks(next_chunk, -(-group.size // LOOKED)):
         for at in range(chunk * LOOKED, min(group.size, (chunk + 1) * LOOKED)):
             hopeful[at] = may_gain(s, group[at], cap, target, steepness, planes)
-
-
-_look = Threaded(_look_chunks)
 
 
 @jit()

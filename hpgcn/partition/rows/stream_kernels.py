@@ -199,7 +199,8 @@ def weight_between(start, indptr, indices, values, number):
     return int(sums.sum())
 
 
-def _weigh_between_chunks(next_chunk, start, indptr, indices, values, bounds, number, sums):
+@Threaded
+def _weigh_between(next_chunk, start, indptr, indices, values, bounds, number, sums):
     """Add up the weights of chunks of rows; see `weight_between`."""
     for chunk in chunks(next_chunk, sums.size):
         weight = np.int64(0)
@@ -210,9 +211,6 @@ def _weigh_between_chunks(next_chunk, start, indptr, indices, values, bounds, nu
                 if number[indices[t]] != own:
                     weight += values[t] if values.size else 1
         sums[chunk] = weight
-
-
-_weigh_between = Threaded(_weigh_between_chunks)
 
 
 def keep_between(start, indptr, indices, values, number, threshold, seed, rows, columns, kept):
@@ -237,8 +235,9 @@ def keep_between(start, indptr, indices, values, number, threshold, seed, rows, 
     return count
 
 
-def _keep_between_chunks(next_chunk, start, indptr, indices, values, bounds, number, threshold,
-                         seed, rows, columns, kept, counts):
+@Threaded
+def _keep_between(next_chunk, start, indptr, indices, values, bounds, number, threshold, seed,
+                  rows, columns, kept, counts):
     """Copy entries of chunks of rows, from the place of the first one; see `keep_between`."""
     for chunk in chunks(next_chunk, counts.size):
         count = indptr[bounds[chunk]]
@@ -264,9 +263,6 @@ def _keep_between_chunks(next_chunk, start, indptr, indices, values, bounds, num
                 kept[count] = weight
                 count += 1
         counts[chunk] = count - indptr[bounds[chunk]]
-
-
-_keep_between = Threaded(_keep_between_chunks)
 
 
 @jit()
