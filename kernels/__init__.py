@@ -10,7 +10,7 @@ Array: TypeAlias = Any  # numpy.ndarray, or cupy.ndarray on a GPU
 
 
 def __getattr__(name):
-    if name in ("pack_mask", "unpack_mask"):  # late: NumPy takes its threads at import
+    if name in ("pack_mask", "unpack_mask"):  # imported late: NumPy chooses its threads at import
         from hpgcn.kernels import masks
 
         return getattr(masks, name)
@@ -18,9 +18,7 @@ def __getattr__(name):
 
 
 def backend(array):
-    """Return the unchecked kernels for an array.
-
-    Those of kernels.cpu for NumPy, of kernels.cuda for CuPy.
+    """Return the unchecked kernels for an array: of kernels.cpu or, for CuPy, of kernels.cuda.
 
     Examples
     --------
@@ -34,10 +32,10 @@ def backend(array):
         from hpgcn.kernels import cpu
 
         return cpu.trusted
-    if hasattr(array, "kernels"):  # arrays that bring their own: of planning.counts.shapes
+    if hasattr(array, "kernels"):  # arrays of planning.counts.shapes have their own kernels
         return array.kernels
     owner = type(array).__module__
-    if owner.partition(".")[0] == "cupy":  # to import CuPy takes a GPU's driver, and seconds
+    if owner.partition(".")[0] == "cupy":  # the import of CuPy needs a driver, and takes seconds
         from hpgcn.kernels import cuda
 
         return cuda.trusted

@@ -14,7 +14,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.jobs < 0:
         parser.error(f"--jobs {args.jobs}: expected at least 1")
-    # one thread a process: processes fill the cores
+    # each process has one thread, because processes fill the cores
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     from hpgcn.kernels import ahead
 

@@ -1,11 +1,9 @@
-"""Compile kernels before they are needed.
-
-Several processes call them on tiny arrays.
+"""Compile kernels before they are needed: several processes call them on tiny arrays.
 
 Numba compiles a kernel for each combination of argument types. Sparse products are also
 compiled for each width of rows, and for each cache level (or memory) that holds them.
-Compiled kernels are stored in the cache on disk (`hpgcn.kernels.host.jit`), from which later
-processes load them. Numba holds a lock while it compiles, so that only separate
+Compiled kernels are stored in the cache on disk (`hpgcn.kernels.host.jit`), from which
+later processes load them. Numba holds a lock while it compiles, so only separate
 processes can compile at the same time.
 """
 import multiprocessing
@@ -31,22 +29,22 @@ DTYPES = ("float32", "float64")
 # bytes of x: fits in the second cache, in the last one, in memory only
 SIZES = (1 << 16, 4 << 20, 1 << 30)
 LONG = 1000  # nonzeros of rows that are read in blocks
-ALIGNMENT = 64  # bytes: where arrays of hpgcn.runtime.device begin
+ALIGNMENT = 64  # bytes: arrays of hpgcn.runtime.device begin at multiples
 EVERY = 10.0  # seconds between two lines of a log
 
 
 def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, masked=False,
                  accumulate=False, summed=False):
-    """Compile or load the kernels of A x.
-
-    A has shape (rows, rows), and x (rows, width).
+    """Compile or load the kernels of A x, for A (rows, rows) and x (rows, width).
 
     No array of that size is read or written: memory is reserved, and one empty row is
     multiplied. If rows of x are read in blocks, a second row has all its nonzeros in
-    the first of two blocks. Without `aligned`, x does not begin at a cache line. With
-    `masked`, bits say which results are kept. Values of the matrix have `dtype`. Rows
-    have `row_dtype` (default: `dtype`). Results have `dtype` if they are `summed`
-    before they are stored as rows.
+    the first of two blocks.
+
+    Without `aligned`, x does not begin at a cache line. With `masked`, bits say which
+    results are kept. Values of the matrix have `dtype`, and rows have `row_dtype`
+    (default: `dtype`). Results have `dtype` if they are `summed` before they are stored
+    as rows.
     """
     # arguments of the size that chooses the code; only one row is multiplied
     by_nonzeros(np.arange(400))  # more rows than chunks
@@ -70,16 +68,13 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
         block = block_of(rows, rows, nnz, width, x.itemsize, np.dtype(dtype).itemsize)
         if block and not accumulate and out.dtype == dtype:
             n = min(rows, 2 * block.rows)
-            count = IN_BLOCK * n  # enough nonzeros per row of x that rows are copied
+            count = IN_BLOCK * n  # enough nonzeros per row of x: rows are copied
             ops.spmm(np.array([0, count]), np.zeros(count, np.int32), np.ones(count, dtype), x[:n],
                      out[:1])
 
 
 def load_layer(fan_in, fan_out, dtype, row_dtype):
-    """Compile or load the dense products of a layer.
-
-    They are those for 300 rows or more.
-    """
+    """Compile or load the dense products of a layer with 300 rows or more."""
     H = np.zeros((300, fan_in), row_dtype)
     W = np.zeros((fan_in, fan_out), dtype)
     G = np.zeros((300, fan_out), row_dtype)
@@ -142,10 +137,7 @@ def normalise(dtype):
 
 
 def sparse(dtype, width):
-    """Compile sparse products for rows of `width` columns.
-
-    There is one for each level of cache that can hold x.
-    """
+    """Compile sparse products for rows of `width` columns, for each cache that can hold x."""
     row = width * np.dtype(dtype).itemsize
     for size, nnz, aligned in product(SIZES, (8, 40), (True, False)):
         rows = max(400, size // row)
@@ -157,10 +149,7 @@ def sparse(dtype, width):
 
 
 def tiles(dtype):
-    """Compile the dense products of layers.
-
-    They have one width for each shape of a last panel of columns.
-    """
+    """Compile the dense products of layers, one width for each shape of a last panel."""
     itemsize = np.dtype(dtype).itemsize
     widths = range(1, panel_width(itemsize) + 1)
     for width in {panel_shape(each, itemsize): each for each in widths}.values():
@@ -168,14 +157,11 @@ def tiles(dtype):
 
 
 def whole(dtype):
-    """Call the kernels that a training runs once.
-
-    They work on the entries and the rows of a matrix.
-    """
+    """Call the kernels that training runs once, on the entries and the rows of a matrix."""
     n = 400
     indptr = np.arange(n + 1)
     indices = np.arange(n, dtype=np.int32)
-    for aligned in (True, False):  # NumPy's own arrays begin anywhere
+    for aligned in (True, False):  # arrays of NumPy begin at any address
         x = _reserved((n, 8), dtype, aligned)
         x.fill(1)
         backend(x).spmm(indptr, indices, np.ones(n, dtype), x)
@@ -196,20 +182,14 @@ def whole(dtype):
 
 
 def cases():
-    """Return the calls that compile kernels, the longest first.
-
-    Each is (function, arguments).
-    """
+    """Return the calls that compile kernels, pairs (function, arguments), the longest first."""
     made = [(sparse, (dtype, width)) for dtype, width in product(DTYPES, WIDTHS)]
     calls = tiles, dense, normalise, whole
     return made + [(call, (dtype,)) for call in calls for dtype in DTYPES]
 
 
 class _Counter(event.Listener):
-    """Listener that counts compilations.
-
-    Those that Numba makes within another compilation do not count.
-    """
+    """Listener that counts compilations, except those within another compilation."""
 
     depth = count = 0
 
@@ -236,7 +216,7 @@ def compile_all(jobs, report):
     """
     listed = cases()
     compiled = 0
-    context = multiprocessing.get_context("spawn")  # none of them may inherit what is compiled
+    context = multiprocessing.get_context("spawn")  # no process may inherit compiled kernels
     with context.Pool(min(jobs, len(listed))) as pool:
         for done, count in enumerate(pool.imap_unordered(_call, listed), 1):
             compiled += count
@@ -245,10 +225,7 @@ def compile_all(jobs, report):
 
 
 class CompileReport:
-    """Writer of progress to a stream.
-
-    It rewrites one line of a terminal, else adds a line every EVERY seconds.
-    """
+    """Writer of progress: one line of a terminal, or a line every EVERY seconds."""
 
     def __init__(self, stream):
         self.stream = stream

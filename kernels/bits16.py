@@ -12,17 +12,14 @@ ROUNDED_ONCE = ("spmm: accumulate needs an out of float32, because 16-bit sums w
 
 
 def number_dtype(dtype):
-    """Return the dtype of the numbers that an array of `dtype` stores.
-
-    It is float32 for BF16, else the dtype itself.
-    """
+    """Return the dtype of the stored numbers: float32 for BF16, else `dtype` itself."""
     return np.dtype(np.float32) if dtype == BF16 else np.dtype(dtype)
 
 
 def to_bf16(x):
-    """Round numbers to BF16, to nearest with ties to even.
+    """Round numbers to BF16, to nearest with ties to even; too large numbers become Inf.
 
-    NaN stays NaN, and too large numbers become Inf.
+    NaN stays NaN.
     """
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = bits + np.uint32(0x7FFF) + (bits >> 16 & 1)

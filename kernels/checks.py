@@ -1,10 +1,12 @@
-"""Checks of the arguments of public kernels; arrays are converted or refused.
+"""Check the arguments of public kernels: arrays are converted or refused.
 
-An array that is only read is copied if its order or byte order is not the kernel's. An
-array that is written is refused in that case. A check costs microseconds plus one pass
-over indptr and indices. The result is cached for read-only arrays, so do not write to
-an array after marking it read-only. A kernel that reads them in order has a function
-`validate_inline`: it checks them on its way, and calls `validate` for the error.
+An array that is only read is copied if its order or byte order is not that of the
+kernel. An array that is written is refused in that case. A check costs microseconds
+plus one pass over indptr and indices. The result is cached for read-only arrays, so do
+not write to an array after marking it read-only.
+
+A kernel that reads indptr and indices in order has a function `validate_inline`. That
+function checks them while it multiplies, and calls `validate` to raise the error.
 """
 import contextlib
 import functools
@@ -21,17 +23,17 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 BITS = (np.dtype(np.uint8),)
 LARGE = 1 << 18  # integers that all threads check
-VERTICES = 1 << 48  # more have no place in the counter that keys a draw
-# the first array of these kinds gives the others their dtype; of 16 bits, that of its
-# numbers
+VERTICES = 1 << 48  # the counter of a random draw has no room for larger numbers
+# The first array of one of these kinds gives the other arrays their dtype. If it has 16 bits,
+# the others have float32.
 LEADING = {"real", "rows", "strided", "like", "into", "into_rows"}
 HALVES = "16"  # ends the name of a kind that may be stored in 16 bits
-READ = {  # kinds that are read in C order: dtypes taken, and what other numbers become, if anything
+READ = {  # kinds read in C order: valid dtypes, and the dtype of converted arrays
     "real": (FLOATS, None), "like": (FLOATS, None), "float": (FLOATS, FLOATS[1]),
     "wide": (FLOATS[1:], FLOATS[1]), "bits": (BITS, None),
     **dict.fromkeys(("index", "pointers", "once", "classes"), (INTEGERS, INTEGERS[1]))}
 MATRIX = {"indptr", "indices"}
-ALIKE = {"alike", "same"}  # dtype of the first array, which may have 16 bits: written, and read
+ALIKE = {"alike", "same"}  # with the dtype of the first array, which may have 16 bits
 WRITTEN = {  # kinds that are written: the order in memory that they need
     "into": lambda array: _aligned(array) and array.flags.c_contiguous,
     "into_bits": lambda array: array.flags.c_contiguous,
@@ -39,15 +41,15 @@ WRITTEN = {  # kinds that are written: the order in memory that they need
     "alike": lambda array: _aligned(array) and array.flags.c_contiguous,
     "into_moved": lambda array: _own_rows(array),  # noqa: PLW0108 - defined below
     "into_strided": lambda array: _own_rows(array) or _own_rows(array.T)}
-_facts_of = {}  # by the identity of read-only arrays: a weak reference, and what was found
+_facts_of = {}  # (id of array, function): weak reference, result
 
 
 def checked(name, kernel, xp):
     """Return a function that checks its arguments and then calls the kernel.
 
-    Raises TypeError if an argument is no array or has a wrong dtype. Raises ValueError
-    for a wrong shape, order, index or number, and for a written array that overlaps
-    another.
+    It raises TypeError if an argument is no array or has a wrong dtype. It raises
+    ValueError for a wrong shape, order, index or number, and for a written array that
+    overlaps another.
     """
     spec = parse(SPECS[name])
     signature = inspect.signature(kernel)
@@ -60,7 +62,7 @@ def checked(name, kernel, xp):
             # validate all that can be validated at once
             given = signature.bind(*args, **options).arguments
             if "e" in given and given.get("op", "copylhs") == "copylhs":
-                given["e"] = None  # it is not read
+                given["e"] = None  # copylhs does not read e
             _check_numbers(given)
             lengths = {"V": VERTICES} | {letter: given.get(argument, 1)
                                          for argument, letter in LENGTHS.items()
@@ -68,7 +70,7 @@ def checked(name, kernel, xp):
             _check_arrays(spec, given, lengths, xp(), later)
             _check_pairs(given, lengths)
 
-        # the kernel validates the matrix itself, on its way
+        # the kernel validates the matrix while it multiplies
         if not later:
             return kernel(**given)
 
@@ -94,8 +96,8 @@ def prefix_errors(name):
 def _check_arrays(spec, given, lengths, xp, later=None):
     """Check the arrays of a spec; replace converted ones in `given`, fill `lengths`.
 
-    If `later` is a list, checks of a matrix that may still change are not made but
-    appended to it.
+    If `later` is a list, checks of a matrix that may still change are appended to it,
+    to be made later.
     """
     dtype = stored = None
     for argument in spec:
@@ -125,7 +127,7 @@ def _check_arrays(spec, given, lengths, xp, later=None):
             stored = array.dtype
             dtype = stored if base == kind else number_dtype(stored)
 
-        # values; those of a matrix may be validated by the kernel
+        # values; the kernel may validate those of a matrix
         do = later.append if later is not None and name in MATRIX and not _frozen(array) else _now
         if argument.limit in lengths:
             do(functools.partial(_check_range, name, array, lengths[argument.limit]))
@@ -216,7 +218,7 @@ def _refuse_dtype(name, array, taken):
 
 
 def _check_written(name, array, kind, dtype, halves):
-    """Return an array to be written, or refuse it; `halves` are more valid dtypes."""
+    """Return an array to be written, or refuse it; `halves` are further valid dtypes."""
     taken = (BITS if kind == "into_bits" else (dtype,) if dtype else FLOATS) + halves
     if array.dtype not in taken:
         _refuse_dtype(name, array, taken)
@@ -265,7 +267,7 @@ def _fact(find, array):
         return find(array)
     key = id(array), find
     held, fact = _facts_of.get(key, (None, None))
-    if held is None or held() is not array:  # the number may be that of an array that is gone
+    if held is None or held() is not array:  # the id may be that of a freed array
         fact = find(array)
         _facts_of[key] = weakref.ref(array, lambda _: _facts_of.pop(key, None)), fact
     return fact
@@ -277,7 +279,7 @@ def _largest(array):
         return -1
     numbers = array.view(f"u{array.itemsize}")
     if isinstance(array, np.ndarray) and array.size >= LARGE:
-        from hpgcn.kernels.scan import largest  # it is behind these checks
+        from hpgcn.kernels.scan import largest  # late, as it starts the compiler
 
         return largest(numbers)
     return int(numbers.max())
@@ -341,15 +343,15 @@ def _check_numbers(given):
         if not low <= number < high:
             raise ValueError(f"{name} is {number}, expected {low}..{high - 1}")
         given[name] = int(number)
-    if "p" in given and not 0 <= given["p"] < 1 - 2.0**-17:  # above it all would be dropped
+    if "p" in given and not 0 <= given["p"] < 1 - 2.0**-17:  # else all are dropped
         raise ValueError(f"p is {given['p']}, expected 0 <= p < 1")
-    if "slope" in given and not given["slope"] >= 0:  # below, scores would lose their sign
+    if "slope" in given and not given["slope"] >= 0:  # else scores change sign
         raise ValueError(f"slope is {given['slope']}, expected 0 or more")
 
 
 def _check_pairs(given, lengths):
     """Check conditions between arguments, such as the largest class of labels."""
-    if given.get("target") is not None and "first" in given:  # all classes, not only a block's
+    if given.get("target") is not None and "first" in given:  # target has all classes
         classes, last = given["target"].shape[1], given["first"] + given["logits"].shape[1]
         if last > classes:
             raise ValueError(f"target has {classes} classes, but the block of logits ends at class "
@@ -382,7 +384,7 @@ def _check_pairs(given, lengths):
 
 
 def _check_attention(given):
-    """Check that sums of `attend` that need each other are given together."""
+    """Check that sums of `attend` that belong together are given together."""
     names = ("above", "share", "part_above", "part_share")
     if "part_lse" not in given:
         names = names[:2]

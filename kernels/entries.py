@@ -1,8 +1,8 @@
-"""Entries of a stored matrix: checks and sums in one pass, and the scaled matrix of a rank.
+"""Check and sum the entries of a stored matrix in one pass; scale the matrix of a rank.
 
 The checksums of `add_up` take very little memory. Hashes of entries are summed modulo
-2^64 with a sign, so that hashes of equal entries cancel, on any ranks. If the entries
-differ, the sum is not 0, except with a probability of 2^-64.
+2^64 with a sign, so hashes of equal entries cancel, even on different ranks. If the
+entries differ, the sum is not 0, except with a probability of 2^-64.
 """
 import numpy as np
 
@@ -10,14 +10,14 @@ from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.threads import Threaded, chunks
 
-HASHED = 16  # scalar operations for an entry that is checked
-READ = 8  # the same for an entry that is copied
+HASHED = 16  # scalar operations to check an entry
+READ = 8  # scalar operations to copy an entry
 WEIGHT_FACTOR = np.uint64(0xD6E8FEB86659FD93)
 
 
 @jit(inner=True)
 def bit_in_word(number):
-    """Return the bit of a number in its word of a bitmap with words of 64 bits, uint64."""
+    """Return the bit of a number in its word of a bitmap, uint64; words have 64 bits."""
     return np.uint64(1) << np.uint64(number & 63)
 
 
@@ -33,8 +33,8 @@ def mix(x):
 def _fingerprints(row, column, number, keyed):
     """Return the two hashes of an entry that `add_fingerprint` adds, uint64.
 
-    Each scrambles a sum of the entry's numbers times odd factors, which differs for any
-    two entries in at least one of the two hashes.
+    Each hash scrambles a sum of the entry's numbers times odd factors. For any two
+    entries, at least one of the two hashes differs.
     """
     low, high = np.uint64(row), np.uint64(column)
     if row > column:
@@ -52,12 +52,10 @@ def _fingerprints(row, column, number, keyed):
 
 @jit(inner=True)
 def add_fingerprint(row, column, number, keyed, sums):
-    """Add the hashes of an entry to `sums`, or subtract them.
-
-    They are added above the diagonal, and subtracted below it.
+    """Add the hashes of an entry above the diagonal to `sums`; subtract those below it.
 
     For a symmetric matrix, `sums` (2,) uint64 end at zero. `keyed` (2,) uint64 are the
-    keys of two hash functions.
+    keys of the two hash functions.
     """
     x, y = _fingerprints(row, column, number, keyed)
     sums[0] += x
@@ -66,10 +64,7 @@ def add_fingerprint(row, column, number, keyed, sums):
 
 @jit()
 def pair_sum(first, second, key):
-    """Return the sum of the hashes of pairs (first[k], second[k]), uint64.
-
-    The numbers are integers >= 0.
-    """
+    """Return the sum of the hashes of pairs (first[k], second[k]) of integers >= 0, uint64."""
     total = np.uint64(0)
     for k in range(first.size):
         total += mix(mix(key + np.uint64(first[k])) + np.uint64(second[k]))
@@ -78,10 +73,7 @@ def pair_sum(first, second, key):
 
 @jit(inner=True)
 def _bucket(number, key, buckets):
-    """Return the bucket of a column number, and a factor of the same hash.
-
-    The factor is random in [1, 2).
-    """
+    """Return the bucket of a column number, and a random factor in [1, 2) of the same hash."""
     x = mix(key + np.uint64(number))
     return x % buckets, 1 + np.float64(x >> np.uint64(40)) / 2**24
 
@@ -90,15 +82,18 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
            tolerance, keyed, prints, columns):
     """Compare the stated degrees with the sums of rows; add up checksums.
 
-    `indptr` (m + 1,) starts at 0, at row `first`; `data` (nnz,) float32 is empty for
-    all ones; degrees are (m,) float64. A sum may differ by `tolerance` times that of
-    the absolute weights. If `symmetric` is said, `prints` (2,) uint64 gets
-    `add_fingerprint` of every entry, and row sums stand for column sums. `columns` (b,
-    2) float64 gets two sums in the bucket of each column: its weights less its degree,
-    and the absolute weights. Both are multiplied by a factor that depends on the column
-    only. Returned is the first row whose ROW or LOOP is wrong, m where none is: (2,)
-    int64. Each chunk of rows has sums of its own, so that the number of threads changes
-    none.
+    `indptr` (m + 1,) starts at 0, at row `first`. `data` (nnz,) float32 is empty if all
+    weights are 1. Degrees are (m,) float64. A sum may differ by `tolerance` times the
+    sum of absolute weights.
+
+    If `symmetric` is stated, `prints` (2,) uint64 gets `add_fingerprint` of every
+    entry, and sums of rows stand for those of columns. `columns` (b, 2) float64 gets
+    two sums in the bucket of each column: its weights less its degree, and the absolute
+    weights. Both are multiplied by a factor that depends on the column only.
+
+    Return the first row whose sum is wrong, and the first whose loop is wrong, (2,)
+    int64; m for neither. Each chunk of rows has sums of its own, so the number of
+    threads changes no sum.
     """
     bounds = by_nonzeros(indptr)
     count = bounds.size - 1
@@ -135,7 +130,7 @@ def _add_up(next_chunk, bounds, indptr, indices, data, first, degree_row, degree
                     columns[chunk, bucket, 0] += factor * weight
                     columns[chunk, bucket, 1] += factor * abs(weight)
 
-            # degrees are taken off: what is left is near 0
+            # subtract the degrees: the rest is near 0
             bucket, factor = _bucket(first + i, keyed[0], buckets)
             columns[chunk, bucket, 0] -= factor * degree_column[i]
             if symmetric:
@@ -154,11 +149,11 @@ def is_symmetric(indptr, indices, data, cursor):
     """Return whether a CSR matrix equals its transpose; columns increase in each row.
 
     `data` (nnz,) is empty if all entries are equal. `cursor` (n,) is a copy of
-    `indptr[:-1]`, which is changed. Rows are visited in order. So the entries left of
-    the diagonal of a row are met one after the other, as their images are visited.
+    `indptr[:-1]`, and is changed. Rows are visited in order. So the entries left of a
+    row's diagonal are found one after the other, as images of earlier entries.
     """
     for row in range(indptr.size - 1):
-        # entries left of the diagonal have all been met as images
+        # entries left of the diagonal have all been found as images
         k = cursor[row]
         stop = indptr[row + 1]
         if k < stop and indices[k] < row:
@@ -180,9 +175,9 @@ def is_symmetric(indptr, indices, data, cursor):
 
 @jit()
 def add_sums(indptr, indices, data, rows, columns):
-    """Add the entries of a CSR matrix to sums of rows and columns.
+    """Add the entries of a CSR matrix to sums of `rows` and `columns`, (n,) float64 each.
 
-    Both are (n,) float64. All entries are 1 if `data` is empty.
+    All entries are 1 if `data` is empty.
     """
     for row in range(indptr.size - 1):
         for k in range(indptr[row], indptr[row + 1]):
@@ -201,7 +196,7 @@ def mark_neighbors(indptr, indices, touched):
 
 
 def missing_loops(indptr, indices, first):
-    """Return which rows, from number `first` on, have no entry on the diagonal, (m,) bool.
+    """Return which rows have no entry on the diagonal, (m,) bool; they begin at row `first`.
 
     Columns (nnz,) increase in each row.
     """
@@ -226,13 +221,11 @@ def _missing_loops(next_chunk, bounds, indptr, indices, first, missing):
 
 
 def scaled_rows(indptr, indices, data, first, added, scales, number, dtype):
-    """Return (indptr, indices, values) of scaled rows with loops.
-
-    The rows begin at number `first`.
+    """Return (indptr, indices, values) of scaled rows with loops; they begin at row `first`.
 
     Rows in `added`, (m,) bool, get an entry of weight 1 on the diagonal. Each weight is
-    multiplied by the factors of its row and of its column, in float64, then rounded to
-    `dtype`. Entries stay in their order.
+    multiplied by the factors of its row and of its column in float64, then rounded to
+    `dtype`. Entries keep their order.
 
     Parameters
     ----------
@@ -289,7 +282,7 @@ def split_columns(indptr, indices, data, bounds):
     _count_in_blocks(READ * indices.size, rows, indptr, indices, bounds, pointers)
     np.cumsum(pointers, axis=1, out=pointers)
 
-    # the blocks lie one after another
+    # blocks lie one after another
     begins = np.concatenate([[0], np.cumsum(pointers[:, -1])])
     columns, values = np.empty_like(indices), np.empty_like(data)
     _move_to_blocks(READ * indices.size, rows, indptr, indices, data, bounds, pointers, begins,
@@ -300,7 +293,7 @@ def split_columns(indptr, indices, data, bounds):
 
 @jit(forceinline=True)
 def _block_of(column, block, bounds):
-    """Return the block of a column; `block` is that of the entry before, likely the same."""
+    """Return the block of a column; `block` is that of the last entry, which is likely the same."""
     if column < bounds[block]:
         block = 0
     while column >= bounds[block + 1]:

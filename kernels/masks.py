@@ -1,4 +1,4 @@
-"""Bit masks of kernels: one bit for each number of a row; 1 means keep.
+"""Pack and unpack bit masks of kernels: one bit for each number of a row; 1 means keep.
 
 Column j is bit j % 8 of byte j // 8, the least significant bit first. This is the order
 of `numpy.packbits(keep, axis=1, bitorder="little")`; NumPy's default is the opposite
@@ -88,10 +88,7 @@ def unpack(mask, width):
 
 
 def check_width(name, mask, width):
-    """Raise ValueError if a mask has bits beyond its width.
-
-    Only the last byte of each row is read.
-    """
+    """Raise ValueError if a mask has bits beyond its width; only last bytes are read."""
     if not width % 8 or not mask.size:
         return
     beyond = mask[:, -1] >> width % 8 != 0
@@ -104,9 +101,7 @@ def with_mask(spmm):
     """Return the kernel `sspmm` that calls a version of `spmm`."""
     def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None,
               rows=None, accumulate=False):
-        """Compute masked SpMM, (A x) .* M (mixgcn, S-SpMM).
-
-        It is `spmm` with a required mask.
+        """Compute masked SpMM, (A x) .* M (mixgcn, S-SpMM): `spmm` with a required mask.
 
         Parameters
         ----------

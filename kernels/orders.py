@@ -1,6 +1,4 @@
-"""Vertex orders that place neighbours close together.
-
-Also a count of the cache misses of an order.
+"""Order vertices so that neighbors are close together; count the cache misses of an order.
 
 Each order is found on one thread, so that the same graph gives the same order on every
 machine. `indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an
@@ -13,34 +11,34 @@ from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.threads import Threaded, chunks
 
 NEVER = -1 << 30  # before all reads
-LATEST = 1 << 29  # time of a read from which on times begin again at 0
+LATEST = 1 << 29  # time of a read after which times begin again at 0
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 ROWS = 1 << 12  # rows of a chunk
-LOADS = 16  # scalar operations that take as long as the move of an entry
-SHORT = 48  # entries of a row that are sorted by insertion
+LOADS = 16  # scalar operations in the time of moving an entry
+SHORT = 48  # rows of at most this number of entries are sorted by insertion
 
 
 @jit()
 def breadth_first(indptr, indices, starts, group):
     """Return the vertices in breadth-first order from each of `starts` (n,), by groups.
 
-    `group` (n,) has the group number of each vertex. Vertices of other groups that are
-    met wait until their group begins. With a single group this is breadth-first search.
+    `group` (n,) has the group number of each vertex. Visited vertices of other groups
+    wait until their group begins. With a single group this is breadth-first search.
     """
     n = indptr.size - 1
     order = np.empty(n, np.int64)
-    waiting = np.empty(n, np.int64)  # vertices of other groups, in the order in which they were met
+    waiting = np.empty(n, np.int64)  # vertices of other groups, in the order of their first visit
     placed = np.zeros(n, np.bool_)
     met = np.zeros(n, np.bool_)
     last = first = head = tail = 0
     for start in starts:
-        # a new start waits behind all that were met
+        # a new start waits behind all visited vertices
         if not met[start]:
             met[start] = True
             waiting[last] = start
             last += 1
         while first < last:
-            # the next group begins at the vertex that was met first
+            # the next group begins at the vertex that was visited first
             entry = waiting[first]
             first += 1
             if placed[entry]:
@@ -49,7 +47,7 @@ def breadth_first(indptr, indices, starts, group):
             order[tail] = entry
             tail += 1
 
-            # go through it; vertices of other groups wait
+            # go through the group; vertices of other groups wait
             while head < tail:
                 u = order[head]
                 head += 1
@@ -72,10 +70,10 @@ def breadth_first(indptr, indices, starts, group):
 def communities(indptr, indices, most_degree, most_members, rounds):
     """Return communities by label propagation, (n,) of the type of `indices`.
 
-    A vertex joins the community of most of its neighbours, if that has fewer than
+    A vertex joins the community of most of its neighbors, if that has fewer than
     `most_members` (U. N. Raghavan, R. Albert, S. Kumara, 2007). Vertices with more than
-    `most_degree` neighbours stay alone. Rounds end when one moves fewer than one vertex
-    in 64.
+    `most_degree` neighbors stay alone. Rounds end when a round moves fewer than one
+    vertex in 64.
     """
     # the communities near a vertex are counted in a hash table, which stays in caches
     n = indptr.size - 1
@@ -208,10 +206,10 @@ def sort_pairs(keys, values):
 
 @jit(inner=True)
 def sort_row(numbers):
-    """Sort an array in place.
+    """Sort an array in place: long ones first by quicksort, then all by insertion.
 
-    By insertion, the fastest for most rows; long ones first by quicksort. Numba takes
-    three times as long to compile `numbers.sort()`.
+    Insertion is the fastest for most rows. Numba takes three times as long to compile
+    `numbers.sort()`.
     """
     # split parts at the median of three numbers; the longer half waits
     low, high = 0, numbers.size
@@ -255,13 +253,12 @@ def sort_row(numbers):
 
 
 def inner_degrees(indptr, indices, group, degrees):
-    """Fill in the entries of each row in columns of its group, without loops; (n,)."""
+    """Count the entries of each row in columns of its group, without loops; fill `degrees` (n,)."""
     _count_inner(indices.size, indptr, indices, group, -(-group.size // ROWS), degrees)
 
 
 @Threaded
 def _count_inner(next_chunk, indptr, indices, group, count, degrees):
-    """Count the entries of chunks of rows; see `inner_degrees`."""
     for chunk in chunks(next_chunk, count):
         for i in range(chunk * ROWS, min(group.size, (chunk + 1) * ROWS)):
             degree = 0
@@ -272,12 +269,12 @@ def _count_inner(next_chunk, indptr, indices, group, count, degrees):
 
 
 def reverse_cuthill_mckee(indptr, indices, group, offsets, by_degree, number, order):
-    """Fill `order` (n,) with each group in reverse Cuthill-McKee order, group after group.
+    """Fill `order` (n,) with one group after another in reverse Cuthill-McKee order.
 
-    Group g has the positions [offsets[g], offsets[g + 1]) of `order`. There
-    `by_degree` (n,) has its vertices, degrees rising. `number` (n,) is the rank of each
-    vertex by degree. The pattern is symmetric; entries between groups are left out.
-    Each group is searched on one thread.
+    Group g has the positions [offsets[g], offsets[g + 1]) of `order`. There `by_degree`
+    (n,) has its vertices by rising degree. `number` (n,) is the rank of each vertex by
+    degree. The pattern is symmetric; entries between groups are left out. One thread
+    searches each group.
     """
     left = group.astype(np.int32)
     _search(LOADS * indices.size, indptr, indices, left, offsets, by_degree, number,
@@ -286,7 +283,7 @@ def reverse_cuthill_mckee(indptr, indices, group, offsets, by_degree, number, or
 
 @Threaded
 def _search(next_chunk, indptr, indices, left, offsets, by_degree, number, waiting, order):
-    """Order groups; `left` (n,) has the group of each vertex, and -1 once that waits."""
+    """Order groups; `left` (n,) has the group of each vertex, or -1 once the vertex waits."""
     for g in chunks(next_chunk, offsets.size - 1):
         head = tail = begin = offsets[g]
         for at in range(begin, offsets[g + 1]):
@@ -323,10 +320,7 @@ def _search(next_chunk, indptr, indices, left, offsets, by_degree, number, waiti
 
 
 def spread(indptr, indices, number):
-    """Return the largest distance between the numbers of an entry's ends.
-
-    `number` is (n,); 0 without entries.
-    """
+    """Return the largest distance between the numbers (n,) of an entry's ends, or 0."""
     found = np.zeros(max(1, -(-number.size // ROWS)), np.int64)
     _spread(indices.size, indptr, indices, number, found)
     return int(found.max())
@@ -334,7 +328,6 @@ def spread(indptr, indices, number):
 
 @Threaded
 def _spread(next_chunk, indptr, indices, number, found):
-    """Find the largest distance of each chunk of rows; see `spread`."""
     for chunk in chunks(next_chunk, found.size):
         most = np.int64(0)
         for i in range(chunk * ROWS, min(number.size, (chunk + 1) * ROWS)):
@@ -347,9 +340,9 @@ def _spread(next_chunk, indptr, indices, number, found):
 def place_rows(indptr, indices, rows, number, pointers, columns):
     """Copy the rows of a block into a matrix in another order, with sorted columns.
 
-    Row i of the block becomes row `rows[i]` of the result, and is left out if that is
+    Row i of the block becomes row `rows[i]` of the result; it is left out if that is
     negative. Column j becomes `number[j]`. `pointers` are the row pointers of the
-    result, `columns` is filled.
+    result, and `columns` is filled.
     """
     _place(LOADS * indices.size, indptr, indices, rows, number, pointers,
            -(-rows.size // ROWS), columns)
@@ -357,7 +350,6 @@ def place_rows(indptr, indices, rows, number, pointers, columns):
 
 @Threaded
 def _place(next_chunk, indptr, indices, rows, number, pointers, count, columns):
-    """Place chunks of rows; see `place_rows`."""
     for chunk in chunks(next_chunk, count):
         for i in range(chunk * ROWS, min(rows.size, (chunk + 1) * ROWS)):
             if rows[i] < 0:

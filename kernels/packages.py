@@ -1,4 +1,4 @@
-"""Installation of the kernels that SPECS lists in a package, checked and unchecked."""
+"""Put the kernels that SPECS lists into a package, with and without checks."""
 import collections
 import inspect
 import types
@@ -30,29 +30,26 @@ def install_checks(package, modules, oracle=None, xp=lambda: np):
     types.SimpleNamespace
         The kernels without checks, for arrays that are right by construction.
     """
-    # kernels of the modules, or ones that say what is missing
+    # kernels of the modules, or stand-ins for those that are missing
     functions = collections.ChainMap(*map(vars, modules))
     home = package["__name__"]
     trusted = types.SimpleNamespace(**{
         name: functions.get(name) or missing(name, home) for name in SPECS})
 
-    # the reference says what they mean
+    # docstrings of the reference come first
     for name, kernel in vars(trusted).items() if oracle else ():
         meaning = inspect.getdoc(getattr(oracle, name, kernel))
-        if inspect.getdoc(kernel) != meaning:  # it may be the same function
+        if inspect.getdoc(kernel) != meaning:  # the kernel may be that of the reference
             kernel.__doc__ = "\n\n".join(filter(None, (meaning, inspect.getdoc(kernel))))
 
-    # callers get them behind their checks
+    # callers get kernels behind their checks
     package.update({name: checked(name, kernel, xp) if name in functions else kernel
                     for name, kernel in vars(trusted).items()})
     return trusted
 
 
 def missing(name, home):
-    """Return a stand-in for a kernel that a package lacks.
-
-    A call raises NotImplementedError.
-    """
+    """Return a stand-in for a kernel that a package lacks; a call raises NotImplementedError."""
 
     def absent(*args, **options):
         where = home.replace(".", "/").removeprefix("hpgcn/")

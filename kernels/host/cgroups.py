@@ -1,8 +1,8 @@
-"""Cores and bytes that Linux control groups (version 1 or 2) leave.
+"""Read the limits of Linux control groups (version 1 or 2): cores and bytes.
 
 Groups are nested, and the tightest limit counts. /proc/self/cgroup names the group of
-this process, and /proc/self/mountinfo the folders with the groups' files. Namespaces
-and containers may hide outer groups. `root` replaces the root folder / in tests.
+this process, and /proc/self/mountinfo the folders with the files of groups. Namespaces
+and containers may hide outer groups. Tests pass another folder as `root` instead of /.
 """
 import math
 import os
@@ -10,17 +10,14 @@ import re
 from pathlib import Path
 
 UNLIMITED = 1 << 60  # bytes: version 1 writes a number of this size for no limit
-FILES = {  # by version: limits on memory, its use, and the cached pages of files within
+FILES = {  # by version: files with the limits on memory, its use, and the cached pages in it
     2: (("memory.max", "memory.high"), "memory.current", "inactive_file"),
     1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 }
 
 
 def usable_cores(root="/"):
-    """Count the cores that this process may use.
-
-    They follow from its CPU set and the CPU quota of its control groups.
-    """
+    """Count the cores that this process may use, by its CPU set and CPU quota."""
     cores = len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
@@ -43,9 +40,8 @@ def cpu_quota(root="/"):
 def free_memory(root="/"):
     """Return the bytes that control groups still let this process allocate.
 
-    None without a limit.
-
-    Cached file pages, which the system can drop, count as free.
+    The result is None without a limit. Cached file pages count as free, because the
+    system can drop them.
     """
     left = []
     for version, folder in _groups("memory", Path(root)):
@@ -53,7 +49,7 @@ def free_memory(root="/"):
         limits = [_read(folder / name).strip() for name in names]
         stat = dict(line.split() for line in _read(folder / "memory.stat").splitlines()
                     if len(line.split()) == 2)
-        limits.append(stat.get("hierarchical_memory_limit", ""))  # version 1: of hidden groups too
+        limits.append(stat.get("hierarchical_memory_limit", ""))  # hidden groups of version 1
         limits = [int(limit) for limit in limits if limit.isdigit() and int(limit) < UNLIMITED]
         if limits:
             size = int(_read(folder / used).strip() or 0) - int(stat.get(cached, 0))
@@ -99,9 +95,8 @@ def _mounts(controller, root):
 def _below(top, path):
     """Return the path of a control group relative to the group `top`.
 
-    Empty if it does not lie below `top`.
-
-    In different namespaces, either path may begin with one or more /.. parts.
+    The result is empty if the group does not lie below `top`. In different namespaces,
+    either path may begin with one or more /.. parts.
     """
     top = top.rstrip("/")
     if not f"{path}/".startswith(f"{top}/"):

@@ -1,11 +1,12 @@
-"""Numba's compiler with a cache on disk that never ends a command and is never stale.
+"""Compile by Numba, with a cache on disk that never ends a command and is never stale.
 
-Numba refuses to import a cached function if no folder is writable. It fails if a file of
-its cache is damaged, or the disk is full. It keeps using a cached kernel after a helper
-in another file has changed. So the cached kernels of a file are stored in a folder named
-by a hash. The hash is over this file and all hpgcn files that it imports, directly or
-not. Edits of other files leave them valid. The path is not part of the hash, so that all
-copies of hpgcn share them.
+Numba's own cache has three faults. Without a writable folder, a cached function cannot
+be imported. A damaged file of the cache, or a full disk, raises an error. A cached
+kernel stays in use after a helper in another file has changed.
+
+So the compiled kernels of a file have a folder that is named by a hash. The hash is
+that of the file and of all hpgcn files that it imports, directly or not. Edits of other
+files leave the folder valid. Paths are not hashed, so all copies of hpgcn share it.
 """
 import functools
 import hashlib
@@ -37,9 +38,8 @@ log = logging.getLogger("hpgcn")
 def cache_root():
     """Return the folder of all compiled kernels.
 
-    It is in NUMBA_CACHE_DIR, the user's cache, or a temporary folder.
-
-    If no file can be written at all, return a path at which nothing can be stored.
+    It lies in NUMBA_CACHE_DIR, in the user's cache, or else in a temporary folder. If
+    no file can be written anywhere, nothing can be stored at the returned path.
     """
     for root in cache_roots("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
         folder = root / "hpgcn" / "numba"
@@ -75,12 +75,10 @@ def _digest_of_sources(file):
 
 
 def sources_of(file):
-    """Return the paths of a source file and all hpgcn files that it imports.
+    """Return the paths of a source file and all hpgcn files that it imports, a set of str.
 
-    A set of str; imports count directly or not.
-
-    Only loaded modules count, because a kernel can only call functions that its file
-    has imported before.
+    Files that are imported indirectly count as well. Only loaded modules count, because
+    a kernel can only call functions that its file has imported before.
     """
     found, new = set(), [file]
     while new:
@@ -106,16 +104,14 @@ def _imported_by(file):
 
 
 def jit(inner=False, counted=True, **options):
-    """Return a decorator like numba.njit, with this module's cache.
+    """Return a decorator like numba.njit(cache=True, nogil=True), with this module's cache.
 
-    It sets cache=True and nogil=True.
+    An `inner` function, or one with `forceinline`, can only be called from compiled
+    code. Numba then compiles no wrapper, which may take longer than the function.
 
-    An `inner` function, or one with `forceinline`, can be called from compiled code
-    only: Numba compiles no wrapper, which may take longer than the function.
-
-    If not `counted`, the function counts no references to its arrays, because that may
-    take longer than its work. It can then neither make nor return arrays; Numba refuses to
-    compile it.
+    Without `counted`, the function does not count references to its arrays, because
+    that may take longer than its work. It can then neither make nor return arrays;
+    Numba refuses to compile it.
     """
     options["no_cfunc_wrapper"] = True
     options["_nrt"] = counted
@@ -139,11 +135,11 @@ def compile_c_function(function, signature, kind=CFunc, **options):
 
 
 class KernelCache(FunctionCache):
-    """The compiled code of a function on disk, a file for each combination of argument types.
+    """The compiled code of a function on disk, one file for each combination of argument types.
 
     A file begins with the SHA-256 of the rest, because damaged code could do anything.
-    What cannot be loaded is compiled, and stored again. What cannot be stored stays in
-    memory. One warning of the process names the folder.
+    Code that cannot be loaded is compiled and stored again. Code that cannot be stored
+    stays in memory. The process logs one warning that names the folder.
     """
 
     warned = False
@@ -156,7 +152,7 @@ class KernelCache(FunctionCache):
         self.enable()
 
     def load_overload(self, sig, target_context):
-        """Return the code for a signature, or None; arguments as Numba passes them."""
+        """Return the stored code for a signature, or None; Numba calls this."""
         target_context.refresh()
         key, path = self._entry(sig, target_context.codegen())
         try:
@@ -174,7 +170,7 @@ class KernelCache(FunctionCache):
         return None
 
     def save_overload(self, sig, data):
-        """Store compiled code, a CompileResult, unless it refers to addresses of this process."""
+        """Store a CompileResult, unless it refers to addresses of this process."""
         if data.library.has_dynamic_globals or not all(each.can_cache for each in data.lifted):
             return
         key, path = self._entry(sig, data.codegen)
@@ -195,13 +191,10 @@ class KernelCache(FunctionCache):
             self._warn(path, error)
 
     def flush(self):
-        """Keep the stored code: its key has all that it depends on."""
+        """Do nothing: a key names all that the stored code depends on."""
 
     def _entry(self, sig, codegen):
-        """Return the key of compiled code, and the path of its file.
-
-        A hash of the key names the file.
-        """
+        """Return the key of compiled code, and the path of its file, named by a hash of the key."""
         version = "py{}{}{}".format(*sys.version_info[:2], sys.abiflags)
         name = f"{self._name}.{version}"
         key = os.path.basename(self._cache_path), name, self._index_key(sig, codegen)

@@ -7,7 +7,7 @@ log = logging.getLogger("hpgcn")
 
 
 class _Said:
-    """Flag of this process: its one warning has been logged."""
+    """Flag of this process: the warning has been logged."""
 
     yet = False
 
@@ -25,13 +25,10 @@ class CallerPool(Executor):
 
 
 def start_pool(threads, name="", initializer=None):
-    """Return an executor of `threads` running threads.
+    """Return an executor of `threads` running threads, or of fewer if no more can start.
 
-    It has fewer if the system cannot start more.
-
-    The system may limit the number of processes, and threads count as well. If fewer
-    threads start, the log has one warning; if no thread starts, the executor is a
-    CallerPool.
+    The system may limit the number of processes and threads. If fewer threads start,
+    the log has one warning. If no thread starts, the executor is a CallerPool.
 
     Returns
     -------

@@ -1,9 +1,9 @@
-"""Threads of hpgcn's own; each takes the next piece of work until none is left.
+"""Run kernels on threads of hpgcn's own, which take pieces of work until none is left.
 
 The calling thread also works. At the end it waits only for threads that have started; a
-thread still asleep is cancelled. So another process on the machine delays a kernel only
-by the piece that it interrupted. One thread sums each piece, in a fixed order, so the
-choice of thread changes no bit of a result.
+thread that is still asleep is cancelled. So another process on the machine delays a
+kernel only by the piece that it interrupted. One thread sums each piece, in a fixed
+order. So the choice of the thread changes no bit of a result.
 """
 import ctypes
 import functools
@@ -25,13 +25,15 @@ from hpgcn.kernels.host.cgroups import usable_cores
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.pools import start_pool
 
-LEAST_WORK = 1 << 20  # scalar operations from which on threads are woken: about a millisecond
-OPERATIONS = 1 << 30  # in about a second
-DOUBT = 16  # times as long as threads have lately waited a kernel must take,
-LONG = 0.024  # but no longer than this, in seconds: some time slices of the system
-NOTICED = 0.0005  # seconds from which on a thread is late: others wake within a tenth of it
+LEAST_WORK = 1 << 20  # scalar operations, about a millisecond: kernels of less wake no threads
+OPERATIONS = 1 << 30  # scalar operations of about a second
+# Threads are woken if a kernel takes DOUBT times as long as threads have lately waited for a
+# core. LONG seconds, some time slices of the system, are always enough.
+DOUBT = 16
+LONG = 0.024
+NOTICED = 0.0005  # seconds: a thread that wakes later is late; most wake in a tenth of this time
 LONGEST_LOST = 0.01  # seconds: the most that one launch adds to `lost`
-FORGOTTEN = 1 / 64  # share of `lost` that is forgotten for each LEAST_WORK done while threads sleep
+FORGOTTEN = 1 / 64  # each LEAST_WORK without threads lowers `lost` by this share
 _least_work = ContextVar("least_work", default=None)
 
 
@@ -41,9 +43,9 @@ class _ThreadPool:
     size = numba.config.NUMBA_NUM_THREADS
     if "NUMBA_NUM_THREADS" not in os.environ:
         size = min(size, usable_cores())
-    lost = 0.0  # seconds that a woken thread was without a core, on average
+    lost = 0.0  # mean seconds that a woken thread waited for a core
     others: ClassVar = {}  # by process: system ids of the threads of its pool
-    avoided = None  # the core that they leave to the calling thread
+    avoided = None  # the core that these threads leave to the calling thread
 
 
 @intrinsic
@@ -62,11 +64,9 @@ def _fetch(typingctx, next_chunk):
 # not cached: Numba loses the code of a generator that it takes from its cache
 @numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def chunks(next_chunk, count):
-    """Yield the numbers from 0 to count - 1, each in one thread.
+    """Yield numbers from 0 to count - 1; each number goes to one of the threads.
 
-    The threads share the counter `next_chunk`.
-
-    `next_chunk` is the counter that all threads share, (1,) int64.
+    `next_chunk`, (1,) int64, is the counter that all threads share.
     """
     while True:
         chunk = _fetch(next_chunk)
@@ -76,9 +76,7 @@ def chunks(next_chunk, count):
 
 
 class Threaded:
-    """A kernel that runs on all threads.
-
-    Its first parameter is the counter that `chunks` shares.
+    """A kernel that runs on all threads; its first parameter is the counter of `chunks`.
 
     Waking threads may take longer than a small kernel and, on a busy machine, a whole
     time slice. `options` are those of numba.njit.
@@ -89,17 +87,11 @@ class Threaded:
         functools.update_wrapper(self, function)
 
     def __call__(self, work, *args):
-        """Run the kernel, on all threads if `work` is large enough.
-
-        `work` is about the number of scalar operations.
-        """
+        """Run the kernel; wake threads if `work`, its scalar operations, is large enough."""
         self.launch(work, *args)()
 
     def launch(self, work, *args):
-        """Return a `functools.partial` that runs the kernel like a call does.
-
-        It may be called once.
-        """
+        """Return a `functools.partial` that runs the kernel like a call does, once."""
         next_chunk = np.zeros(1, np.int64)
         if worth_threads(work):
             return partial(run_on_all_threads, self.kernel, next_chunk, *args)
@@ -107,10 +99,7 @@ class Threaded:
 
 
 def run_on_all_threads(function, *args):
-    """Call a function on all threads, including this one.
-
-    Wait for all that started.
-    """
+    """Call a function on all threads, including this one; wait for those that started."""
     if _ThreadPool.size == 1:
         function(*args)
         return
@@ -136,11 +125,9 @@ def _late(seconds):
 
 
 def _timed(function, *args):
-    """Call a function; return its seconds of waiting, and when it ended.
+    """Call a function; return the seconds of waiting for a core, and the time of its end.
 
-    The thread waited for a core.
-
-    The wait is 0 if the thread was never interrupted. Other waits are first touches of
+    The wait is 0 if the thread was never interrupted: other waits are first touches of
     memory.
     """
     interrupted = _interruptions()
@@ -152,10 +139,7 @@ def _timed(function, *args):
 
 
 def _interruptions():
-    """Return the number of involuntary context switches of this thread.
-
-    It is the time if they are not counted.
-    """
+    """Return the number of involuntary context switches of this thread, or else the time."""
     if not hasattr(resource, "RUSAGE_THREAD"):
         return time.perf_counter()
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
@@ -164,10 +148,8 @@ def _interruptions():
 def _part():
     """Keep the other threads off the core of this thread.
 
-    A woken thread may start on its waker's core.
-
-    The system moves one of the two threads only after some milliseconds, longer than
-    many kernels take.
+    A woken thread may start on the core of its waker. The system moves one of the two
+    threads only after some milliseconds, longer than many kernels take.
     """
     here = _core()
     if here == _ThreadPool.avoided:
@@ -176,7 +158,7 @@ def _part():
     if len(rest) < _ThreadPool.size - 1:
         return
     for thread in _ThreadPool.others.get(os.getpid(), ()):
-        with suppress(OSError):  # it is gone
+        with suppress(OSError):  # the thread has ended
             os.sched_setaffinity(thread, rest)
     _ThreadPool.avoided = here
 
@@ -199,12 +181,10 @@ def _join():
 
 
 def worth_threads(work):
-    """Return whether `work` takes long enough to wake threads for it.
+    """Return whether `work` scalar operations take long enough to wake threads for them.
 
-    `work` counts scalar operations.
-
-    They do if they take far longer than threads have recently waited for a core. Old
-    waits count less and less, so that threads are tried again.
+    They must take far longer than threads have recently waited for a core. Old waits
+    count less and less, so that threads are tried again.
     """
     if _ThreadPool.size == 1:
         return False
@@ -221,9 +201,9 @@ def worth_threads(work):
 
 @contextmanager
 def threshold(work):
-    """Set the scalar operations from which this thread wakes others.
+    """Set the scalar operations from which this thread wakes others; a context manager.
 
-    This is a context manager; 0 stands for always.
+    0 always wakes them.
     """
     token = _least_work.set(work)
     try:
@@ -244,8 +224,5 @@ def set_num_threads(count):
 
 @functools.cache
 def _pool(threads):
-    """Return a pool of the other threads of a team, and its size.
-
-    The team has `threads` threads.
-    """
+    """Return a pool of the other threads of a team of `threads`, and its size."""
     return start_pool(threads - 1, "hpgcn-kernels", initializer=_join)

@@ -1,7 +1,4 @@
-"""The folder of compiled code and measurements.
-
-It serves later processes of the same user.
-"""
+"""Find the folder of compiled code and measurements for later processes of the same user."""
 import os
 import stat
 import tempfile
@@ -9,13 +6,11 @@ from pathlib import Path
 
 
 def cache_roots(*variables):
-    """Yield possible cache folders, best first.
+    """Yield possible cache folders: of environment variables, of the user, a temporary one.
 
-    From environment variables, the user's cache, a temporary folder.
-
-    The last one is for processes without a home, such as those in a container whose
-    user is not in its list of users. It belongs to this user and is closed to all
-    others.
+    The temporary folder is for processes without a home, such as those in a container
+    whose user is not in its list of users. The folder belongs to this user and is
+    closed to all others.
     """
     for root in (*map(os.environ.get, variables), "~/.cache"):
         if root:
@@ -28,10 +23,7 @@ def cache_roots(*variables):
 
 
 def _private_folder():
-    """Return this user's folder within the temporary folder.
-
-    None if another user owns that name.
-    """
+    """Return this user's folder in the temporary folder; None if another user owns it."""
     try:
         path = Path(tempfile.gettempdir(), f"hpgcn-{os.geteuid()}")
         path.mkdir(mode=0o700, exist_ok=True)
