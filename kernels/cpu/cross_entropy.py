@@ -194,23 +194,27 @@ def _clear(next_chunk, grad, bounds):
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
+    if _leaves_rows(rows, grad):
+        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     corrects = np.empty(bounds.size - 1, np.int64)
     work = 20 * rows.size * logits.shape[1]
     target = ONE_HOT if target is None else target
-    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _cleared(grad, logits, rows),
+    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _given(grad, logits),
                            losses, corrects, bounds)
     return float(losses.sum()), int(corrects.sum())
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
+    if _leaves_rows(rows, grad):
+        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     counts = np.empty((bounds.size - 1, 3), np.int64)
     work = 60 * rows.size * logits.shape[1]
     _sigmoid_cross_entropy(work, logits, labels, rows, scale, float(smoothing),
-                           _cleared(grad, logits, rows), losses, counts, bounds)
+                           _given(grad, logits), losses, counts, bounds)
     return float(losses.sum()), *counts.sum(0).tolist()
 
 
@@ -228,12 +232,14 @@ def spread_sum(logits, top):
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
                     target=None):
+    if _leaves_rows(rows, grad):
+        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
     losses = np.empty(bounds.size - 1)
     work = rows.size * (20 if grad is None else 20 * logits.shape[1])
     target = ONE_HOT if target is None else target
     _spread_gradient(work, logits, labels, first, rows, top, total, scale, target,
-                     _cleared(grad, logits, rows), losses, bounds)
+                     _given(grad, logits), losses, bounds)
     return float(losses.sum())
 
 
@@ -243,10 +249,11 @@ def spread_argmax(logits, first, top):
     return out
 
 
-def _cleared(grad, logits, rows):
-    """Return `grad` with zeros, unless `rows` are all of its rows; an empty array for None."""
-    if grad is None:
-        return np.empty((0, 0), logits.dtype)
-    if rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)):
-        _clear(grad.size // 4, grad, evenly(grad.shape[0]))
-    return grad
+def _given(grad, logits):
+    return np.empty((0, 0), logits.dtype) if grad is None else grad
+
+
+def _leaves_rows(rows, grad):
+    """Return whether there is a gradient with other rows than `rows`."""
+    return grad is not None and (
+        rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)))

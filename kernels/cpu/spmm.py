@@ -149,18 +149,22 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     threads. indptr and indices that may change are checked during the product. If they
     are refused, the content of `out` is undefined.
     """
-    return _multiply(indptr, indices, data, x, out, row_scale, col_scale, rows, mask, accumulate)
-
-
-def _multiply(*arguments, **options):
-    """Fill the result of `product` and return it."""
-    out, launches = product(*arguments, **options)
+    out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
+                            accumulate)
     for launch in launches:
         launch()
     return out
 
 
-spmm.validate_inline = _multiply  # hpgcn.kernels.checks calls it
+def _validate_inline(**given):
+    """Multiply by a matrix, and check it at the same time; arguments of `product`."""
+    out, launches = product(**given)
+    for launch in launches:
+        launch()
+    return out
+
+
+spmm.validate_inline = _validate_inline  # hpgcn.kernels.checks calls it
 sspmm = with_mask(spmm)
 
 
