@@ -1,6 +1,6 @@
 """Numba kernels for NumPy arrays; `trusted` has them without checks.
 
-hpgcn.kernels.reference documents them.
+hpgcn.kernels.reference has their documentation.
 """
 from hpgcn.kernels import reference
 from hpgcn.kernels.cpu import (

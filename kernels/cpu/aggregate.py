@@ -19,16 +19,14 @@ from hpgcn.kernels.host.threads import Threaded, chunks, num_threads
 from hpgcn.kernels.reference.aggregate import OP_CODES, check_operands
 
 SUB, MUL, DIV = (OP_CODES[op] for op in ("sub", "mul", "div"))
-STRIP = 16  # columns of a task, or a multiple: a cache line of float32
+STRIP = 16  # a task has a multiple of this number of columns, a cache line of float32
 NO_EDGE = np.empty(0, np.int64)
 NO_ARG = np.empty((0, 0), np.int64)
 
 
 @functools.cache
 def _rows_code(reduction, shape, real, index, permuted):
-    """Return a C function that reduces a range of rows.
-
-    It is compiled for a RowReduction and a RowShape.
+    """Return a C function that reduces a range of rows, for a RowReduction and a RowShape.
 
     `real` and `index` are the dtypes of numbers and indices; `permuted` says whether
     there is `edge`.
@@ -62,9 +60,8 @@ def _on_rows(next_chunk, bounds, code, arguments):
 def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
     """Add gradients to the rows of x that max or min chose.
 
-    A task has a range of columns and of rows of x.
-
-    Each sum is taken in the order of the rows v, like a sum along the transpose.
+    Each task has a range of columns and of rows of x. Each sum is taken in the order of
+    the rows v, like a sum along the transpose.
     """
     m, width = grad.shape
     n = dx.shape[0]
@@ -87,10 +84,10 @@ def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
 
 @functools.cache
 def _gradients_code(op, extreme, column, real, index):
-    """Return a C function that writes the gradients of a range of rows' edges.
+    """Return a C function that writes the gradients of the edges of a range of rows.
 
-    `extreme` and `column` are those of a RowReduction; `real` and `index` are the dtypes
-    of numbers and indices.
+    `extreme` and `column` are those of a RowReduction; `real` and `index` are the
+    dtypes of numbers and indices.
     """
     zero, number = real.type(0), real.type
     integers, numbers = types.CPointer(types.int64), types.CPointer(from_dtype(real))
@@ -131,9 +128,9 @@ def _gradients_code(op, extreme, column, real, index):
 
 @jit(inner=True)
 def _halved_sum(g):
-    """Return the sum of g by halves: the upper one is added to the lower one.
+    """Return the sum of g: add its upper half to the lower one until one number is left.
 
-    This repeats until one number is left; g is overwritten.
+    g is overwritten.
     """
     width = g.size
     while width > 1:
@@ -145,9 +142,7 @@ def _halved_sum(g):
 
 
 def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_EDGE):
-    """Return functions without arguments that together fill `out`.
-
-    For max and min they also fill `arg`.
+    """Return functions without arguments that together fill `out`, and `arg` for max and min.
 
     Entry t reads row edge[t] of e. Wide rows take several passes over their columns.
     """
@@ -181,7 +176,7 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
         code = _rows_code(RowReduction(OP_CODES[op], int(extreme), int(column), e_lines), shape,
                           out.dtype, indices.dtype, edge.size > 0)
 
-        # addresses, which the launch keeps alive
+        # addresses of arrays, which the launch keeps alive
         e_first = 0 if column else first * itemsize
         arguments = (
             address(indptr), address(indices), address(edge), indices.size - 1, near, far,
@@ -196,9 +191,7 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Reduce each row on one thread, in edge order.
-
-    So the bits do not depend on the threads.
+    """Reduce each row on one thread, in edge order, so the bits do not depend on the threads.
 
     Chunks of rows are balanced by nonzeros. Sum and mean of copylhs, and of mul by one
     column, are computed by `spmm`.
@@ -220,9 +213,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Compute dx as an aggregation along the transpose.
-
-    It aggregates grad, grad * e (mul) or grad / e (div).
+    """Compute dx as an aggregation of grad, grad * e (mul) or grad / e (div) along the transpose.
 
     For max and min, gradients are added to the chosen rows instead.
     """
@@ -246,7 +237,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
         values = np.empty((0, 0), dtype) if e is None else e
         threads = num_threads()
         columns = -(-width // (STRIP * threads)) * STRIP
-        parts = -(-threads // -(-width // columns))  # to each thread its task
+        parts = -(-threads // -(-width // columns))  # a task for each thread
         launches.append(partial(_to_chosen, grad.size * parts, indices, values, OP_CODES[op], grad,
                                 chosen, dx, columns, parts))
     elif dx is not None:

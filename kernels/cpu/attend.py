@@ -1,17 +1,15 @@
-"""Graph attention on CPU threads, in tiles of a row's entries.
-
-Each entry's row of x is read once.
+"""Graph attention on CPU threads, in tiles of a row's entries; x is read once.
 
 A tile is processed in three steps of vector code: scores and their maximum, weights by
 exp, sums of rows of x (`attend_tiles`). If a tile raises the maximum of the row,
 earlier sums are rescaled (online softmax). So x is read once, in the order of the
-entries, as by `spmm`. An entry moves K f + K numbers, and a row K f + 2 K; over the
-bandwidth they bound the time from below.
+entries, as by `spmm`. An entry moves K f + K numbers, and a row K f + 2 K. These
+numbers over the bandwidth bound the time from below.
 
-Measured with 8 heads of 16, R-MAT of 2^17 vertices and 3 M entries, two cores with
-AVX-512. Forward takes about 2 times `spmm` of 128 columns, 2.4 times if `above` is
-kept; backward takes 2.8 times. The cost is exp and short rows. Dropout draws a Philox
-block for 8 heads of an entry, about 2 times `spmm`.
+These ratios were measured with 8 heads of 16, R-MAT of 2^17 vertices and 3 M entries,
+on two cores with AVX-512. Forward takes about 2 times `spmm` of 128 columns, or 2.4
+times with `above`; backward takes 2.8 times. The cost is exp and short rows. Dropout
+draws a Philox block for 8 heads of an entry, about 2 times `spmm`.
 """
 import math
 
@@ -30,8 +28,8 @@ from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
-TILE = 32  # entries: their rows of x, 16 KB of 128 floats, stay in the first cache
-EXP = 24  # work of a score and a weight, in scalar operations of other kernels
+TILE = 32  # entries; their rows of x, 16 KB for 128 floats each, stay in the first cache
+EXP = 24  # scalar operations of other kernels in the time of a score and its weight
 NO_NUMBERS = np.empty(0, np.int64)
 
 
@@ -126,8 +124,8 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
            accumulate=False):
     """Compute attention on threads that each take chunks of rows, balanced by nonzeros.
 
-    One thread sums a row. Its length and the widths fix the order, for any number of
-    threads.
+    One thread sums a row. The order of the sum depends on the length of the row and the
+    widths, not on the number of threads.
     """
     m, heads = row_score.shape
     dtype = x.dtype
@@ -174,8 +172,8 @@ def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, 
                             _place(bits) if key[2] else 0, _place(sums[0]), _place(sums[1])),
                      numbers)
             for h in range(heads):
-                # the sum of alpha keep LeakyReLU' <grad, x>, without a dot product an
-                # entry
+                # the sum of alpha keep LeakyReLU' <grad, x>, without a dot product for
+                # each entry
                 total = -state[0, h]
                 for q in range(h * width, (h + 1) * width):
                     total += (slope * sums[0, q] + (one - slope) * sums[1, q]) * x[j, q]
@@ -209,10 +207,7 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
 
 
 def _drawn(vertex, neighbour, seed, epoch, layer, p, first=0):
-    """Return the arguments of dropout draws.
-
-    They are vertex and neighbour numbers, the key, and the scale of kept weights.
-    """
+    """Return vertex and neighbor numbers, the key, and the scale of kept weights for dropout."""
     threshold = dropout_threshold(p)
     key = tuple(map(np.uint64, (*attention_key(seed, epoch, layer), threshold, first)))
     numbers = (NO_NUMBERS if each is None or not threshold else each

@@ -1,8 +1,6 @@
-"""Chunks of rows for threads, and sums of a row.
+"""Divide rows into chunks for threads, and sum a row, in an order that threads do not change.
 
-Both depend on the data, not on the threads.
-
-So every sum is taken in the same order for any number of threads.
+Chunks and orders of sums depend on the data only.
 """
 import numpy as np
 
@@ -12,9 +10,9 @@ CHUNKS = 64
 
 
 def by_nonzeros(indptr, chunks=CHUNKS):
-    """Return bounds of chunks of rows with about equal cost.
+    """Return bounds of chunks of rows with about equal cost, (chunks + 1,) int64.
 
-    They are (chunks + 1,) int64. A row costs its nonzeros + 4.
+    A row costs its nonzeros + 4.
     """
     m = indptr.size - 1
     if m <= chunks:
@@ -26,10 +24,7 @@ def by_nonzeros(indptr, chunks=CHUNKS):
 
 @jit()
 def _by_cost(indptr, bounds):
-    """Find each bound of `by_nonzeros` by binary search.
-
-    A table of all costs would be as large as indptr.
-    """
+    """Find each bound of `by_nonzeros` by binary search, without a table of all costs."""
     m = indptr.size - 1
     start = np.int64(indptr[0])
     total = np.int64(indptr[m]) - start + 4 * m
@@ -48,20 +43,14 @@ def _by_cost(indptr, bounds):
 
 
 def evenly(m, chunks=CHUNKS):
-    """Return the bounds of at most `chunks` about equal chunks of m rows.
-
-    They are (chunks + 1,) int64.
-    """
+    """Return bounds of at most `chunks` about equal chunks of m rows, (chunks + 1,) int64."""
     chunks = max(1, min(chunks, m))
     return np.arange(chunks + 1, dtype=np.int64) * m // chunks
 
 
 @jit(forceinline=True)
 def row_total(values):
-    """Return the sum of a float64 array, as four partial sums.
-
-    A single sum would wait for each addition.
-    """
+    """Return the sum of a float64 array by four partial sums, which do not wait for each other."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     for q in range(0, values.size - 3, 4):
         a += values[q]
@@ -75,9 +64,6 @@ def row_total(values):
 
 @jit(forceinline=True)
 def write_row(rows, i, row):
-    """Copy `row` to rows[i] in a loop.
-
-    Numba takes 3 seconds to compile `rows[i] = row`.
-    """
+    """Copy `row` to rows[i] in a loop, because Numba compiles `rows[i] = row` in 3 seconds."""
     for q in range(row.size):
         rows[i, q] = row[q]

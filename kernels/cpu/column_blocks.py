@@ -1,7 +1,4 @@
-"""Blocks of rows of x, each small enough for a second-level cache.
-
-A product reads them in turn.
-"""
+"""Blocks of rows of x that a product reads in turn, each for a second-level cache."""
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +12,7 @@ from hpgcn.kernels.cpu.tuning import current, second_cache
 from hpgcn.kernels.host.threads import Threaded, chunks
 
 WIDTHS = (128, 64)  # columns of a pass over blocks, at most
-IN_BLOCK = 16  # nonzeros of a row of A, on average, that are of a block
+IN_BLOCK = 16  # nonzeros of a row of A in a block, at least, on average
 MATRICES = 2  # matrices whose cuts each thread keeps: at most an eighth of A's bytes each
 APART = 80
 AHEAD = 4  # rows of A between the prefetch of a block's nonzeros and their use
@@ -62,9 +59,9 @@ def block_of(m, n, nnz, width, x_bytes, itemsize):
 
 @contextmanager
 def reading_in_blocks(count):
-    """Read every x in `count` blocks in this thread, for measurements.
+    """Read every x in `count` blocks in this thread, for measurements; a context manager.
 
-    A context manager; 1 reads all at once.
+    A count of 1 reads all rows at once.
     """
     token = _count.set(count)
     try:
@@ -74,12 +71,10 @@ def reading_in_blocks(count):
 
 
 def cuts_of(indptr, indices, n, size, bounds):
-    """Return the position of each row's first nonzero in each block of x.
+    """Return the position of each row's first nonzero in each block of x, (blocks + 1, m).
 
-    It is (blocks + 1, m), for blocks of `size` rows.
-
-    Return None if columns do not increase within every row. `bounds` are those of
-    chunks of rows.
+    The blocks have `size` rows. The result is None if columns do not increase within
+    every row. `bounds` are those of chunks of rows.
     """
     cuts = _room(indptr, indices, -(-n // size) + 1)
     falls = np.zeros(bounds.size - 1, np.int32)
@@ -89,12 +84,10 @@ def cuts_of(indptr, indices, n, size, bounds):
 
 @Threaded
 def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
-    """Write each row's position of each block to `cuts`.
+    """Write each row's position of each block to `cuts`, searching it where it is not right.
 
-    It is searched unless an earlier call left the right one.
-
-    Row pointers and columns are compared, because the owner of the arrays may have
-    written to them.
+    An earlier call may have left the right positions. They are compared with row
+    pointers and columns, because the owner of these arrays may have changed them.
     """
     one = np.uint64(1)  # other integers would be tried for negative ones, entry by entry
     last = cuts.shape[0] - 1
@@ -126,9 +119,7 @@ def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
 
 
 def _room(indptr, indices, count):
-    """Return a (count, m) work array of indptr's dtype.
-
-    If it was kept, it has the contents of the last such call.
+    """Return a (count, m) work array of indptr's dtype; a kept one has its last contents.
 
     Its rows are not a power of two apart, because they would then compete for a few
     lines of the first-level cache.

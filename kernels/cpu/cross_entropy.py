@@ -1,7 +1,4 @@
-"""Losses over dense rows on CPU threads.
-
-Softmax over whole rows or blocks of columns, and sigmoids.
-"""
+"""Losses over dense rows on CPU threads: softmax of rows or blocks of columns, sigmoids."""
 import math
 
 import numpy as np
@@ -14,12 +11,12 @@ from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.cross_entropy import ABSENT
 
-ONE_HOT = np.empty((3, 0))  # for a target that is not given
+ONE_HOT = np.empty((3, 0))  # stands for no target
 
 
 @jit(forceinline=True)
 def _is_argmax(logits, i, column, top):
-    """Return whether `column` is the first one with the row's largest number."""
+    """Return whether `column` is the first one with the largest number of row i."""
     earlier = 0
     if logits[i, column] == top:
         for q in range(column):
@@ -86,7 +83,7 @@ def _sigmoid_cross_entropy(next_chunk, logits, labels, rows, scale, smoothing, g
                 z = np.float64(logits[i, q])
                 small[q] = exp(-abs(z))
                 y = np.float64(labels[i, q]) * (1.0 - smoothing) + 0.5 * smoothing
-                term[q] = max(z, 0.0) - z * y + log1p(small[q])  # never finite where z is not
+                term[q] = max(z, 0.0) - z * y + log1p(small[q])  # not finite if z is not
             loss += row_total(term)
 
             # hits, false calls and misses
@@ -163,7 +160,7 @@ def _spread_gradient(next_chunk, logits, labels, first, rows, top, total, scale,
                         grad[i, column] = narrow((soft - share) * scale, zero)
                 continue
 
-            # plain labels; one block has the label of the row
+            # plain labels; the label of the row lies in one block
             if here:
                 loss += math.log(total[i]) + highest - np.float64(logits[i, column])
             if grad.size:

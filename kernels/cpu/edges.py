@@ -1,9 +1,7 @@
-"""Kernels on stored entries on CPU threads.
+"""Dot products, softmax and sums of messages of stored entries on CPU threads.
 
-Dot products, softmax over rows, and sums of messages that read edge features.
-
-Messages compute the linear map of an edge again in each pass, so no array has the size
-of the nonzeros times the width. A row of x and the weights stay in the first caches.
+Each pass computes the linear map of an edge again, so no array has the size of the
+nonzeros times the width. A row of x and the weights stay in the first caches.
 """
 import math
 
@@ -15,7 +13,7 @@ from hpgcn.kernels.cpu.emit.vector_intrinsics import prefetch
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.threads import Threaded, chunks
 
-AHEAD = 16  # entries between asking for a row of y and reading it
+AHEAD = 16  # entries between the prefetch of a row of y and its use
 NEAR = 8  # the same for the rows that a message reads
 FLUSH = 512  # entries whose gradients of the weights are summed before float64 takes them
 SUMS = 16  # partial sums of a dot product, side by side: these become vectors
@@ -85,10 +83,7 @@ def _softmax(next_chunk, indptr, values, out, bounds):
 
 
 def edge_softmax(indptr, values, out=None):
-    """Compute the softmax after subtracting the maximum.
-
-    Sums are float64, in the order of the entries.
-    """
+    """Compute the softmax after subtracting the maximum of a row; sums are float64, in order."""
     out = np.empty_like(values) if out is None else out
     _softmax(16 * values.size, indptr, values, out, by_nonzeros(indptr))
     return out
@@ -227,7 +222,7 @@ def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, acc
 
 def edge_relu_backward(indptr, indices, edge, x, features, weight, bias, grad, out=None, *,
                        accumulate=False):
-    """Sum each row on one thread, and the gradients of W and b chunk by chunk of rows.
+    """Sum each row on one thread, and the gradients of W and b by chunks of rows.
 
     The bits do not depend on the number of threads.
     """

@@ -1,4 +1,4 @@
-"""Fused passes over dense rows on CPU threads: activation, column sums, optimiser steps."""
+"""Fused passes over dense rows on CPU threads: activation, column sums, optimizer steps."""
 import math
 
 import numpy as np
@@ -15,7 +15,7 @@ from hpgcn.kernels.reference.random import draw_key, dropout_scale
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NO_VERTEX = np.empty(0, np.int64)
-AHEAD = 1 << 12  # bytes: while a row is drawn for, those so far on are fetched
+AHEAD = 1 << 12  # bytes between a row whose bits are drawn and the rows that are prefetched
 ROOT_HALF = math.sqrt(0.5)
 DENSITY = 1 / math.sqrt(2 * math.pi)  # density of the normal distribution at 0
 
@@ -62,7 +62,7 @@ def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, drawn, sc
                 for q in range(8 * whole, width):
                     value = widen(z[i, q]) + bias[q]
                     bit = bits[0, whole] >> (q & 7) & 1
-                    if relu and value <= zero:  # not for NaN: it passes on, and the loss shows it
+                    if relu and value <= zero:  # NaN is kept, and the loss shows it
                         bit = 0
                     kept |= np.uint8(bit << (q & 7))
                     z[i, q] = narrow(value * scale, nothing) if bit else nothing
@@ -76,7 +76,7 @@ def _elu(next_chunk, z, bias, vertex, first, key, dropping, scale, mask, slopes,
     for chunk in chunks(next_chunk, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            # bits are of no account to these loops: they become vector code
+            # loops without bits become vector code
             if slopes.size:
                 for q in range(width):
                     value = np.float64(z[i, q] + bias[q])
@@ -142,7 +142,7 @@ def keep_bits(next_chunk, x, mask, scale, bounds):
 @Threaded
 def _column_sum(next_chunk, x, sums, bounds):
     for chunk in chunks(next_chunk, bounds.size - 1):
-        total = np.zeros(x.shape[1])  # its own lines: others write to those of `sums`
+        total = np.zeros(x.shape[1])  # other threads write to the cache lines of `sums`
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(total.size):
                 total[q] += widen(x[i, q])
@@ -156,7 +156,7 @@ def _adam(next_chunk, w, g, mean, variance, decay, decayed, beta1, beta2, lr, ro
         first, last = bounds[chunk], bounds[chunk + 1]
         weight, slope = w[first:last], g[first:last]
         average, square = mean[first:last], variance[first:last]
-        for i in range(weight.size):  # from 0 on: then Numba makes vector code of it
+        for i in range(weight.size):  # a loop from 0 becomes vector code
             rise = slope[i] + decay * weight[i] if first + i < decayed else slope[i]
             average[i] += (1 - beta1) * (rise - average[i])
             square[i] += (1 - beta2) * (rise * rise - square[i])
@@ -210,7 +210,7 @@ def column_sum(x):
 
 
 def inner(x, y):
-    return np.einsum("ij,ij->", x, y, dtype=np.float64).reshape(1)  # takes no (m, f) array
+    return np.einsum("ij,ij->", x, y, dtype=np.float64).reshape(1)  # makes no array (m, f)
 
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,

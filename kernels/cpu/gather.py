@@ -34,8 +34,8 @@ def _copy_row(source, out, row_bytes):
 
 @jit(inner=True)
 def _stream_row(source, out, row_bytes):
-    # 16 bytes at a time until out begins a vector, then by vectors: pieces of one cache
-    # line meet in the write buffer
+    # First 16 bytes at a time, until `out` is aligned to vectors, then whole vectors. The
+    # write buffer joins the pieces of a cache line.
     head = min(-out % VECTOR, row_bytes)
     whole = head + (row_bytes - head) // VECTOR * VECTOR
     for at in range(0, head, 16):
@@ -61,8 +61,8 @@ def _gather(next_chunk, x, stride, index, out, out_stride, row_bytes, streamed, 
 @Threaded
 def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, itemsize, firsts,
                  lasts, bounds):
-    # From rows firsts to lasts of x, a chunk adds what falls into its own rows of out:
-    # in order, and without atomics.
+    # A chunk reads the rows [firsts, lasts) of x, and adds those that belong to its own rows
+    # of `out`: in order, and without atomics.
     row_bytes = width * itemsize
     whole = row_bytes // VECTOR * VECTOR
     for chunk in chunks(next_chunk, bounds.size - 1):
@@ -82,12 +82,10 @@ def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, ite
 
 
 def gather(x, index, out=None):
-    """Gather rows; store large results past the cache.
-
-    These are larger than half of the last-level cache.
+    """Gather rows; results larger than half of the last-level cache are stored past it.
 
     A store to the cache first reads the line. Only adjacent rows, in multiples of 16
-    bytes, are stored past it.
+    bytes, are stored past the cache.
     """
     if out is None:
         out = np.empty((index.size, x.shape[1]), x.dtype)
@@ -101,9 +99,7 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows of x to rows of `out`, in the order of x.
-
-    Each chunk owns a range of `out`.
+    """Add rows of x to rows of `out`, in the order of x; each chunk owns a range of `out`.
 
     An index that never decreases, such as a plan's, is cut into ranges. With any other
     index, each thread reads all of it and adds the rows of its own range.

@@ -1,6 +1,4 @@
-"""Dense products on hpgcn's own threads.
-
-Each multiplies blocks of the result by single-threaded BLAS.
+"""Dense products on hpgcn's own threads: blocks of the result by single-threaded BLAS.
 
 Threads of a BLAS library wait for each other hundreds of times within one product, in
 busy loops. If another process uses one of the cores, each of these waits takes a time
@@ -22,20 +20,19 @@ from hpgcn.kernels.cpu.elementwise import keep_bits
 from hpgcn.kernels.host.threads import run_on_all_threads, worth_threads
 
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-UNIT = 24  # rows: blocks begin at multiples, as tiles of BLAS do
-TALL = 256  # rows of a block from which on it hardly matters that each block reads all of y
-MOST = 256  # blocks
+UNIT = 24  # rows: blocks begin at multiples, as the tiles of BLAS
+TALL = 256  # rows of a block: for taller ones, reading all of y hardly matters
+MOST = 256  # blocks, at most
 SMALL = 1 << 21  # multiplications of a block, at least
 LONG = 1 << 12  # products of a partial sum, at least
 MOST_SUMS = 32
 
 
 def matmul(x, y, out=None, *, mask=None):
-    """Multiply many rows, by the tiles of gemm where these are faster.
+    """Multiply many rows by the tiles of gemm where these are faster, else in blocks.
 
-    For other shapes, if BLAS is limited to one thread, all threads multiply blocks.
-    These are blocks of rows, of columns if there are more, or partial products of a few
-    long sums.
+    If BLAS is limited to one thread, all threads multiply blocks. These are blocks of
+    rows, of columns if there are more, or partial products of a few long sums.
     """
     m, k = x.shape
     n = y.shape[1]
@@ -56,7 +53,7 @@ def matmul(x, y, out=None, *, mask=None):
         sums, launch, arguments = columns_times(x, y)
         launch(*arguments)
         store(sums.sum(axis=0), out)
-    elif BF16 in (x.dtype, y.dtype, out.dtype):  # in another order
+    elif BF16 in (x.dtype, y.dtype, out.dtype):  # 16 bits in another order
         rows = np.empty((m, n), out.dtype)
         launch, arguments = rows_times(np.ascontiguousarray(x), y, rows)
         launch(*arguments)
@@ -99,11 +96,9 @@ def _in_blocks(x, y, out):
 
 
 def cut(size, work, least, most):
-    """Divide `size` rows into blocks; return (first, last) of each.
+    """Divide `size` rows into at most `most` blocks of at least `least` rows.
 
-    There are at most `most` blocks, of at least `least` rows.
-
-    Each row takes `work` multiplications.
+    Return (first, last) of each. Each row takes `work` multiplications.
     """
     least = max(-(-size // most), least, SMALL // max(work, 1), UNIT)
     count = max(1, size // least)
@@ -112,10 +107,7 @@ def cut(size, work, least, most):
 
 
 def _multiply(blocks, errors):
-    """Multiply blocks from a shared queue until it is empty.
-
-    The NumPy error state is that of the caller.
-    """
+    """Multiply blocks from a shared queue until it is empty; `errors` as of numpy.errstate."""
     with np.errstate(**errors):
         while True:
             try:

@@ -1,8 +1,6 @@
-"""Normalization of rows and columns on CPU threads.
+"""Normalization of rows and columns on CPU threads; see hpgcn.kernels.reference.norm.
 
-hpgcn.kernels.reference.norm documents it.
-
-Everything is computed in float64 and rounded when stored; sums are taken in a fixed
+Everything is computed in float64 and rounded when stored. Sums are taken in a fixed
 order.
 """
 import numpy as np
@@ -83,7 +81,7 @@ def _layer_norm_backward(next_chunk, g, xhat, inv_std, gain, means, out, bounds)
 @Threaded
 def _column_squares(next_chunk, x, mean, sums, bounds):
     for chunk in chunks(next_chunk, bounds.size - 1):
-        total = np.zeros(mean.size)  # its own lines: others write to those of `sums`
+        total = np.zeros(mean.size)  # other threads write to the cache lines of `sums`
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(mean.size):
                 deviation = np.float64(x[i, q]) - mean[q]

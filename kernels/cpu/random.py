@@ -14,7 +14,7 @@ from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.random import draw_key, dropout_scale
 
-DRAW = 16  # work of drawing one byte, in scalar operations of other kernels
+DRAW = 16  # scalar operations of other kernels in the time of drawing one byte
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(0xFFFF)
 SHIFT = np.uint64(32)
@@ -40,9 +40,9 @@ def keep_byte(vertex, byte, key):
 
 @jit(forceinline=True)
 def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
-    """Return the keep bits of the 8 lanes of a Philox block.
+    """Return the keep bits of the 8 lanes of a Philox block, without branches.
 
-    The block has the counter (c0..c3) and a key. There are no branches.
+    The block has the counter (c0, c1, c2, c3) and the key (k0, k1).
     """
     for _ in range(10):  # rounds on 32-bit words
         p0 = np.uint64(0xD2511F53) * c0
@@ -59,12 +59,10 @@ def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
 
 @jit(forceinline=True)
 def draw(vertex, first, key, bits, row):
-    """Fill row `row` of `bits` with the keep bits of a vertex.
+    """Fill row `row` of `bits` (rows, b) with the keep bits of a vertex, for 8 b columns.
 
-    `bits` is (rows, b), for 8 b columns from `first` on.
-
-    Each byte is drawn once. If column `first` lies within a byte, all bytes are shifted
-    to begin there.
+    The columns begin at `first`. Each byte is drawn once. If column `first` lies within
+    a byte, all bytes are shifted to begin there.
     """
     byte = np.int64(first) >> 3
     shift = np.int64(first) & 7
@@ -80,10 +78,7 @@ def draw(vertex, first, key, bits, row):
 
 @jit(forceinline=True)
 def mask_row(x, i, bits, row, scale):
-    """Multiply row i of x by `scale` where bits are set; clear the rest.
-
-    The bits are those of bits[row].
-    """
+    """Multiply the numbers of row i of x by `scale` where bits[row] is set; clear all others."""
     width = x.shape[1]
     start = x.ctypes.data + i * width * x.itemsize
     zero = x.dtype.type(0)
@@ -127,7 +122,7 @@ def _dropout_csr(next_chunk, indptr, indices, data, vertex, first, key, scale, o
             bits = np.uint64(0)
             for k in range(indptr[i], indptr[i + 1]):
                 column = first + indices[k]
-                if column >> 3 != byte:  # columns increase: entries of one byte share a draw
+                if column >> 3 != byte:  # columns increase, so entries of one byte share a draw
                     byte = column >> 3
                     bits = keep_byte(vertex[i], byte, key)
                 kept = bits >> np.uint64(column & 7) & np.uint64(1)

@@ -1,14 +1,13 @@
 """Sparse times dense on CPU threads, by vector code for each row.
 
-Passes over columns fit the cache.
+Wide rows take several passes over columns, which fit the cache. If rows of A have many
+nonzeros and x exceeds the second-level cache, rows of x are read in blocks that fit it
+(DistGNN, Algorithm 2). The sum of a row is stored after its nonzeros in a block, and
+continued in the next block. So the order of the sum, and its bits, are those of one
+pass.
 
-If rows of A have many nonzeros and x exceeds the second-level cache, rows of x are read
-in blocks that fit it (DistGNN, Algorithm 2). The sum of a row is stored after its
-nonzeros in a block, and continued in the next block. The order of the sum is that of
-one pass, and so are its bits.
-
-Nonzeros are prefetched as rows of x are. If those come from anywhere, the CPU does not
-detect by itself that the nonzeros are read in order.
+Nonzeros are prefetched as rows of x are. If rows of x are read in random order, the CPU
+does not detect by itself that nonzeros are read in order.
 """
 import functools
 from functools import partial
@@ -42,8 +41,8 @@ from hpgcn.kernels.scan import invalid_rows
 NO_MASK = np.empty((0, 0), np.uint8)
 CHUNKS = 256
 MOST_LINES = 4  # cache lines that are prefetched of a row's nonzeros in a block
-AT_ONCE = 1024  # nonzeros that are prefetched and validated together,
-ROWS_AT_ONCE = 128  # in at most this number of rows
+AT_ONCE = 1024  # nonzeros that are prefetched and validated together
+ROWS_AT_ONCE = 128  # rows that are prefetched and validated together, at most
 NOTHING = np.empty(0, np.int64)
 
 
@@ -58,13 +57,11 @@ def _prefetch(pointer, first, beyond, itemsize):
 
 @functools.cache
 def _rows_code(shape, real, number, index, weighted, scaled, ahead):
-    """Return a C function that multiplies a range of rows.
-
-    It is compiled for a RowShape and for dtypes.
+    """Return a C function that multiplies a range of rows, for a RowShape and dtypes.
 
     `real` is the dtype of sums, `number` of row pointers, `index` of indices.
     `weighted` and `scaled` say whether there are data and col_scale. Entries are
-    prefetched `ahead` rows in advance; 0: not at all.
+    prefetched `ahead` rows in advance, or not at all for 0.
     """
     shape = shape.literal()
     out_itemsize, itemsize = real.itemsize, index.itemsize
@@ -105,10 +102,8 @@ def _spmm(next_chunk, starts, stops, columns, bounds, at_once, entries, data, da
           last_row, code, arguments):
     """Multiply rows; set `invalid` if indptr or a column is out of range.
 
-    An empty `invalid` is not set.
-
-    `columns` are the indices as unsigned numbers. `data` is the address of the values,
-    if there are any.
+    An empty `invalid` is not set. `columns` are the indices as unsigned numbers. `data`
+    is the address of the values, if there are any.
     """
     for chunk in chunks(next_chunk, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1], at_once):
@@ -145,9 +140,9 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
          mask=None, accumulate=False):
     """Multiply on threads that each take chunks of rows, balanced by nonzeros.
 
-    One thread sums a row. Its length and the width fix the order, for any number of
-    threads. indptr and indices that may change are checked during the product. If they
-    are refused, the content of `out` is undefined.
+    One thread sums a row. The order of the sum depends on the length of the row and the
+    width, not on the number of threads. If indptr and indices may change, they are
+    checked during the product. If they are refused, the content of `out` is undefined.
     """
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
@@ -170,18 +165,16 @@ sspmm = with_mask(spmm)
 
 def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,
             mask=None, accumulate=False, validate=None):
-    """Return the result array of `spmm`, and a list of functions that fill it.
-
-    The functions have no arguments and are called in order.
+    """Return the result array of `spmm`, and functions without arguments that fill it in turn.
 
     If x is wide, its columns are processed in passes (`pass_width`). A pass has at most
     `max_width` columns, or fewer if a narrower slab of x then stays in the cache. Rows
     that are read often may first be copied to aligned rows (`is_packed`), and be read
     block by block (`block_of`).
 
-    `validate` raises an error if indptr or indices do not fit; None: they do. If rows
-    are read in order, each is checked just before its use at no extra cost; an invalid
-    one makes `validate` raise the error.
+    `validate` raises an error if indptr or indices do not fit. Without it, they are
+    known to fit. If rows are read in order, each is checked just before its use at no
+    extra cost. After an invalid row, `validate` is called to raise the error.
     """
     # the result, and whether x is read in blocks
     m = indptr.size - 1
@@ -198,13 +191,13 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     if rows is None and not accumulate and not nothing and out.dtype != BF16:
         blocked = block_of(m, n, nnz, width, x.itemsize, dtype.itemsize)
 
-    # cases that cannot be validated on the way are validated here
+    # validate at once what cannot be validated during the product
     if validate and (nothing or blocked or rows is not None or accumulate or nnz <= 0 or n == 0):
         validate()
         validate = None
     if nothing:
         return out, ()
-    if nnz == 0:  # nothing of x or of the indices may be read
+    if nnz == 0:  # neither x nor indices may be read
         indptr = np.zeros(m + 1, np.int64)
         indices = np.zeros(1, np.int32)
 
@@ -218,7 +211,7 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
 
     # blocks of x, and width of a pass
     cuts = cuts_of(indptr, indices, n, blocked.rows, bounds) if blocked else None
-    if cuts is None:  # columns that do not rise are read without blocks as well
+    if cuts is None:  # without rising columns there are no blocks
         blocked = None
         cuts = indptr[:-1], indptr[1:]
     step, size = blocked or (pass_width(width, n, nnz, x.itemsize, dtype.itemsize), n)
@@ -261,7 +254,7 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
             code = _rows_code(shape, dtype, starts.dtype, indices.dtype, data is not None,
                               col_scale is not None, ahead)
 
-            # addresses, which the launch keeps alive
+            # addresses of arrays, which the launch keeps alive
             arguments = (
                 _at(rows), rows is not None, _at(starts), _at(stops), m - 1, _at(indices),
                 _at(data), _at(col_scale), _at(scale), scale is not None,

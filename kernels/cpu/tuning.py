@@ -1,6 +1,4 @@
-"""Prefetch distances of sparse products on this CPU.
-
-They follow from its caches, or `hpgcn bench tune` measures them.
+"""Prefetch distances of sparse products: of this CPU's caches, or of `hpgcn bench tune`.
 
 These settings change the speed, but no bit of a result. A core can wait for few lines
 of its first-level cache at a time, and for more of its second-level cache. So rows of x
@@ -21,13 +19,13 @@ from typing import NamedTuple
 from hpgcn.kernels.host.user_cache import cache_roots
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-SECOND_CACHE = 512 << 10  # bytes, where the system does not say
+SECOND_CACHE = 512 << 10  # bytes, if the system does not report it
 LAST_CACHE = 32 << 20
 LEVELS = ("second", "last", "memory")  # the cache that holds x
-ROW_BYTES = 64, 256  # rows of one cache line, of few, and of more have their own distances
+ROW_BYTES = 64, 256  # distances are for rows of at most 64 bytes, of at most 256, and of more
 VERSION = 3
 MOST_BLOCKS = 64
-FURTHEST = 1024  # nonzeros, and lines, that a PrefetchDistance may say
+FURTHEST = 1024  # nonzeros, and lines, of a PrefetchDistance, at most
 _given = ContextVar("given", default=None)
 
 
@@ -48,7 +46,7 @@ class Tuning(NamedTuple):
 
     reach: dict
     streamed: bool  # whether results larger than the last cache are stored past it
-    blocks: int  # second caches that a block of rows of x fills, where it is read in such; 0: never
+    blocks: int  # second caches that a block of rows of x fills; 0: x is never read in blocks
     entries: bool  # whether A's entries are also prefetched if x lies beyond the second cache
 
 
@@ -57,8 +55,8 @@ def _distances(second, last, memory):
             for level, kinds in zip(LEVELS, (second, last, memory))}
 
 
-# by the maker that the system names: one's cores are alike in what a prefetch costs and
-# gains
+# Defaults by the maker of the CPU, because a prefetch costs and gains about the same on all cores
+# of one maker.
 AMD = Tuning(_distances(
     second=((32, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
     last=((32, 1, 0, 0), (12, 1, 64, 16), (12, 1, 64, 16)),
@@ -71,10 +69,7 @@ INTEL = AMD._replace(reach=_distances(
 
 
 def prefetch_distance(rows, row_bytes):
-    """Return the PrefetchDistance for a product.
-
-    x has `rows` rows of `row_bytes` bytes.
-    """
+    """Return the PrefetchDistance for a product with `rows` rows of x, of `row_bytes` each."""
     return current().reach[level_of(rows * row_bytes)][bisect_left(ROW_BYTES, row_bytes)]
 
 
@@ -86,10 +81,7 @@ def level_of(size):
 
 
 def current():
-    """Return the Tuning in use.
-
-    That of `using`, the measured one of this CPU model, or the default.
-    """
+    """Return the Tuning of `using`, else the measured one of this CPU model, else the default."""
     return _given.get() or measured() or default()
 
 
@@ -111,10 +103,7 @@ def using(tuning):
 
 @functools.cache
 def measured():
-    """Return the measured Tuning of this CPU model.
-
-    None if it is missing or from another version.
-    """
+    """Return the measured Tuning of this CPU model and this version, or None."""
     try:
         return from_json(json.loads(path().read_text()))
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -122,10 +111,7 @@ def measured():
 
 
 def save(tuning):
-    """Store a Tuning for this CPU model and return its path.
-
-    Raise OSError if it cannot be written.
-    """
+    """Store a Tuning for this CPU model and return its path; OSError if that fails."""
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}")
@@ -139,10 +125,7 @@ def save(tuning):
 
 
 def forget():
-    """Delete the stored Tuning of this CPU model; return its path.
-
-    None if there was no file.
-    """
+    """Delete the stored Tuning of this CPU model; return its path, or None without a file."""
     file = path()
     try:
         file.unlink()
@@ -168,9 +151,9 @@ def to_json(tuning):
 
 
 def from_json(held):
-    """Return the Tuning in a dict made by `to_json`.
+    """Return the Tuning in a dict of `to_json`; other dicts raise an error.
 
-    Raise ValueError, LookupError or TypeError for other dicts.
+    The error is a ValueError, LookupError or TypeError.
     """
     if held["version"] != VERSION or held["cpu"] != cpu_model():
         raise ValueError(f"version {held['version']} for {held['cpu']}")
@@ -190,19 +173,13 @@ def from_json(held):
 
 @functools.cache
 def last_level_cache():
-    """Return the bytes of this CPU's largest cache.
-
-    32 MiB if the system does not report it.
-    """
+    """Return the bytes of this CPU's largest cache; 32 MiB if they are not reported."""
     return max(_caches().values(), default=LAST_CACHE)
 
 
 @functools.cache
 def second_cache():
-    """Return the bytes of a core's second-level cache.
-
-    512 KiB if the system does not report it.
-    """
+    """Return the bytes of a core's second-level cache; 512 KiB if they are not reported."""
     return _caches().get(2, SECOND_CACHE)
 
 
@@ -232,10 +209,7 @@ def maker():
 
 
 def _processor(*fields):
-    """Return the values of `fields` of the first processor in /proc/cpuinfo.
-
-    Missing fields are skipped.
-    """
+    """Return the values of `fields` of the first processor in /proc/cpuinfo, if present."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:

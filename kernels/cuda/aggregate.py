@@ -7,7 +7,7 @@ from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_oper
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Aggregate by `spmm` where it can, else each row on one thread.
+    """Aggregate by `spmm` if it can, else each row on one thread.
 
     `spmm` computes sum and mean of copylhs, and of mul by one column.
     """
@@ -22,10 +22,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Compute dx as an aggregation along the transpose.
-
-    It aggregates grad, grad * e (mul) or grad / e (div).
-    """
+    """Compute dx by aggregating grad, grad * e (mul) or grad / e (div) along the transpose."""
     device = current()
     xp = device.xp
     extreme = reduce in ("max", "min")

@@ -57,10 +57,7 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
                     vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
-    """Compute sums along the rows of A^T, then gradients from them.
-
-    The sums lie in a scratch array twice as wide as x.
-    """
+    """Compute sums along the rows of A^T in an array twice as wide as x, then the gradients."""
     device = current()
     xp = device.xp
     dtype = x.dtype
@@ -104,9 +101,6 @@ def _words(seed, epoch, layer, p):
 
 
 def _drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype):
-    """Return the arguments of kernels with dropout.
-
-    Vertex numbers, key words, threshold, first head, scale.
-    """
+    """Return arguments of dropout: vertex numbers, key words, threshold, first head, scale."""
     return (device.ordered(vertex, np.int64), device.ordered(neighbour, np.int64),
             *_words(seed, epoch, layer, p), np.uint32(first), dtype.type(dropout_scale(p)))

@@ -1,6 +1,4 @@
-"""Losses over dense rows on a GPU.
-
-Softmax over whole rows or blocks of columns, and sigmoids.
+"""Losses over dense rows on a GPU: softmax of rows or blocks of columns, sigmoids.
 
 Losses and counts are returned as float64 arrays without axes; reading one waits for the
 GPU.
@@ -48,13 +46,10 @@ def spread_argmax(logits, first, top):
 
 
 def _loss(name, terms, logits, labels, rows, others, scale, grad):
-    """Run a loss kernel over the counted rows.
-
-    Return the sums of its terms, (terms,) float64.
-    """
+    """Run a loss kernel over the counted rows; return the sums of its terms, (terms,) float64."""
     device = current()
     if grad is not None:
-        grad[:] = 0  # also rows that do not count
+        grad[:] = 0  # including rows that do not count
     rows = device.ordered(rows, np.int64)
     out = device.xp.empty((rows.size, terms))
     device.launch("cross_entropy", name, rows.size * device.team, device.ordered(logits),

@@ -1,7 +1,4 @@
-"""Kernels on stored entries on a GPU.
-
-Dot products, softmax over rows, and sums of messages that read edge features.
-"""
+"""Dot products, softmax and sums of messages of stored entries on a GPU."""
 import numpy as np
 
 from hpgcn.kernels.cuda.gpu_device import current

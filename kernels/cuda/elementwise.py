@@ -1,4 +1,4 @@
-"""Passes over dense rows and parameters on a GPU: dropout, activation, masks, optimisers."""
+"""Passes over dense rows and parameters on a GPU: dropout, activation, masks, optimizers."""
 import numpy as np
 
 from hpgcn.kernels.bits16 import number_dtype

@@ -22,12 +22,10 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows; one thread adds a piece of the rows of a sum.
+    """Add rows; one thread adds a piece of all rows that belong to one sum.
 
-    A stable sort of the index groups these rows.
-
-    The sorted order is cached as long as the index exists, so the index must not
-    change.
+    A stable sort of the index groups these rows. The sorted order is cached as long as
+    the index exists, so the index must not change.
     """
     device = current()
     if x.size == 0:
@@ -50,10 +48,7 @@ def _order(index):
 
 
 def _row(device, array):
-    """Return the address of an array and the bytes between its rows.
-
-    Raise ValueError if rows have gaps.
-    """
+    """Return an array's address and row distance in bytes; ValueError if rows have gaps."""
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
         raise ValueError(f"rows of an array with strides {array.strides} are not contiguous, "
                          f"expected {array.itemsize} bytes between columns")

@@ -19,12 +19,11 @@ import numpy as np
 from hpgcn.kernels.bits16 import number_dtype
 
 BLOCK = 256  # threads; whole warps, and 8 blocks fill a multiprocessor
-CHUNKS = 1024  # partial sums of a sum over rows: each column then has this many threads
+CHUNKS = 1024  # partial sums of a column, and threads that compute them
 TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long",
          "uint16": "Bf16"}
 HEADER = Path(__file__).with_name("bits16.cuh")
-# nothing contracted but where a source calls fma: else kernels of two shapes would
-# differ in bits
+# Only explicit calls of fma are fused: else kernels of two shapes would differ in bits.
 OPTIONS = ("-std=c++17", "--fmad=false")
 
 
@@ -34,18 +33,13 @@ def source_text(source):
 
 
 def rows_of(dtype):
-    """Return the macros for a kernel on rows of a dtype.
-
-    REAL, and ROW if rows are stored in another dtype.
-    """
+    """Return the macros for a kernel on rows of a dtype: REAL, and ROW if it differs."""
     number = number_dtype(dtype)
     return {"REAL": number} if dtype == number else {"REAL": number, "ROW": dtype}
 
 
 class Device:
-    """Base class of devices that run kernels.
-
-    They have an array module, and launch functions in .cu files.
+    """Base class of devices: their array module, and the launch of functions in .cu files.
 
     A subclass defines three methods:
 
@@ -76,17 +70,11 @@ class Device:
                        [self._argument(name, argument) for argument in arguments])
 
     def ordered(self, array, dtype=None):
-        """Return an array in C order and with `dtype`, copied only if needed.
-
-        None for None.
-        """
+        """Return an array in C order and with `dtype`, copied only if needed; None for None."""
         return None if array is None else self.xp.ascontiguousarray(array, dtype)
 
     def aligned(self, *arrays):
-        """Return whether the rows of all arrays begin at multiples of 16 bytes.
-
-        Loads of 128 bits need this.
-        """
+        """Return whether all rows begin at multiples of 16 bytes, as 128-bit loads need."""
         return all(self.address(array) % 16 == 0 and array.shape[-1] * array.itemsize % 16 == 0
                    for array in arrays if array is not None)
 
@@ -105,8 +93,8 @@ class Device:
 class CupyDevice(Device):
     """The current GPU of CuPy.
 
-    Without `warps` kernels are compiled without HPGCN_GPU_ONLY: slower, but tests
-    compare both.
+    Without `warps` kernels are compiled without HPGCN_GPU_ONLY. They are then slower,
+    but tests compare both.
     """
 
     def __init__(self, warps=True):
@@ -117,10 +105,7 @@ class CupyDevice(Device):
         self.modules, self.functions = {}, {}
 
     def function(self, source, name, macros):
-        """Return the kernel compiled by CuPy.
-
-        CuPy keeps the binary in its cache on disk.
-        """
+        """Return the kernel compiled by CuPy, which keeps the binary in its cache on disk."""
         key = source, name, macros
         if key not in self.functions:
             if (source, macros) not in self.modules:
@@ -142,10 +127,7 @@ _used = []
 
 
 def current():
-    """Return the device on which kernels run.
-
-    CuPy's current GPU, unless `using` has set another.
-    """
+    """Return the device of kernels: that of `using`, else CuPy's current GPU."""
     return _used[-1] if _used else cupy_device()
 
 

@@ -1,9 +1,7 @@
 """Dense products on a GPU by cuBLAS, in float32 with all 23 bits.
 
-CUPY_TF32 permits 10 bits.
-
-Rows of 16 bits are unpacked in blocks, which are multiplied in float32; sums over all
-rows are added block by block.
+The setting CUPY_TF32 permits 10 bits. Rows of 16 bits are unpacked in blocks, which are
+multiplied in float32. Sums over all rows are added block by block.
 """
 import numpy as np
 

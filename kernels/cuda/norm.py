@@ -1,7 +1,4 @@
-"""Normalization of rows and columns on a GPU.
-
-hpgcn.kernels.reference.norm documents it.
-"""
+"""Normalization of rows and columns on a GPU; see hpgcn.kernels.reference.norm."""
 import numpy as np
 
 from hpgcn.kernels.cuda.gpu_device import current

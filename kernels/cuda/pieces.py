@@ -3,14 +3,11 @@ from typing import Any, NamedTuple
 
 from hpgcn.kernels.cuda.gpu_device import current, kept
 
-PIECE = 512  # nonzeros: what one group of threads may take while others wait
+PIECE = 512  # nonzeros of a piece, at most: other threads may wait for its threads
 
 
 class Cut(NamedTuple):
-    """Rows cut into pieces, as int64 arrays of the device.
-
-    The longest pieces come first.
-    """
+    """Rows cut into pieces, the longest first, as int64 arrays of the device."""
 
     pieces: Any  # (s, 4): row, first and last nonzero + 1, place among slots (-1: a whole row)
     slots: int
@@ -19,12 +16,11 @@ class Cut(NamedTuple):
 
 
 def pieces_of(indptr, rows):
-    """Return the Cut of rows into pieces of at most PIECE nonzeros.
-
-    None if all rows are about equally long.
+    """Return the Cut of rows into pieces of at most PIECE nonzeros; None for equal rows.
 
     Pieces of similar length are adjacent, the longest first. So the rows of a warp end
-    at about the same time, and no long piece starts last.
+    at about the same time, and no long piece starts last. Rows of about equal length
+    are not cut.
     """
     xp = current().xp
     rows = xp.arange(indptr.size - 1) if rows is None else rows.astype(xp.int64)
@@ -72,7 +68,7 @@ def carried(cut, width, dtype):
 
 
 def add_pieces(cut, carries, out, *, accumulate=False):
-    """Store in each row of `out` that was cut the sum of its pieces, in order."""
+    """Sum the pieces of each cut row, in order, and store the sum in `out`."""
     if cut is not None and cut.slots:
         width = out.shape[1]
         current().launch("reductions", "piece_sums", cut.rows.size * width, carries, cut.rows,

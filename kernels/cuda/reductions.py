@@ -35,10 +35,7 @@ def total(sums):
 
 
 def chunks_of(m):
-    """Return the number of chunks in which m rows are summed.
-
-    A chunk has 32 rows; there are at most CHUNKS.
-    """
+    """Return the number of chunks in which m rows are summed: of 32 rows, at most CHUNKS."""
     return max(1, min(CHUNKS, -(-m // 32)))
 
 

@@ -1,13 +1,10 @@
-"""Sparse times dense on a GPU.
-
-Each group of threads computes a row, or a piece of a long row.
-"""
+"""Sparse times dense on a GPU: a group of threads for each row, or piece of a long row."""
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE, number_dtype
 from hpgcn.kernels.cuda.gpu_device import current, kept, rows_of
 from hpgcn.kernels.cuda.pieces import pieces_of
 from hpgcn.kernels.masks import with_mask
 
-PADDED = 4  # nonzeros per row of x from which on a copy of x pays whose rows are loaded by 128 bits
+PADDED = 4  # with this number of nonzeros per row of x, a copy of x for 128-bit loads pays
 
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
@@ -38,7 +35,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     col_scale = device.ordered(col_scale, dtype)
     aligned = device.aligned(x)
     if not aligned and indices.size >= PADDED * x.shape[0] and 2 * full <= 3 * width:
-        padded = xp.empty((x.shape[0], full), x.dtype)  # what lies past width is read, never stored
+        padded = xp.empty((x.shape[0], full), x.dtype)  # columns past width are not stored
         padded[:, :width] = x
         x = padded
         aligned = device.aligned(padded)
@@ -75,13 +72,12 @@ sspmm = with_mask(spmm)
 
 
 def shape_of(width, pack, items, warps):
-    """Return the name of the kernel, and its number of threads.
+    """Return the name and the number of threads of the kernel for `items` rows or pieces.
 
-    There are `items` rows or pieces of `width` columns.
-
-    A load reads `pack` columns, a pack. Without warps, a thread computes 8 columns.
-    With warps, a power of two of threads shares a row. One thread suffices for two
-    packs; from 33 packs on, a warp computes 64, two in each thread.
+    The rows have `width` columns. A load reads `pack` columns, a pack. Without warps, a
+    thread computes 8 columns. With warps, a power of two of threads shares a row. One
+    thread suffices for two packs; from 33 packs on, a warp computes 64, two in each
+    thread.
     """
     packs = -(-width // pack)
     if not warps:

@@ -1,4 +1,4 @@
-"""Dense products of 16-bit rows by AMX tiles: `rows_times` and `columns_times` of gemm.
+"""Multiply rows of 16 bits by AMX tiles: `rows_times` and `columns_times` of gemm.
 
 Sums are float32. Rows and columns that do not fill a tile are copied and padded with
 zeros.
@@ -35,10 +35,7 @@ def _aligned(rows, row_bytes):
 
 @jit(forceinline=True)
 def _copy(x, first, last, some):
-    """Copy rows [first, last) of x to the longer rows of `some`.
-
-    Return the address of the copies.
-    """
+    """Copy rows [first, last) of x to the longer rows of `some`; return their address."""
     for i in range(first, last):
         for q in range(x.shape[1]):
             some[i - first, q] = x[i, q]
@@ -48,12 +45,11 @@ def _copy(x, first, last, some):
 @Threaded
 def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask, few, whole, rest,
                  tile_config, bounds):
-    """Write x w for x (m, k) and panels of w.
+    """Write x w for x (m, k) and panels of w, (panels, depth / 2, STEP) uint32.
 
-    Panels are (panels, depth / 2, STEP) uint32, padded with zeros.
-
-    `out` is the address of the result's rows, of `itemsize` bytes a number. `few` is a
-    tuple as long as the last panel has tiles.
+    Panels are padded with zeros. `out` is the address of the result's rows, of
+    `itemsize` bytes a number. `few` is a tuple; its length is the number of tiles of
+    the last panel.
     """
     k, stride = x.shape[1], np.int64(x.strides[0])
 
@@ -94,14 +90,14 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
                     write_rows(sums, 4 * STEP, count, target, out_bytes, width, kept, mask_bytes,
                                num_bytes, rest)
     release()
-    return sums_memory[0] + some[0, 0]  # they live until here
+    return sums_memory[0] + some[0, 0]  # keeps both buffers alive until here
 
 
 @Threaded
 def columns_product(next_chunk, x, g, sums, few, tile_config, bounds):
-    """Write x^T g of each chunk of rows to `sums`.
+    """Write x^T g of each chunk of rows to `sums`, (chunks, k', n').
 
-    These are (chunks, k', n'), where k' and n' are k and n in whole tiles.
+    k' and n' are k and n rounded up to whole tiles.
     """
     k, n = x.shape[1], g.shape[1]
     height, columns = sums.shape[1:]
@@ -159,10 +155,7 @@ def columns_product(next_chunk, x, g, sums, few, tile_config, bounds):
 
 
 def tiles_of(columns):
-    """Return a tuple with a length of the tiles in the last panel.
-
-    The panel is that of `columns` columns.
-    """
+    """Return a tuple whose length is the number of tiles in the last panel of `columns`."""
     return COUNTS[-(-(columns % STEP or STEP) // SIDE)]
 
 

@@ -1,13 +1,13 @@
-"""Dense products of many rows in register tiles.
-
-The other matrix is small, or has the same number of rows.
+"""Dense products of many rows in register tiles; one operand is small or just as tall.
 
 BLAS is made for matrices that are large in both dimensions. Here one operand has
-thousands of rows, and the other fits the second-level cache. While a block of rows is
-multiplied, each tile prefetches some rows of the next block. Rows may be stored in 16
-bits. The other operand is then rounded to 16 bits as well, and sums are float32, by
-instructions for pairs of bfloat16 if the CPU has them. The order of a sum depends only
-on the shapes.
+thousands of rows, and the other fits the second-level cache or has the same number of
+rows. While a block of rows is multiplied, each tile prefetches some rows of the next
+block.
+
+Rows may be stored in 16 bits. The other operand is then rounded to 16 bits as well.
+Sums are float32, by instructions for pairs of bfloat16 if the CPU has them. The order
+of a sum depends only on the shapes.
 """
 import functools
 import math
@@ -49,10 +49,7 @@ TILES_RATE = 128  # the same for AMX
 
 @jit(inner=True)
 def _widened(rows, first, last, out):
-    """Convert rows [first, last) from 16 bits to float32.
-
-    They are written to the work array `out`, whose address is returned.
-    """
+    """Convert rows [first, last) from 16 bits to float32; return the address of the copies."""
     for i in range(first, last):
         for q in range(rows.shape[1]):
             out[i - first, q] = widen(rows[i, q])
@@ -87,10 +84,7 @@ def _panel_code(shape, real):
 @Threaded
 def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, columns, mask,
             one, whole, rest, bounds):
-    """Multiply rows by all panels.
-
-    The code `whole` serves wide panels, `rest` a narrow last one.
-    """
+    """Multiply rows by all panels: wide ones by the code `whole`, a narrow last one by `rest`."""
     step = panels.shape[2]
     bits, stride = mask.ctypes.data, mask.shape[1]
     row_bytes = np.int64(narrow.strides[0] if narrow.size else ldx * x_bytes)
@@ -180,9 +174,7 @@ def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step,
 
 
 def kernel_for(x, y, out):
-    """Return the kernel for the product of x (m, k) and y (k, n).
-
-    It is `rows_times`, `columns_times`, or None for BLAS.
+    """Return `rows_times` or `columns_times` for x (m, k) times y (k, n); None for BLAS.
 
     Operands of 16 bits always get a kernel that accepts their layout. Floats get None
     if vectors have only 16 bytes.
@@ -250,8 +242,7 @@ def rows_times(x, w, out, mask=None):
 def long_operand(x, dots):
     """Return how a kernel reads rows x (m, k).
 
-    Address, row length, bytes of a number, and x if it is converted first.
-
+    The result is (address, row length, bytes of a number, x if it is converted first).
     Rows of 16 bits are converted to float32 block by block, unless `dots` instructions
     multiply them as they are.
     """
@@ -261,13 +252,11 @@ def long_operand(x, dots):
 
 
 def small_operand(w, step, narrow, dots):
-    """Return w (k, n) as panels of `step` columns each.
+    """Return w (k, n) as panels of `step` columns, (panels, k, step).
 
-    They are (panels, k, step), with rows next to each other.
-
-    If x has 16 bits, w is rounded to 16 bits on any CPU. For `dots`, pairs of rows are
-    packed into (ceil(k / 2), n) uint32 before the cut, the first row in the lower
-    halves.
+    Rows of a panel follow each other. If x has 16 bits, w is rounded to 16 bits on any
+    CPU. For `dots`, pairs of rows are packed into (ceil(k / 2), n) uint32 before the
+    cut, the first row in the lower halves.
     """
     if narrow and w.dtype != BF16:
         w = to_bf16(w)
@@ -285,9 +274,7 @@ def small_operand(w, step, narrow, dots):
 
 
 def columns_times(columns, g):
-    """Return partial sums of x^T g, the kernel that fills them, and its arguments.
-
-    The sums are (chunks, k, n).
+    """Return partial sums of x^T g, (chunks, k, n), the kernel that fills them, its arguments.
 
     x (m, k) has many rows, and is given as its transpose `columns` (k, m); g is (m, n).
     """
@@ -316,9 +303,6 @@ def columns_times(columns, g):
 
 
 def row_bounds(m):
-    """Return bounds of chunks of m rows.
-
-    Each chunk except the last has a whole number of blocks.
-    """
+    """Return bounds of chunks of m rows; each but the last has a whole number of blocks."""
     blocks = -(-m // BLOCK)
     return np.minimum(evenly(blocks) * BLOCK, m)

@@ -1,11 +1,9 @@
-"""Products of 16-bit tiles by AMX, emitted through LLVM.
-
-Source: Intel SDM, volume 1, chapter 18.
+"""Multiply tiles of 16-bit numbers by AMX, emitted through LLVM (Intel SDM 1, chapter 18).
 
 A tile is a register of 16 rows of 64 bytes. TDPBF16PS adds the product of two tiles to
 16 x 16 float32. The left tile is 16 rows of 32 numbers of 16 bits. The right one is a
-matrix (32, 16) as 16 rows of 32-bit words, each a pair of rows, the first in the lower
-halves. Numbers too small for a normal float32 count as 0.
+matrix (32, 16) as 16 rows of 32-bit words. Each word is a pair of rows, the first in
+the lower half. Numbers too small for a normal float32 count as 0.
 """
 import ctypes
 import functools
@@ -23,9 +21,9 @@ from hpgcn.kernels.cpu.emit.row_product import RowShape
 
 SIDE = 16  # rows of a tile, and its columns of 32 bits
 DEEP = 32  # numbers of 16 bits in a row of one
-MOST = 4  # tiles of sums beside each other; the others take what is multiplied
+MOST = 4  # tiles of sums; the other four tiles have operands
 ARCH_PRCTL, REQUEST, TILES = 158, 0x1023, 18  # numbers of Linux on x86-64
-CONFIG = np.zeros(64, np.uint8)  # eight tiles, all as large as they get
+CONFIG = np.zeros(64, np.uint8)  # eight tiles of the largest size
 CONFIG[0] = 1
 CONFIG[16:32:2] = 64
 CONFIG[48:56] = SIDE
@@ -61,10 +59,7 @@ def configure(typingctx, at):
 
 @intrinsic
 def release(typingctx):
-    """Release the AMX tiles of this thread.
-
-    So the system need not save them at a context switch.
-    """
+    """Release the AMX tiles of this thread, so that a context switch need not save them."""
     def codegen(context, builder, signature, args):
         _call(builder, "tilerelease")
         return context.get_dummy_value()
@@ -76,11 +71,10 @@ def release(typingctx):
 def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, count, resume):
     """Multiply rows x by w; write to `out` (float32), or add to it.
 
-    x is (SIDE, depth DEEP), and w is stored as pairs of rows.
-
-    x, w and out are addresses of rows that lie x_bytes, w_bytes and out_bytes apart.
-    `count` is a tuple with one element for each tile of columns. If the tuple `resume`
-    is not empty, the product is added to `out`.
+    x is (SIDE, depth DEEP), and w is stored as pairs of rows. x, w and out are
+    addresses of rows that lie x_bytes, w_bytes and out_bytes apart. `count` is a tuple
+    with one element for each tile of columns. If the tuple `resume` is not empty, the
+    product is added to `out`.
     """
     signature = types.void(x, x_bytes, w, w_bytes, depth, out, out_bytes, count, resume)
     sums = range(count.count)
@@ -121,12 +115,10 @@ def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, coun
 @intrinsic
 def write_rows(typingctx, sums, sums_bytes, count, out, out_bytes, width, mask, mask_bytes,
                num_bytes, shape):
-    """Write `count` rows of float32 sums to `out`.
+    """Write `count` rows of float32 sums to `out`, in 16 bits if the shape says so.
 
-    They are rounded to 16 bits if the shape says so.
-
-    `mask` is the address of the keep bits of the first row (0: keep all); rows of bits
-    lie `mask_bytes` apart. Bytes from `num_bytes` on are not read.
+    `mask` is the address of the keep bits of the first row, or 0 to keep all. Rows of
+    bits lie `mask_bytes` apart. Bytes from `num_bytes` on are not read.
     """
     signature = types.void(sums, sums_bytes, count, out, out_bytes, width, mask, mask_bytes,
                            num_bytes, shape)

@@ -1,8 +1,8 @@
 """Vector code of graph attention, emitted through LLVM: scores, weights and sums.
 
-A tile is some entries of one row. Its K scores an entry lie in vectors over heads, padded to whole
-vectors in buffers. Its sums are over columns, each head with its own weight. Numbers of vectors and
-lanes are lengths of tuples, as in `row_product`.
+A tile is some entries of one row. Its K scores an entry lie in vectors over heads,
+which buffers pad to whole vectors. Its sums are over columns, and each head has its own
+weight. Numbers of vectors and lanes are lengths of tuples, as in `row_product`.
 """
 from llvmlite import ir
 from numba import types
@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.emit.emitter import BYTES, I1, I32, I64, Emitter, splat, vector_bytes
 
-MAX_VECTORS = 16  # accumulators of a pass with AVX-512; half of it with fewer registers
+MAX_VECTORS = 16  # accumulators of a pass with AVX-512; half of them without
 LN2 = {4: (0.693359375, -2.12194440e-4),
        8: (6.93147180369123816490e-01, 1.90821492927058770002e-10)}
 # Coefficients of (exp(r) - 1 - r) / r^2, highest power first: Cephes (Moshier 1992), and Taylor to
@@ -34,8 +34,9 @@ def head_shape(heads, itemsize):
 def column_shape(heads, width, itemsize, sides):
     """Return the shape of a pass over `width` columns of each head, as tuple lengths.
 
-    Sums of each column (1 or 2), heads, vectors of each, lanes, cache lines of x, and 2 if all
-    vectors are full, else 1. A pass takes some heads whole or, of a wide head, some of its columns.
+    The lengths are: sums of each column (1 or 2), heads, vectors of each head, lanes,
+    cache lines of x, and 2 if all vectors are full, else 1. A pass takes some heads
+    whole, or some columns of a wide head.
     """
     lanes = _lanes(width, itemsize)
     most = (MAX_VECTORS if vector_bytes() == 64 else MAX_VECTORS // 2) // sides
@@ -111,7 +112,8 @@ class Tile(Emitter):
     def exp(self, x):
         """Return exp(x) to about 1 ulp: 2^k (1 + r + r^2 p(r)) for x = k ln 2 + r.
 
-        k is rounded by adding 1.5 times a power of two, whose low bits are then k. NaN stays.
+        k is rounded by adding 1.5 times a power of two, whose low bits are then k. NaN
+        stays NaN.
         """
         builder, size = self.builder, self.itemsize
         bits = ir.IntType(8 * size)
@@ -135,7 +137,7 @@ class Tile(Emitter):
                            self.number(float("inf")), y)
 
     def kept(self, weight, bits, t, v, num_bytes, scale):
-        """Return the weight of entry t times keep; if `bits` is 0 all are kept."""
+        """Return the weight of entry t times its keep factor; without `bits` all are kept."""
         builder = self.builder
         result = cgutils.alloca_once_value(builder, weight)
         with builder.if_then(builder.icmp_unsigned("!=", bits, I64(0))):
@@ -156,7 +158,7 @@ class Tile(Emitter):
         return self.builder.sext(index, I64) if index.type.width < 64 else index
 
     def in_sight(self, start, count, ahead, last):
-        """Return the entries to prefetch ahead: `ahead`, or 0 at the end of the matrix.
+        """Return `ahead`, the entries to prefetch in advance, or 0 at the end of the matrix.
 
         There, tiles prefetch their own entries: nothing past `columns` may be read.
         """
@@ -180,9 +182,10 @@ def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, he
                 top, factors, vectors, lanes):
     """Compute a tile's scores, LeakyReLU(fixed + moving[columns[start + t]]).
 
-    Rows of moving are prefetched like those of x in `tile_sums`. All arguments are addresses: fixed
-    (K), moving (n, K), and the padded buffers scores (count, KP), top (KP) and factors (KP). top is
-    the running maximum; factors gets exp(top before - top).
+    Rows of moving are prefetched like those of x in `tile_sums`. All arguments are
+    addresses: fixed (K), moving (n, K), and the padded buffers scores (count, KP), top
+    (KP) and factors (KP). top is the running maximum. factors gets exp(top before -
+    top).
     """
     signature = types.void(columns, start, count, ahead, last, fixed, moving, heads, slope, scores,
                            top, factors, vectors, lanes)
@@ -230,8 +233,9 @@ def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num
                  above, vectors, lanes):
     """Replace the scores s of a tile by their weights, keep * exp(s - top).
 
-    total and share (KP) are scaled by the factors and get the sums of exp(s - top), of all and of
-    those with s > 0. Only weights of these go to `above`, a buffer like scores, 0 for others.
+    total and share (KP) are multiplied by the factors. Then total gets the sum of exp(s
+    - top) over all entries, and share the sum over those with s > 0. `above`, a buffer
+    like scores, gets the weights of entries with s > 0, and 0 for all others.
     """
     signature = types.void(count, scores, top, factors, total, share, bits, num_bytes, scale, above,
                            vectors, lanes)
@@ -283,9 +287,9 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
                 heads, slope, bits, num_bytes, scale, weights, above, total, vectors, lanes):
     """Compute a tile's weights of A^T, keep exp(LeakyReLU(fixed + moving[i]) - lse[i]).
 
-    i = columns[start + t], and rows of moving, lse and dot lie `stride` apart. Only weights of
-    entries with fixed + moving[i] > 0 go to `above`. The sum of alpha LeakyReLU' dot[i] is added to
-    total (KP).
+    i = columns[start + t], and rows of moving, lse and dot lie `stride` apart. `above`
+    gets the weights of entries with fixed + moving[i] > 0. The sum of alpha LeakyReLU'
+    dot[i] is added to total (KP).
     """
     signature = types.void(columns, start, count, ahead, last, fixed, moving, lse, dot, stride,
                            heads, slope, bits, num_bytes, scale, weights, above, total, vectors,
@@ -344,10 +348,10 @@ def tile_sums(typingctx, columns, start, count, ahead, last, weights, padded, x,
               full):
     """Add a tile to sums over columns: out = factor out + sum of weight[t] x[columns[start + t]].
 
-    The same of other weights and sums, if there are two `sides`. `group` heads, whose columns lie
-    `stride` numbers apart; `width` columns of each. Addresses: weights (count, padded), x and out
-    at the first column of the pass, factors (group).
-    Rows of x are prefetched `ahead` entries before use.
+    With two `sides`, the same is done for second weights and sums. A pass has `group`
+    heads, whose columns lie `stride` numbers apart, and `width` columns of each.
+    Addresses: weights (count, padded), x and out at the first column of the pass,
+    factors (group). Rows of x are prefetched `ahead` entries before use.
     """
     signature = types.void(columns, start, count, ahead, last, weights, padded, x, ldx, stride,
                            width, out, other_weights, other_out, factors, zero, sides, group,

@@ -1,7 +1,4 @@
-"""C functions for a tile of graph attention.
-
-A tile is a range of a row's entries, whose rows of x are summed.
-"""
+"""C functions for a tile of graph attention: a range of entries of a row, and its sums."""
 import functools
 from typing import NamedTuple
 

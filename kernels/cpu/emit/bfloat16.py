@@ -15,10 +15,7 @@ def is_bf16(kind):
 
 
 def vector_of(element, count):
-    """Return the LLVM type of a vector of `count` elements.
-
-    For count 0 it is that of a single element.
-    """
+    """Return the LLVM type of `count` elements, or of a single element for count 0."""
     return ir.VectorType(element, count) if count else element
 
 
@@ -37,10 +34,7 @@ def widened(builder, value):
 
 
 def narrowed(builder, value):
-    """Emit code that rounds float32 to bfloat16, with ties to even.
-
-    NaN becomes quiet.
-    """
+    """Emit code that rounds float32 to bfloat16, with ties to even; NaN becomes quiet."""
     count = getattr(value.type, "count", 0)
     words = vector_of(ir.IntType(32), count)
     bits = builder.bitcast(value, words)
@@ -67,10 +61,7 @@ def store_numbers(builder, value, at, kind, size):
 
 @intrinsic
 def widen(typingctx, value):
-    """Return the number that an array element stores.
-
-    It is float32 for bfloat16, and a float itself.
-    """
+    """Return the number of an array element: float32 for bfloat16, or the float itself."""
     result = types.float32 if is_bf16(value) else value
 
     def codegen(context, builder, signature, args):

@@ -43,12 +43,9 @@ def c_function(**kinds):
 
 @intrinsic
 def call(typingctx, address, first, rest):
-    """Call the C function at an address with the numbers of two tuples.
+    """Call the C function at an address with the numbers of two tuples; it returns nothing.
 
-    It returns nothing.
-
-    The numbers are floating point numbers, or integers of 64 bits, which may be
-    addresses.
+    The numbers are floats, or integers of 64 bits, such as addresses.
     """
     signature = types.void(address, first, rest)
 

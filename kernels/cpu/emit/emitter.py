@@ -8,7 +8,7 @@ from hpgcn.kernels.cpu.tuning import maker
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 BYTES = I8.as_pointer()
-FIRST, SECOND, ONCE = 3, 2, 0  # caches, as llvm.prefetch calls them; the last: for one use
+FIRST, SECOND, ONCE = 3, 2, 0  # caches of llvm.prefetch; ONCE is for data of a single use
 AVX512 = {"skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5"}
 AVX2 = {"haswell", "skylake", "znver1", "znver2", "znver3"}
 
@@ -20,10 +20,7 @@ def cpu_name():
 
 @functools.cache
 def vector_bytes():
-    """Return the bytes of a vector register.
-
-    64 with AVX-512, 32 with AVX2, else 16.
-    """
+    """Return the bytes of a vector register: 64 with AVX-512, 32 with AVX2, else 16."""
     name = config.CPU_NAME
     if name is None or name == "host":
         features = {feature for feature, has in binding.get_host_cpu_features().items() if has}
@@ -36,20 +33,14 @@ def vector_bytes():
 
 @functools.cache
 def has_dots():
-    """Return whether dot products of bfloat16 pairs are supported.
-
-    CPU and Numba must have those with float32 sums.
-    """
+    """Return whether CPU and Numba have dot products of bfloat16 pairs with float32 sums."""
     host = config.CPU_NAME in (None, "host")
     return host and vector_bytes() == 64 and bool(
         binding.get_host_cpu_features().get("avx512bf16"))
 
 
 def uses_dots():
-    """Return whether products use these dot products.
-
-    On Intel's cores they are no faster than two fma.
-    """
+    """Return whether products use dot products; on Intel's cores two fma are as fast."""
     return has_dots() and maker() != "GenuineIntel"
 
 
@@ -99,15 +90,12 @@ class Emitter:
         return self.builder.bitcast(at, self.vector.as_pointer())
 
     def keep(self, mask, v, num_bytes):
-        """Return the keep bits of vector v, as an integer.
-
-        Bytes past the end of a row of mask bytes are not read.
-        """
+        """Return the keep bits of vector v, as an integer; no byte past `num_bytes` is read."""
         last = v + 1 == self.vectors
         return self.keep_from(mask, v * self.lanes, self.lanes, last, num_bytes)
 
     def keep_from(self, mask, column, lanes, masked, num_bytes):
-        """Return the keep bits of `lanes` columns from `column` on.
+        """Return the keep bits of `lanes` columns from `column` on, as an integer.
 
         With `masked`, the last bytes may be missing.
         """
@@ -118,12 +106,12 @@ class Emitter:
         if not masked or count == 1:
             at = builder.gep(mask, [I64(first)])
             bits = builder.load(builder.bitcast(at, word.as_pointer()), align=1)
-        else:  # some bytes of the last vector may be missing
+        else:  # bytes of the last vector may be missing
             bits = word(0)
             for i in range(count):
                 at = I64(first + i)
                 exists = builder.icmp_signed("<", at, num_bytes)
-                at = builder.select(exists, at, I64(0))  # any byte will do
+                at = builder.select(exists, at, I64(0))  # any byte
                 byte = builder.zext(builder.load(builder.gep(mask, [at])), word)
                 bits = builder.or_(bits, builder.shl(byte, word(8 * i)))
         if lanes < 8:

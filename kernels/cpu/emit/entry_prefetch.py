@@ -1,6 +1,7 @@
 """Prefetch the numbers of later entries, for passes that read at random places.
 
-Branches that depend on what was read keep a processor from reading ahead by itself.
+If branches depend on the numbers that were read, a processor does not read ahead by
+itself.
 """
 from hpgcn.kernels.cpu.emit.emitter import FIRST
 from hpgcn.kernels.cpu.emit.vector_intrinsics import prefetch

@@ -1,7 +1,4 @@
-"""Exponentials and logarithms without branches or calls.
-
-Loops over them become vector code.
-"""
+"""Exponentials and logarithms without branches or calls, so that loops become vector code."""
 from hpgcn.kernels.cpu.emit.vector_intrinsics import power_of_two
 from hpgcn.kernels.host.jit import jit
 
@@ -35,10 +32,7 @@ def exp(x):
 
 @jit(forceinline=True)
 def expm1(x):
-    """Return exp(x) - 1 for x <= 0, with a relative error of 4e-16.
-
-    It is 2^k t + (2^k - 1).
-    """
+    """Return exp(x) - 1 = 2^k t + (2^k - 1) for x <= 0, with a relative error of 4e-16."""
     rounded, t = _reduced(x)
     power = power_of_two(rounded)
     return power * t + (power - 1.0)
@@ -46,10 +40,7 @@ def expm1(x):
 
 @jit(forceinline=True)
 def log1p(x):
-    """Return log(1 + x) for 0 <= x <= 1, with an error of 4e-16.
-
-    It is 2 artanh(x / (2 + x)).
-    """
+    """Return log(1 + x) = 2 artanh(x / (2 + x)) for 0 <= x <= 1, with an error of 4e-16."""
     s = x / (2.0 + x)
     t = s * s
     p = (((t / 33.0 + 1 / 31.0) * t + 1 / 29.0) * t + 1 / 27.0) * t + 1 / 25.0

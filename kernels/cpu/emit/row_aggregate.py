@@ -19,10 +19,7 @@ E_AHEAD = 64  # nonzeros between the prefetch of a row of e and its use
 
 
 class RowReduction(NamedTuple):
-    """Constants for which the code of an aggregated row is compiled.
-
-    Those of RowShape are apart.
-    """
+    """Constants of the code of an aggregated row, besides those of RowShape."""
 
     op: int  # code of the operator, its place in OPS
     extreme: int  # whether the largest or smallest message is chosen; else all are summed
@@ -30,17 +27,12 @@ class RowReduction(NamedTuple):
     e_lines: int  # cache lines of a row of e that are prefetched
 
     def literal(self):
-        """Return the constants as tuples of these lengths.
-
-        Numba makes lengths part of the type.
-        """
+        """Return the constants as lengths of tuples, which Numba makes part of a type."""
         return tuple((0,) * count for count in self)
 
 
 class AggregateEmitter(RowEmitter):
-    """Emitter of the code of `row_aggregate`.
-
-    Messages, their sum or extreme, and the result.
+    """Emitter of the code of `row_aggregate`: messages, their sum or extreme, and the result.
 
     `pointers` are those to indices and edge, which may be None. `numbers` are the other
     arguments, by name.
@@ -115,9 +107,7 @@ class AggregateEmitter(RowEmitter):
             self.store(builder.fdiv(builder.load(slot), divisor), self.out, piece, False)
 
     def write_extreme(self):
-        """Write the largest message of each column, and its nonzero.
-
-        With `flip` it is the smallest.
+        """Write the largest message of each column, and its nonzero; with `flip` the smallest.
 
         `flip` is the sign bit, which is inverted before and after the comparison.
         """
@@ -173,12 +163,12 @@ def row_aggregate(typingctx, indices, edge, start, stop, near, far, last, x, ldx
 
     k is edge[t], or t if edge is None. A sum is taken in the order of t, and divided by
     `divisor`. An extreme is the largest message of each column, or the smallest if
-    `flip` is the sign bit. Its first t is written to a row of arg. A NaN is chosen if
-    there is one. A row without nonzeros gives 0, and -1 in arg.
+    `flip` is the sign bit. Its first t is written to a row of arg. If a message is NaN,
+    it is the extreme. A row without nonzeros gives 0, and -1 in arg.
 
     indices and edge are pointers. x, e, out and arg (int64) are addresses; ldx and lde
-    are row lengths in numbers. `divisor` has their type. Rows of x are prefetched as in
-    `row_product`.
+    are row lengths in numbers. `divisor` has the type of the numbers. Rows of x are
+    prefetched as in `row_product`.
     """
     signature = types.void(indices, edge, start, stop, near, far, last, x, ldx, e, lde, out, arg,
                            width, flip, divisor, reduction, shape)

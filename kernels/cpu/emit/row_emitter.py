@@ -7,14 +7,11 @@ from numba.core import cgutils
 from hpgcn.kernels.cpu.emit.bfloat16 import narrowed, widened
 from hpgcn.kernels.cpu.emit.emitter import BYTES, I32, I64, Emitter, splat, vector_bytes
 
-TOGETHER = 32  # nonzeros that are added to some vectors of a row before the next vectors take them
+TOGETHER = 32  # nonzeros that are added to one group of vectors of a row before the next group
 
 
 class Piece(NamedTuple):
-    """A vector of a row: its first column and its number of lanes.
-
-    The last one may be masked.
-    """
+    """A vector of a row: its first column and its lanes; the last one may be masked."""
 
     first: int
     lanes: int
@@ -55,10 +52,7 @@ class RowEmitter(Emitter):
         return self.builder.bitcast(at, kind.as_pointer())
 
     def load(self, row, piece, narrow):
-        """Load a vector of a row, with 0 in missing lanes.
-
-        `narrow` converts it from 16 bits.
-        """
+        """Load a vector of a row, with 0 in missing lanes; `narrow` converts it from 16 bits."""
         if narrow:
             return widened(self.builder, self.load_bits(row, piece, 16))
         at = self._at(row, piece, self.vector_of(piece))
@@ -79,10 +73,7 @@ class RowEmitter(Emitter):
                          self.exists, zero)
 
     def store(self, value, row, piece, narrow):
-        """Store the existing lanes of a vector in a row.
-
-        `narrow` rounds them to 16 bits.
-        """
+        """Store the existing lanes of a vector in a row; `narrow` rounds them to 16 bits."""
         if narrow:
             self._put(narrowed(self.builder, value), row, piece, "i16", 2)
         else:
@@ -130,9 +121,9 @@ class RowEmitter(Emitter):
             self.call("llvm.prefetch.p0", ir.VoidType(), at, I32(0), I32(cache), I32(1))
 
     def moved(self, slots, skipped):
-        """Return variables with the pieces of a row that begins in a group.
+        """Return variables with the pieces of a row that begins `skipped` bytes into `slots`.
 
-        It begins `skipped` bytes into a group of whole vectors.
+        `slots` are whole vectors.
         """
         builder = self.builder
         count = len(slots) * self.shape.lanes
@@ -153,13 +144,11 @@ class RowEmitter(Emitter):
         return results
 
     def for_nonzeros(self, start, stop, count, held, ask, add):
-        """Emit loops over nonzeros k that prefetch by `ask(k)`.
+        """Emit loops over nonzeros k that call `ask(k)`, then `add(k, part)` for slices of vectors.
 
-        They call `add(k, part)` for each slice `part` of vectors.
-
-        If there are more than `held` vectors, `held` are summed at a time, over
-        TOGETHER nonzeros. So whole rows are read together, and their sums need not all
-        be in registers.
+        `ask` prefetches. If there are more than `held` vectors, `held` are summed at a
+        time, over TOGETHER nonzeros. So whole rows are read together, and their sums
+        need not all be in registers.
         """
         builder = self.builder
         parts = -(-count // held)

@@ -1,7 +1,4 @@
-"""Division of a product into passes over columns of x.
-
-Their width, the rows of x, and the code for a row.
-"""
+"""Divide a product into passes over columns of x: their width, rows of x, and row code."""
 import threading
 
 import numpy as np
@@ -14,11 +11,10 @@ from hpgcn.kernels.cpu.tuning import current, last_level_cache, prefetch_distanc
 
 
 def choose_row_shape(source, columns, width=None, out=None):
-    """Return the RowShape of a pass, and two prefetch distances in nonzeros.
+    """Return the RowShape of a pass of `columns` columns, and its prefetch distances.
 
-    The distances are near and far, the pass has `columns` columns.
-
-    `source` are the rows of x in these columns; `out` is the array that stores results.
+    The distances are near and far, in nonzeros. `source` are the rows of x in these
+    columns; `out` is the array that stores results.
     """
     row_bytes = columns * source.itemsize
     size = source.shape[0] * row_bytes
@@ -38,21 +34,19 @@ def choose_row_shape(source, columns, width=None, out=None):
 
 
 def in_whole_vectors(shape, source):
-    """Return a RowShape that reads each row of x as aligned vectors.
-
-    It is the same if that needs no fewer cache lines.
+    """Return a RowShape that reads each row of x as aligned vectors, if that saves cache lines.
 
     If all rows begin `skipped` bytes after a multiple of the vector size, each of their
-    vectors would lie in two cache lines. With the shape returned, the bytes before and
-    after a row are read and dropped. Each vector contains part of the row, so no read
-    lies outside the memory. Rows that take several passes gain nothing by it.
+    vectors would lie in two cache lines. With the new shape, the bytes before and after
+    a row are read and dropped. Each vector contains part of the row, so no read lies
+    outside the memory. Rows that take several passes gain nothing by it.
     """
     size = vector_bytes()
     columns = source.shape[1]
     skipped = address(source) % size
     count = -(-(skipped + columns * source.itemsize) // size)
     alike = source.strides[0] % size == 0 and skipped % source.itemsize == 0
-    # a last pass may be narrow where x is not
+    # a last pass may be narrow although x is wide
     narrow = shape.narrow_x or sets_of(columns, source.itemsize) > 1
     if not skipped or not alike or narrow or count > HELD:
         return shape
@@ -62,9 +56,7 @@ def in_whole_vectors(shape, source):
 
 
 def unit_past_cache(out, first, shape):
-    """Return the unit of stores past the cache, in multiples of 16 bytes.
-
-    0 stores into the cache.
+    """Return the unit of stores past the cache, in multiples of 16 bytes; 0 for none.
 
     Results larger than the last-level cache are stored past it, unless vectors have
     missing lanes.
@@ -76,17 +68,15 @@ def unit_past_cache(out, first, shape):
 
 
 def pass_width(width, n, nnz, x_bytes, itemsize):
-    """Return the number of columns of each pass over a product.
-
-    x has the shape (n, width).
+    """Return the number of columns of each pass over a product with x (n, width).
 
     One pass sums at most `max_width` columns, numbers of `itemsize` bytes; those of x
-    have `x_bytes`. If rows of x are read many times (nnz >= 32 n), passes may be
-    narrower. The conditions: x does not fit in half of the last-level cache, but a slab
-    of at least 32 columns does.
+    have `x_bytes`. Passes may be narrower if rows of x are read many times (nnz >= 32
+    n). Then x must not fit in half of the last-level cache, but a slab of at least 32
+    columns must.
 
-    The indices are then read again in each pass, 4 to 8 bytes a nonzero, and x comes
-    from the cache instead of from memory.
+    Each pass then reads the indices again, 4 to 8 bytes a nonzero, and x comes from the
+    cache instead of from memory.
     """
     count = -(-width // max_width(itemsize))
     step = -(-width // count)
@@ -97,9 +87,7 @@ def pass_width(width, n, nnz, x_bytes, itemsize):
 
 
 def is_packed(x, step, nnz, size):
-    """Return whether rows of x are copied first.
-
-    Each copy begins at a cache line, or half of one.
+    """Return whether rows of x are first copied to places that begin cache lines, or halves.
 
     A row of 64 bytes that begins anywhere lies in two lines. A copy pays if rows are
     read from the cache, and often. If rows come from memory, packing was slower. `size`
@@ -116,15 +104,14 @@ def is_packed(x, step, nnz, size):
 def aligned_rows(n, columns, dtype):
     """Return an uninitialized (n, c) array with aligned rows, c >= columns.
 
-    Rows begin at multiples of 32 or 64 bytes.
-
-    The next call of the same thread overwrites it.
+    Rows begin at multiples of 32 or 64 bytes. The next call of the same thread
+    overwrites the array.
     """
     row_bytes = columns * dtype.itemsize
     unit = 32 if row_bytes <= 32 else 64
     row_bytes = -(-row_bytes // unit) * unit
     if _scratch.memory.size < n * row_bytes + 64:
-        # not resized: only new arrays get huge pages
+        # a new array, because only these get huge pages
         _scratch.memory = np.empty(n * row_bytes + 64, np.uint8)
     skip = -address(_scratch.memory) % 64
     rows = _scratch.memory[skip:skip + n * row_bytes].view(dtype)
@@ -132,10 +119,7 @@ def aligned_rows(n, columns, dtype):
 
 
 class _Scratch(threading.local):
-    """Work memory of each thread, reused by later calls.
-
-    Fresh pages would cost more than a copy.
-    """
+    """Work memory of each thread, reused because fresh pages would cost more than a copy."""
 
     memory = np.empty(0, np.uint8)
 

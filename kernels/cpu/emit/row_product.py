@@ -1,12 +1,10 @@
-"""Vector code for a row of a sparse product, emitted through LLVM.
-
-Numba would not write it by itself.
+"""Vector code for a row of a sparse product, emitted because Numba would not write it.
 
 The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of
 them if it is wide. The row is written once (DistGNN, Algorithm 3). Rows of x are
 prefetched twice. `far` nonzeros ahead they are fetched to the second-level cache, which
-can wait for more lines at once; `near` ahead to the first. A RowShape holds all
-constants of the code, which is compiled once for each.
+can wait for more lines at once, and `near` nonzeros ahead to the first. A RowShape
+holds all constants of the code, which is compiled once for each.
 """
 import functools
 from typing import NamedTuple
@@ -45,24 +43,24 @@ class RowShape(NamedTuple):
     sets: int  # sets of accumulators; a second one hides the latency of fma
     lanes: int
     near: int  # cache lines of a row that are prefetched into the first cache
-    far: int  # and earlier into the second one
-    masked: int = 0  # whether the last vector has fewer columns than lanes, or
-    tail: int = 0  # columns beyond whole vectors, in vectors of fewer lanes
-    power: int = 0  # whether ldx is the logarithm of a row length: quicker than a product
+    far: int  # cache lines that are prefetched earlier, into the second cache
+    masked: int = 0  # whether the last vector has fewer columns than lanes
+    tail: int = 0  # columns after whole vectors, in vectors of fewer lanes
+    power: int = 0  # whether ldx is the logarithm of a row length, which is quicker to use
     narrow_x: int = 0  # whether x is in 16 bits (hpgcn.kernels.bits16)
-    narrow_out: int = 0  # whether the result is
+    narrow_out: int = 0  # whether the result is in 16 bits
     dots: int = 0  # whether pairs of 16 bits are multiplied as such (hpgcn.kernels.cpu.dense.gemm)
-    streamed: int = 0  # 16 bytes times this are stored at once past the cache; 0: into it
-    shifted: int = 0  # vectors that a row of x lies in where each begins at a multiple of its size
+    streamed: int = 0  # unit of stores past the cache, in 16 bytes; 0: stores into the cache
+    shifted: int = 0  # aligned vectors that contain a row of x; 0: vectors begin with the row
 
     def literal(self):
         return tuple((0,) * count for count in self)
 
 
 def sets_of(width, itemsize):
-    """Return the number of accumulator sets of a row.
+    """Return the number of accumulator sets of a row, by its width.
 
-    It fixes the order of summation, so only the width decides.
+    The sets fix the order of summation, so nothing else may change them.
     """
     return 2 if width * itemsize <= 128 else 1
 

@@ -1,7 +1,4 @@
-"""Vector code for the softmax of a row, emitted through LLVM.
-
-The maximum, and the exponentials.
-"""
+"""Vector code for the maximum and the exponentials of a row, emitted through LLVM."""
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -21,12 +18,10 @@ class Row(Emitter):
         self.width = width
 
     def for_each_vector(self, address, other, take):
-        """Emit take(numbers, first, exists) for each vector of a row.
+        """Emit take(numbers, first, exists) for each vector of a row; `first` is its column.
 
-        Vectors begin at column `first`; missing lanes are `other`.
-
-        `exists` marks the lanes that the row has; it is None if the row has all of
-        them.
+        Missing lanes are `other`. `exists` marks the lanes that the row has; it is None
+        if the row has all of them.
         """
         builder = self.builder
 
@@ -48,10 +43,7 @@ class Row(Emitter):
 
 @intrinsic
 def row_max(typingctx, row, width, lowest):
-    """Return the largest number of the row at an address, ignoring NaN.
-
-    `lowest` is -inf of its type.
-    """
+    """Return the largest number of the row at an address, ignoring NaN; `lowest` is -inf."""
     signature = lowest(row, width, lowest)
 
     def codegen(context, builder, signature, args):
@@ -96,7 +88,7 @@ def row_powers(typingctx, row, width, top, out, zero):
 
         highest = splat(builder, top, LANES)
 
-        # z - z makes what is not finite NaN
+        # z - z is NaN if z is not finite
         def take(numbers, first, exists):
             z = numbers if row_code.itemsize == 8 else builder.fpext(numbers, tile.vector)
             power = builder.fadd(tile.exp(builder.fsub(z, highest)), builder.fsub(z, z))

@@ -20,8 +20,7 @@ REGISTERS = {64: 4, 32: 2, 16: 2}  # vectors of a row of a tile, by their bytes
 def panel_shape(columns, itemsize, narrow_out=False, dots=False):
     """Return the RowShape of a panel of `columns` columns, at most `panel_width`.
 
-    `narrow_out` stores results in 16 bits, and `dots` multiplies pairs of 16-bit
-    numbers.
+    `narrow_out` stores results in 16 bits; `dots` multiplies pairs of 16-bit numbers.
     """
     lanes = vector_bytes() // itemsize
     rest = columns % lanes
@@ -38,20 +37,14 @@ def panel_width(itemsize):
 
 
 def _pairs(builder, bits, piece):
-    """Return 32-bit integers as pairs of bfloat16.
-
-    They are a vector, or one integer repeated in all lanes.
-    """
+    """Return 32-bit integers, a vector or one repeated in all lanes, as pairs of bfloat16."""
     if isinstance(bits.type, ir.IntType):
         bits = splat(builder, bits, piece.lanes)
     return builder.bitcast(bits, ir.VectorType(Bfloat(), 2 * piece.lanes))
 
 
 def _add(builder, emit, slots, number, columns):
-    """Add a number of x, times vectors of columns, to a tile's row.
-
-    The number may be a pair of numbers.
-    """
+    """Add a number of x, or a pair, times vectors of columns to a row of a tile."""
     for slot, piece, column in zip(slots, emit.pieces, columns):
         total = builder.load(slot)
         if emit.shape.dots:
@@ -65,15 +58,13 @@ def _add(builder, emit, slots, number, columns):
 @intrinsic
 def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, mask_bytes,
                  num_bytes, rows, shape):
-    """Write a tile of x w.
-
-    It has `rows` rows of x (rows, depth) and `width` columns of w (depth, ..).
+    """Write a tile of x w: rows x (rows, depth), and `width` columns of w (depth, ..).
 
     x, w and out are addresses, ld* their row lengths in numbers. `mask` is the address
-    of the bits of the first row that are kept, `mask_bytes` apart (0: keep all). No
-    byte from `num_bytes` on is read. The length of the tuple `rows` is the number of
-    rows; `one` has the type of sums. With `dots` x has 16 bits. Row k of w, in 32 bits,
-    has rows 2 k and 2 k + 1 of the matrix, the first in the lower halves.
+    of the keep bits of the first row, or 0 to keep all; rows of bits lie `mask_bytes`
+    apart. No byte from `num_bytes` on is read. The length of the tuple `rows` is the
+    number of rows; `one` has the type of sums. With `dots` x has 16 bits. Row k of w,
+    in 32 bits, has rows 2 k and 2 k + 1 of the matrix, the first in the lower halves.
     """
     signature = types.void(x, ldx, w, ldw, out, ldo, depth, width, one, mask, mask_bytes,
                            num_bytes, rows, shape)
@@ -149,9 +140,7 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
 
 @intrinsic
 def tile_outer(typingctx, x, ldx, g, ldg, out, ldo, depth, width, one, rows, shape):
-    """Add a tile of x^T g to `out`.
-
-    It has `rows` columns of x (depth, ..) and `width` columns of g (depth, ..).
+    """Add a tile of x^T g to `out`: `rows` columns of x (depth, ..), `width` of g (depth, ..).
 
     With `dots` x and g have 16 bits. Other arguments are as in `tile_product`.
     """

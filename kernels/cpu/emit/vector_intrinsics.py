@@ -1,7 +1,4 @@
-"""Vector intrinsics emitted through LLVM.
-
-Masked groups of eight numbers, copies, sums and prefetches.
-"""
+"""Vector intrinsics emitted through LLVM: masked groups of numbers, copies, sums, prefetches."""
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -16,12 +13,11 @@ LINE = 64  # bytes of a cache line
 
 @intrinsic
 def activate_some(typingctx, z, bias, bits, relu, scale, like):
-    """Set z = keep * scale * (z + bias) for the columns of `bits`.
+    """Set z = keep * scale * (z + bias) for the columns of `bits`; return the keep bits.
 
-    z is an address. Return the keep bits.
-
-    `bits` (uint8 or uint16) are those that dropout keeps. With `relu` numbers <= 0 are
-    not kept (NaN is). `like` is a number of z's type, and `scale` one of bias's.
+    z is an address. `bits` (uint8 or uint16) are those that dropout keeps. With `relu`
+    numbers <= 0 are not kept, but NaN is. `like` is a number of z's type, and `scale`
+    one of bias's.
     """
     signature = bits(z, bias, bits, relu, scale, like)
 
@@ -47,7 +43,7 @@ def activate_some(typingctx, z, bias, bits, relu, scale, like):
 def mask_some(typingctx, x, bits, scale, like):
     """Multiply the numbers at `x` by `scale` if their bit is set, else by 0.
 
-    `bits` are uint8 or uint16; `like` is a number of x's type.
+    `bits` are uint8 or uint16, and `like` is a number of x's type.
     """
     signature = types.void(x, bits, scale, like)
 
@@ -72,10 +68,7 @@ def _store_masked(builder, numbers, bits, at, kind, size):
 
 @intrinsic
 def power_of_two(typingctx, rounded):
-    """Return 2^k, given the float64 1.5 * 2^52 + k.
-
-    The low bits move into the exponent.
-    """
+    """Return 2^k, given the float64 1.5 * 2^52 + k, whose low bits become the exponent."""
     signature = types.float64(types.float64)
 
     def codegen(context, builder, signature, args):
@@ -87,12 +80,10 @@ def power_of_two(typingctx, rounded):
 
 @intrinsic(prefer_literal=True)
 def move(typingctx, source, target, size, streamed):
-    """Copy `size` bytes from one address to another.
+    """Copy `size` bytes from one address to another; `size` is 1, 4 or a multiple of 16.
 
-    The size is a constant: 1, 4 or a multiple of 16.
-
-    If `streamed` (a constant) is true, the store goes past the cache, and the target
-    must be a multiple of `size`.
+    If `streamed` (a constant, as `size` is) is true, the store goes past the cache, and
+    the target must be a multiple of `size`.
     """
     signature = types.void(source, target, size, streamed)
     length = size.literal_value
@@ -111,9 +102,7 @@ def move(typingctx, source, target, size, streamed):
 
 @intrinsic(prefer_literal=True)
 def add(typingctx, source, target, size, zero):
-    """Add `size` bytes of numbers at `source` to those at `target`.
-
-    They have the type of `zero`.
+    """Add `size` bytes of numbers of the type of `zero` at `source` to those at `target`.
 
     A constant `size` is a multiple of the item size. A variable `size` is that of one
     number.
@@ -166,10 +155,7 @@ def prefetch(typingctx, at, cache):
 
 @jit(forceinline=True)
 def ask(begin, beyond):
-    """Prefetch the cache lines between two addresses to the second cache.
-
-    They may be mapped or not.
-    """
+    """Prefetch the cache lines between two addresses, mapped or not, to the second cache."""
     for line in range(begin, beyond, LINE):
         prefetch(line, SECOND)
 
