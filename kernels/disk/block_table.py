@@ -1,7 +1,7 @@
 """The table of all arrays in files and their blocks, in memory that compiled code finds.
 
-One mutex guards the table. A block that moves between memory and file is marked MOVING and
-moves without the mutex. A thread that needs it then tries again.
+One mutex guards the table. A block that moves between memory and file is marked MOVING;
+the mutex is free in the meantime. A thread that needs the block then tries again.
 """
 import os
 
@@ -17,23 +17,23 @@ GROUP = 1 << 21  # bytes of blocks that are opened together: a huge page
 RUN = 1 << 24  # bytes that are read or written at once
 MOST = 20_000  # arrays at a time
 MOST_BLOCKS = 1 << 25  # 2 TiB in all arrays
-PAUSE = 20  # microseconds between looks at a block that moves
-NAP = 200  # microseconds between looks for notes of accesses
+PAUSE = 20  # microseconds between two tests of a block that moves
+NAP = 200  # microseconds between two searches for notes of accesses
 
-# The table begins with these fields, of int64; the mutex has 8.
+# The table begins with these fields of int64; the mutex takes 8 of them.
 (MUTEX, ROOM, IN_MEMORY, ARRAYS, BLOCKS, FILE_BYTES, ERROR, HAND, RUNNING, UNIT, THRESHOLD,
  OPEN_FLAGS, FOLDER, NAME, NAME_BYTES, OLD_ACTION, MESSAGE, MESSAGE_BYTES, TURN, NUM_NOTES,
  NOTES) = 0, *range(8, 28)
 SLOTS = 8  # the last notes of accesses, which `follow` reads: array and block each
 HEAD = NOTES + 2 * SLOTS
 
-# Then each array has these. A free place has no address.
+# Fields of each array. A free place has no address.
 (ADDRESS, NBYTES, DESCRIPTOR, OWNER, FIRST_BLOCK, AHEAD,
- READ, WRITTEN) = range(8)  # the last two: bytes of its file that were read, and written
-NOBODY = -1  # OWNER of an array that has outlived its run
+ READ, WRITTEN) = range(8)  # READ and WRITTEN: bytes of its file that were read, and written
+NOBODY = -1  # OWNER of an array whose run has ended
 NOT_AHEAD, MESSAGES, ORDINARY = range(3)  # AHEAD: whether the array is read ahead of a turn
 
-# Then each block: flags, the begin and end of its bytes that nothing reads any more, its array.
+# Fields of each block: flags, the begin and end of its dead bytes, which nothing reads, its array.
 # A free place has no flags.
 FLAGS, DEAD, DEAD_END, ARRAY = range(4)
 USED, PRESENT, STORED, MOVING, READABLE, WRITABLE, TOUCHED, KEPT = (1 << bit for bit in range(8))
@@ -64,7 +64,7 @@ def unlock(head):
 
 @jit(inner=True)
 def pause(head, microseconds=PAUSE):
-    """Let another thread have the mutex."""
+    """Give the mutex to another thread for a while."""
     unlock(head)
     c.sleep(INT(microseconds))
     lock(head)
@@ -72,7 +72,7 @@ def pause(head, microseconds=PAUSE):
 
 @jit(inner=True)
 def fail(head):
-    """End the process: a read or write of an array failed, so its values are lost."""
+    """End the process, because a read or write of an array failed and its values are lost."""
     c.write(INT(2), head[MESSAGE], head[MESSAGE_BYTES])
     c.exit_now(INT(os.EX_IOERR))
 
@@ -104,7 +104,7 @@ def mark(blocks, first, last, add, remove):
 
 @jit(inner=True)
 def end_of_run(blocks, base, first, last, mask):
-    """Return the end of the blocks from `first` whose flags in a mask are those of `first`."""
+    """Return the end of the run of blocks from `first` with equal flags under a mask."""
     end, flags = first + 1, blocks[base + first, FLAGS] & mask
     while end < last and blocks[base + end, FLAGS] & mask == flags:
         end += 1

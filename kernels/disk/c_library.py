@@ -60,7 +60,7 @@ place_of_errno = _c("__errno_location", ADDRESS)
 def lasting(symbol, size, dtype):
     """Return an array of zeros that lasts, and a function that returns it in compiled code.
 
-    Compiled code finds it by its symbol, also code from the cache.
+    Compiled code, also from the cache, finds the array by its symbol.
     """
     array = np.zeros(size, dtype)
     kind = numba.from_dtype(array.dtype)

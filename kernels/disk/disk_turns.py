@@ -1,4 +1,7 @@
-"""Moves of blocks when ranks take turns: find touched blocks, put out, read ahead, discard."""
+"""Move blocks when the running rank changes: find touched blocks, write, read, discard.
+
+A turn is the time from one change of the running rank to the next.
+"""
 import mmap
 
 import numpy as np
@@ -54,15 +57,15 @@ RUN_BYTES = 32  # bytes of the numbers that describe a run of blocks
 def _runs_in(memory):
     """Return memory as runs of blocks, (R, 4) int64.
 
-    NumPy does not allocate it, because a large array could be in a file. Its reader has the
-    mutex, which `on_fault` needs to bring the array in.
+    NumPy does not allocate it, because a large array could be in a file. The reader of
+    such an array would hold the mutex, which `on_fault` needs to bring the array in.
     """
     return np.frombuffer(memory, np.int64).reshape(-1, 4)
 
 
 @jit(inner=True)
 def _append(runs, count, last, a, k, nbytes):
-    """Add a block to runs of blocks; return how many there are."""
+    """Append a block to runs of blocks; return the number of runs."""
     if last != k:
         runs[count, 0], runs[count, 1], runs[count, 3] = a, k, nbytes
         count += 1
@@ -74,7 +77,7 @@ def _append(runs, count, last, a, k, nbytes):
 def _end_turn(leaving, entering, known, touched, out):
     """Fill `touched` and `out` with runs of blocks, as `end_turn` returns them.
 
-    Return their numbers.
+    Return the numbers of runs.
     """
     head, arrays, blocks = table_parts()
     lock(head)
@@ -101,7 +104,7 @@ def _end_turn(leaving, entering, known, touched, out):
                 outs = _append(out, outs, last_out, a, k, array[NBYTES])
                 last_out = k + 1
 
-            # what stays accessible counts as touched by the next turn
+            # blocks that stay accessible count as touched by the next turn
             if flags & KEPT and flags & OPEN:
                 blocks[b, FLAGS] = (flags | TOUCHED) & ~KEPT
             elif array[OWNER] != entering:
@@ -123,7 +126,7 @@ def end_turn(leaving, entering, known=None):
     leaving, entering : int
         The rank that has run, and the rank that runs now.
     known : (R, 4) int64 ndarray, optional
-        Runs of blocks that it probably touches, from such a turn before.
+        Runs of blocks that `entering` probably touches, as in an earlier turn like this one.
 
     Returns
     -------
@@ -157,7 +160,7 @@ def end_turns():
 
 @jit()
 def put_out(runs):
-    """Write blocks of runs that are in memory, unless they are stored, and free their memory."""
+    """Write the blocks of runs that are in memory and not stored yet; free their memory."""
     head, arrays, blocks = table_parts()
     lock(head)
     for number in range(len(runs)):
@@ -176,8 +179,8 @@ def put_out(runs):
 def bring_in(runs, rank):
     """Read stored blocks of runs for the next turn of a rank, until the room is full.
 
-    An array is left out if its place was given to one of another size, or if the rank will
-    overwrite it.
+    An array is left out if its place was given to one of another size, or if the rank
+    will overwrite it.
     """
     head, arrays, blocks = table_parts()
     lock(head)
@@ -228,7 +231,7 @@ def open_all():
 
 @jit(inner=True)
 def _drop_all(head, array, blocks, first, last):
-    """Drop the contents of blocks from `first` to before `last`."""
+    """Drop the contents of blocks [first, last)."""
     uncount(head, array, blocks, first, last)
     address, size = place_of(array, first, last)
     drop(address, size)
@@ -239,14 +242,17 @@ def _drop_all(head, array, blocks, first, last):
 
 @jit(inner=True)
 def _drop_part(head, array, blocks, k, first, last, whole):
-    """Drop the contents of bytes of a block; remember them until all `whole` bytes are dropped."""
+    """Drop the contents of bytes of a block once all `whole` bytes are dropped.
+
+    Until then, note which bytes are.
+    """
     b = array[FIRST_BLOCK] + k
     while blocks[b, FLAGS] & MOVING:
         pause(head)
     if not blocks[b, FLAGS] & (PRESENT | STORED):
         return
 
-    # join with the bytes that are dead already
+    # join with bytes that were dropped before
     if first <= blocks[b, DEAD_END] and last >= blocks[b, DEAD]:
         first, last = min(first, blocks[b, DEAD]), max(last, blocks[b, DEAD_END])
     elif last - first < blocks[b, DEAD_END] - blocks[b, DEAD]:
@@ -255,7 +261,7 @@ def _drop_part(head, array, blocks, k, first, last, whole):
         _drop_all(head, array, blocks, k, k + 1)
         return
     blocks[b, DEAD], blocks[b, DEAD_END] = first, last
-    if blocks[b, FLAGS] & WRITABLE:  # the next write must be seen
+    if blocks[b, FLAGS] & WRITABLE:  # the next write must cause a fault
         address, size = place_of(array, k, k + 1)
         protect(address, size, c.READ)
         mark(blocks, b, b + 1, 0, WRITABLE)
@@ -265,8 +271,8 @@ def _drop_part(head, array, blocks, k, first, last, whole):
 def discard(address, nbytes):
     """Drop the contents of bytes of an array, which are overwritten before they are read.
 
-    A block is dropped once all of its bytes are, in one piece. Bytes of another block are
-    remembered until it is written.
+    A block is dropped once all of its bytes are, in one piece. Dropped bytes of other
+    blocks are noted until the block is written.
     """
     head, arrays, blocks = table_parts()
     lock(head)

@@ -47,7 +47,7 @@ except ImportError:  # NumPy 1
 
 SET_HANDLER = 304  # place of PyDataMem_SetHandler in NumPy's table of C functions
 CAPSULE = b"mem_handler"  # name that NumPy gives the capsule of a handler
-TEMPLATE = "hpgcn-array-XXXXXX"  # file names for mkostemp, where files always have names
+TEMPLATE = "hpgcn-array-XXXXXX"  # a name for mkostemp, if the system needs names
 ALL = 1 << 62  # bytes: no limit
 PIECES = 1 << 13  # pieces of the memory that are brought in one by one
 SIGNAL_INFO = 4  # SA_SIGINFO
@@ -131,7 +131,7 @@ class _Action(ctypes.Structure):
                 ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p))
 
 
-_before = _Action()  # what handles accesses to other memory
+_before = _Action()  # the former handler, for accesses to other memory
 TABLE[OLD_ACTION] = ctypes.addressof(_before)
 _keep(_before)
 
@@ -150,7 +150,8 @@ def _handle_faults():
 class FileArrays:
     """Large arrays of NumPy in files of a folder, without names, so that nothing remains.
 
-    System calls cannot access what is not in memory: touch such an array before.
+    System calls cannot access blocks that are not in memory, so touch such an array
+    first.
 
     Parameters
     ----------
@@ -217,13 +218,14 @@ class FileArrays:
     def take(self, array, rows):
         """Return the rows `rows`, (r,) int, of an array, like `array[rows]`.
 
-        If it is in a file, only the pages of these rows are read, and it stays there.
+        If the array is in a file, only the pages of these rows are read, and the array
+        stays in the file.
         """
         address, row_bytes = array.ctypes.data, array.strides[0]
         if not (array.flags.c_contiguous and is_in_file(address)):
             return array[rows]
 
-        # several reads at a time, each of neighboring rows
+        # threads read at the same time, each neighboring rows
         rows = np.ascontiguousarray(rows, np.int64)
         out = np.empty((rows.size, *array.shape[1:]), array.dtype)
         readers = _readers(os.getpid())
@@ -236,11 +238,11 @@ class FileArrays:
         return out
 
     def read_ahead(self, array, wanted):
-        """Set whether an array is read ahead of a turn, because its rank reads it."""
+        """Set whether an array is read ahead of a turn, because its rank will read it."""
         disk_turns.read_ahead(array.ctypes.data, wanted)
 
     def discard(self, array):
-        """Drop the contents of an array, if it is in a file; else do nothing."""
+        """Drop the contents of an array in a file; do nothing for other arrays."""
         disk_turns.discard(array.ctypes.data, array.nbytes)
 
     @property
@@ -250,21 +252,21 @@ class FileArrays:
 
     @property
     def error(self):
-        """The errno of the last allocation that failed; 0 if none has."""
+        """The errno of the last failed allocation, or 0."""
         return int(TABLE[ERROR])
 
 
 @cache
 def _readers(process):
-    """Return the threads of a process that read rows; a forked one has none of its parent's."""
+    """Return the threads of this process that read rows.
+
+    A forked process has none of the threads of its parent.
+    """
     return start_pool(READS, "read rows")[0]
 
 
 def _open_flags(folder):
-    """Return the flags by which files of a folder are opened.
-
-    Reads and writes are direct if the folder has them.
-    """
+    """Return the flags for opening files of a folder: direct, if its file system can."""
     flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
     with tempfile.TemporaryFile(dir=folder) as file:
         return flags | DIRECT * use_directly(file)

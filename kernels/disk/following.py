@@ -1,7 +1,7 @@
-"""Read arrays in files ahead of the accesses of their rank, in turns without a record.
+"""Read arrays in files ahead of the accesses of a rank, in turns without a record.
 
-Handlers of faults note where accesses arrive. Another thread reads what follows, so that
-the rank computes in the meantime.
+The handler of page faults notes where accesses arrive. Another thread reads the blocks
+that follow, while the rank computes.
 """
 from hpgcn.kernels.disk.block_table import (
     ADDRESS,
@@ -42,7 +42,7 @@ def note(head, a, k):
 
 @jit()
 def follow(turn):
-    """Read stored blocks behind those that the running rank accesses, until its turn ends.
+    """Read stored blocks after those that the running rank accesses, until its turn ends.
 
     `turn` is its number, from `hpgcn.kernels.disk.disk_turns.current_turn`.
     """
@@ -71,7 +71,7 @@ def _read_on(head, array, blocks, k):
         first -= 1
     end = min(count, 2 * k - first)
 
-    # few reads of many blocks are faster than many of few
+    # few reads of many blocks are faster than many reads of few
     begin = k
     while begin < end and blocks[base + begin, FLAGS] & PLACE != STORED:
         begin += 1

@@ -1,4 +1,4 @@
-"""Gather rows of an array in a file by direct reads of the pages that they lie in.
+"""Gather rows of an array in a file by direct reads of their pages.
 
 An access would bring in whole blocks, which have many other rows if these are random.
 """
@@ -24,13 +24,13 @@ from hpgcn.kernels.disk.moves import transfer
 from hpgcn.kernels.host.jit import jit
 
 MOST_READ = 1 << 18  # bytes of a read
-GAP = 1 << 14  # bytes between two pages that are read with them, which takes less than a read
+GAP = 1 << 14  # bytes between two pages: to read them as well takes less time than another read
 READS = 16  # reads at a time
 
 
 @jit(inner=True)
 def _is_stored(head, array, blocks, first, end):
-    """Return whether bytes of an array are in its file and not in memory."""
+    """Return whether bytes of an array are in its file but not in memory."""
     base, stored = array[FIRST_BLOCK], True
     lock(head)
     for b in range(base + first // BLOCK, base + num_blocks(end)):
@@ -87,7 +87,7 @@ def gather(address, row_bytes, rows, out):
             end = max(end, stop)
             last += 1
 
-        # what is in memory, and a row longer than a read, are ordinary accesses
+        # rows in memory, and rows longer than a read, are ordinary accesses
         source = array[ADDRESS]
         if last == k:
             last = k + 1

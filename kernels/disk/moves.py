@@ -1,7 +1,6 @@
 """Move blocks of arrays between memory and their files, by direct reads and writes.
 
-All functions are called with the mutex of the table. They let others have it while contents
-move.
+Callers hold the mutex of the table. The functions release it while contents move.
 """
 import errno
 import os
@@ -49,7 +48,7 @@ from hpgcn.kernels.host.jit import jit
 
 @jit(inner=True)
 def protect(address, size, access):
-    """Set the protection of memory. The system refuses only if it lacks memory itself."""
+    """Set the protection of memory; this fails only if the system itself lacks memory."""
     if c.mprotect(address, size, INT(access)):
         fail(table_parts()[0])
 
@@ -83,7 +82,7 @@ def open_empty(address, size):
 
 @jit(inner=True)
 def open_new(head, array, blocks, first, last):
-    """Let blocks without contents be in memory, as touched."""
+    """Mark blocks without contents as in memory and touched."""
     address, size = place_of(array, first, last)
     open_empty(address, size)
     head[IN_MEMORY] += size
@@ -94,7 +93,7 @@ def open_new(head, array, blocks, first, last):
 
 @jit(inner=True)
 def uncount(head, array, blocks, first, last):
-    """Wait until no block moves; then no longer count those in memory, which are dropped next."""
+    """Wait until no block moves; then subtract the blocks in memory, which are dropped next."""
     # each pause may let another block move
     k = first
     while k < last:
@@ -120,7 +119,7 @@ def transfer(head, writing, descriptor, address, size, offset):
         if count <= 0 and not (count < 0 and c.int_at(c.place_of_errno()) == errno.EINTR):
             fail(head)
         done += max(count, 0)
-    if not head[OPEN_FLAGS] & DIRECT:  # leave the page cache
+    if not head[OPEN_FLAGS] & DIRECT:  # drop the contents from the page cache
         if writing:
             c.write_back(INT(descriptor))
         c.drop_cached(INT(descriptor), offset, size, INT(os.POSIX_FADV_DONTNEED))
@@ -128,10 +127,10 @@ def transfer(head, writing, descriptor, address, size, offset):
 
 @jit(inner=True)
 def read_blocks(head, array, blocks, first, last):
-    """Bring in stored blocks. Others get the mutex in the meantime.
+    """Bring in stored blocks; release the mutex in the meantime.
 
-    The contents come to other memory first, which then replaces that of the blocks. So no
-    thread sees a block that is read in part.
+    The contents are read to other memory first, which then replaces that of the blocks.
+    So no thread sees a block that is read in part.
     """
     base = array[FIRST_BLOCK]
     address, size = place_of(array, first, last)
@@ -155,10 +154,7 @@ def read_blocks(head, array, blocks, first, last):
 
 @jit(inner=True)
 def write_blocks(head, array, blocks, first, last):
-    """Put out blocks in memory, all of them stored or none.
-
-    Others get the mutex in the meantime.
-    """
+    """Put out blocks in memory, all of them stored or none, without the mutex."""
     base = array[FIRST_BLOCK]
     address, size = place_of(array, first, last)
     stored = blocks[base + first, FLAGS] & STORED
@@ -176,7 +172,7 @@ def write_blocks(head, array, blocks, first, last):
 
 @jit(inner=True)
 def make_room(head, arrays, blocks, size):
-    """Put out blocks until others of `size` bytes fit, first those of ranks that do not run."""
+    """Put out blocks until `size` bytes fit, first blocks of ranks that do not run."""
     for also_own in range(2):
         for _ in range(head[BLOCKS]):
             if head[IN_MEMORY] + size <= head[ROOM]:

@@ -1,8 +1,8 @@
 """Bring in blocks of arrays in files when they are touched.
 
 An array is memory in blocks that cannot be accessed until their contents are there. An
-access to such a block is a segmentation fault: its handler brings the block in, and the
-access goes on.
+access to such a block is a segmentation fault. Its handler brings the block in, and the
+access is repeated.
 """
 import platform
 
@@ -56,7 +56,7 @@ ERROR_CODE = 24 if platform.machine() == "x86_64" else 0  # its place in the con
 
 @jit(inner=True)
 def _bring(head, arrays, blocks, a, k, writing):
-    """Let an access to block k of array a go on, or try again; hold the mutex."""
+    """Make block k of array a accessible, or let the access try again; hold the mutex."""
     array = arrays[a]
     base, count = array[FIRST_BLOCK], num_blocks(array[NBYTES])
     flags = blocks[base + k, FLAGS]
@@ -64,13 +64,13 @@ def _bring(head, arrays, blocks, a, k, writing):
         pause(head)
         return
 
-    # in memory: allow reads of the blocks after it too, writes of them only if this is not the
-    # first one that its rank writes
+    # A block in memory: allow reads of the blocks after it as well. Allow writes of them only
+    # if its rank has written a block before.
     own = array[OWNER] == head[RUNNING]
     if flags & PRESENT:
         last = min(count, (k // (GROUP // BLOCK) + 1) * (GROUP // BLOCK))
         if not ERROR_CODE:
-            writing = flags & READABLE > 0  # a second fault
+            writing = flags & READABLE > 0  # the second fault of a block
         if flags & WRITABLE:
             pass  # another thread has opened it
         elif writing:
@@ -100,14 +100,14 @@ def _bring(head, arrays, blocks, a, k, writing):
         first_of_all = k // (unit // BLOCK) * (unit // BLOCK)
     elif flags & STORED:
         unit = GROUP if k and blocks[base + k - 1, FLAGS] & TOUCHED else BLOCK
-    else:  # an eighth of the number of blocks written before it
+    else:  # an eighth of the blocks written before it
         written = k
         while k - written < GROUP // BLOCK and written and (
                 blocks[base + written - 1, FLAGS] & WRITABLE):
             written -= 1
         unit = max((k - written) // 8, 1) * BLOCK
     make_room(head, arrays, blocks, unit)
-    flags = blocks[base + k, FLAGS] & PLACE  # they may have changed in the meantime
+    flags = blocks[base + k, FLAGS] & PLACE  # other threads may have changed them in the meantime
     first = k
     while first > first_of_all and blocks[base + first - 1, FLAGS] & PLACE == flags:
         first -= 1
@@ -122,9 +122,9 @@ def _bring(head, arrays, blocks, a, k, writing):
 
 @c.c_function(INT, c.LONGS, c.LONGS, numba.void)
 def on_fault(number, info, context):
-    """Let an access to an array go on, as the handler of SIGSEGV.
+    """Handle SIGSEGV: make an accessed block of an array accessible.
 
-    Any other access goes to the handler that was there before.
+    Any other access goes to the former handler.
     """
     before = c.int_at(c.place_of_errno())
     head, arrays, blocks = table_parts()

@@ -47,7 +47,7 @@ from hpgcn.kernels.host.jit import jit
 
 @jit(inner=True)
 def _free_blocks(arrays, blocks, count):
-    """Return the first of `count` free places for blocks in a row, or else -1."""
+    """Return the first of `count` adjacent free places for blocks, or -1."""
     b = free = 0
     while b < MOST_BLOCKS:
         if blocks[b, FLAGS]:
@@ -64,13 +64,13 @@ def _free_blocks(arrays, blocks, count):
 
 @jit(inner=True)
 def _open(head):
-    """Return the descriptor of a new file without a name; below 0 if that fails."""
+    """Return the descriptor of a new file without a name; a failure is below 0."""
     flags = INT(head[OPEN_FLAGS])
     descriptor = c.open_nameless(head[FOLDER], flags, INT(0o600))
     if descriptor >= 0:
         return descriptor
 
-    # some file systems have no such files: remove the name at once
+    # for file systems without such files: remove the name at once
     name = c.malloc(head[NAME_BYTES])
     c.memcpy(name, head[NAME], head[NAME_BYTES])
     descriptor = c.mkostemp(name, INT(flags & (DIRECT | os.O_CLOEXEC)))
@@ -82,14 +82,14 @@ def _open(head):
 
 @jit(inner=True)
 def add(size):
-    """Return the address of a new array in a file; 0 if there is no place for it."""
+    """Return the address of a new array in a file; 0 without a place for it."""
     head, arrays, blocks = table_parts()
     descriptor = _open(head)
     if descriptor < 0:
         head[ERROR] = c.int_at(c.place_of_errno())
         return 0
 
-    # space first: when blocks are written nothing can report a full disk
+    # reserve the space now, because later writes of blocks cannot report a full disk
     pages = whole_pages(size)
     failed = LONG(c.fallocate(descriptor, 0, pages))
     address = 0

@@ -1,12 +1,10 @@
-"""Reference kernels in plain NumPy and SciPy.
+"""Reference kernels in plain NumPy and SciPy, with the names and signatures of all versions.
 
-Names and signatures are those of all backends.
+They are slow and simple. Only tests call them, to compare the other versions with them.
 
-They are slow and simple. Only tests call them, to compare the other backends with them.
-
-If the columns of a matrix are divided over ranks, `first` is the global number of a
-block's column
-0. Results of blocks add up (or take their maximum or minimum); blocks may be empty.
+If the columns of a matrix are divided over ranks, `first` is the global number of the
+first column of a block. Results of blocks add up, or their maximum or minimum is taken.
+Blocks may be empty.
 """
 from hpgcn.kernels.packages import install_checks
 from hpgcn.kernels.reference import (

@@ -2,7 +2,7 @@
 import numpy as np
 
 REDUCES = ("sum", "mean", "max", "min")
-OPS = {  # op(x, e), and the gradients of x and e for a gradient g of it
+OPS = {  # op(x, e), and the gradients of x and e for the gradient g of its result
     "add": (lambda x, e: x + e, lambda g, x, e: g, lambda g, x, e: g),
     "sub": (lambda x, e: x - e, lambda g, x, e: g, lambda g, x, e: -g),
     "mul": (lambda x, e: x * e, lambda g, x, e: g * e, lambda g, x, e: g * x),
@@ -18,17 +18,17 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
     out[v] = reduce of op(x[indices[k]], e[k]) over the edges k of row v.
 
-    NaN propagates, also through max and min: the first NaN of a row is then the chosen
-    edge. An unknown operator, a missing operand, or an e of a wrong shape raises
-    ValueError. indptr may start past 0.
+    If a message is NaN, the result is NaN, also of max and min, whose chosen edge is
+    then the first NaN of the row. An unknown operator, a missing operand, or an e of a
+    wrong shape raises ValueError. indptr may start past 0.
 
     Parameters
     ----------
     indptr, indices : (m + 1,) and (nnz,) int32 or int64; rows are destinations v, columns sources u
-    x : (n, f) float32 or float64; copyrhs goes without: f is then e's width
+    x : (n, f) float32 or float64; may be None for copyrhs, and f is then the width of e
     e : (nnz, f) or (nnz, 1), optional
-        Edge features, one column serving all f; cast to x's dtype. Needed unless op is
-        copylhs, which ignores it.
+        Edge features; a single column is used for all f. They are converted to x's dtype.
+        Only copylhs needs none, and ignores them.
     out : (m, f), optional
         Result, C order, of x's dtype (e's if there is no x). An empty row gives 0.
     op, reduce : one of OPS, one of REDUCES
@@ -37,7 +37,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
     -------
     out : (m, f)
     arg : (m, f) int64 for max and min, else None
-        The edge k chosen, the first of equals, -1 in an empty row.
+        The chosen edge k, the first of equal ones; -1 in an empty row.
 
     Examples
     --------
@@ -81,15 +81,13 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Return the gradients (dx, de) of `aggregate` from grad (m, f).
-
-    None for an unused operand.
+    """Return the gradients (dx, de) of `aggregate` from grad (m, f); None for an unused operand.
 
     max and min need the `arg` that `aggregate` returned: the chosen edge gets the
     gradient. `transposed` is `transpose_pattern(indptr, indices, n)`, computed if
-    absent. dx (n, f) is summed along it, in increasing edge number. de has e's shape,
-    summed over f if e is one column; it is 0 for edges of no row. Both have x's dtype
-    (e's without x).
+    absent. dx (n, f) is summed along the transpose, by increasing edge number. de has
+    e's shape, and is summed over f if e is one column. It is 0 for edges of no row.
+    Both have x's dtype, or e's without x.
 
     Examples
     --------
@@ -134,7 +132,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 def transpose_pattern(indptr, indices, n):
     """Return pointers, rows and entry numbers of a transposed CSR pattern.
 
-    Pointers are (n + 1,). Rows and entry numbers are (k,), increasing in each column.
+    Pointers are (n + 1,). Rows and entry numbers are (k,), and increase in each column.
 
     Examples
     --------
@@ -152,12 +150,10 @@ def transpose_pattern(indptr, indices, n):
 
 
 def check_operands(x, e, op, reduce, arg=(), ordered=np.ascontiguousarray):
-    """Return (x, e, f, dtype) of `aggregate`.
+    """Return (x, e, f, dtype) of `aggregate`, in C order and of one dtype.
 
-    Arrays are in C order and of one dtype; e is None for copylhs.
-
-    `ordered` is the backend's function that puts an array in C order and, if given, in
-    a dtype.
+    e is None for copylhs. `ordered` is the function of a version that puts an array in
+    C order and, if given, in a dtype.
     """
     if op not in OPS or reduce not in REDUCES:
         raise ValueError(f"op {op!r}, reduce {reduce!r}: known ops {', '.join(OPS)}; reduces "

@@ -9,14 +9,14 @@ For each stored entry (i, j) and head:
 - keep is drawn, 0 or 1 / (1 - p);
 - out_i = sum over j of keep alpha x_j.
 
-Nothing of the size of the nonzeros is kept, and neither pass adds to rows of others:
+No array of the size of the nonzeros is stored. The backward has two passes, and neither adds to
+rows of other ranks:
 
-    attend_dots     rows of A, by themselves: what the neighbours need of a row, K f + 3 K numbers
+    attend_dots     computes, for each row of A, the K f + 3 K numbers that its neighbors need
                     (grad, l, lse and dot, side by side), and the gradient dl
-    attend_backward rows of A^T: pulls these
+    attend_backward pulls these numbers along the rows of A^T
 
-With "above" for the sum over only the entries whose l_i + r_j is above 0, where
-LeakyReLU' is 1:
+"above" is the sum over only the entries whose l_i + r_j is above 0, where LeakyReLU' is 1:
 
     dl_i = (1 - slope) (<grad_i, above_i> - dot_i share_i)       as softmax bears a shift of row i
     dr_j = <slope dx_j + (1 - slope) above_j, x_j> - sum over i of alpha LeakyReLU' dot_i
@@ -44,22 +44,23 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     row_score, col_score : (m, K) and (n, K); l and r
     out : (m, K f), optional
     lse : (m, K), optional
-        Log of the sum of exp(score) over the row: with it the backward forms alpha
+        Log of the sum of exp(score) over the row, from which the backward computes alpha
         again.
     above : (m, K f), optional
-        Receives what `out` does, of entries with l_i + r_j > 0 alone: `attend_dots`
-        needs it.
+        Receives the same sums as `out`, but only of entries with l_i + r_j > 0;
+        `attend_dots` needs it.
     share : (m, K), optional
-        Receives the sum of alpha, nothing dropped, over these; goes with above.
+        Receives the sum of alpha over the same entries, without dropout; needed with
+        `above`.
     slope : float, 0 or more; of LeakyReLU below 0
     vertex, neighbour : (m,) and (n,) integers
         ORIGINAL numbers of rows and of columns; needed if p > 0 (`attention_bits`)
     p : float; probability of dropping an entry of a head, after softmax
     first : int
-        Number of the first of these heads among those of the layer, which keys draws.
+        Number of the first of these heads in the layer; it keys draws.
     accumulate : bool
-        out, lse (and above, share) hold what other entries of the rows gave, and take
-        these in (online softmax: Milakov and Gimelshein 2018).
+        out, lse (and above, share) have results of other entries of the rows, to which
+        these are added (online softmax: Milakov and Gimelshein 2018).
 
     Returns
     -------
@@ -98,7 +99,7 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     parts = (_sums(weight, x, row, column, m), new_lse, _sums(weight * (z > 0), x, row, column, m),
              _added(alpha * (z > 0), row, m))
 
-    # store, or merge with what other entries gave
+    # store, or merge with results of other entries
     given = [np.zeros(part.shape, x.dtype) if array is None else array
              for array, part in zip((out, lse, above, share), parts)]
     if accumulate:
@@ -112,18 +113,16 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
 
 def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above=None,
                  part_share=None):
-    """Merge results of other entries into `out` and `lse` (online softmax).
+    """Merge results of other entries of the same rows into `out` and `lse` (online softmax).
 
-    The rows are the same.
-
-    All sums of `attend` are means weighted by exp(lse). Merged sums are as well, for
-    any order of merging.
+    All sums of `attend` are means weighted by exp(lse). Merged sums are such means as
+    well, for any order of merging.
 
     Parameters
     ----------
     out, lse : (m, K f) and (m, K), changed
     part, part_lse : (m, K f) and (m, K); of the other entries
-    above, share, part_above, part_share : the same of the other two sums, optional
+    above, share, part_above, part_share : optional, the same for the other two sums
 
     Examples
     --------
@@ -157,16 +156,16 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 
     Parameters
     ----------
-    grad, out, above : (m, K f); gradient of out, and what attend gave
+    grad, out, above : (m, K f); gradient of out, and two results of `attend`
     share, row_score, lse : (m, K)
     pulled, drow_score : (m, K f + 3 K) and (m, K), optional; results
 
     Returns
     -------
     pulled : (m, K f + 3 K)
-        What `attend_backward` pulls: grad, row_score, lse, and the dot of grad and out
-        head by head, side by side.
-    drow_score : (m, K); its gradient, (1 - slope) (<grad, above> - dot share)
+        The numbers that `attend_backward` pulls, side by side: grad, row_score, lse, and
+        for each head the dot product of grad and out.
+    drow_score : (m, K); gradient of row_score, (1 - slope) (<grad, above> - dot share)
 
     Examples
     --------
@@ -183,7 +182,7 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
     wide = grad.astype(np.float64).reshape(*share.shape, grad.shape[1] // heads)
     dot = (wide * out.reshape(wide.shape)).sum(-1)
 
-    # side by side, so that one message has all
+    # side by side, so that one message has all of them
     if pulled is None:
         pulled = np.empty((len(grad), grad.shape[1] + 3 * heads), grad.dtype)
     np.concatenate([grad, row_score, lse, dot.astype(grad.dtype)], axis=1, out=pulled)
@@ -202,14 +201,14 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     Parameters
     ----------
     indptr, indices : (n + 1,) and (nnz,); A^T: rows j, columns i
-    pulled : (m, K f + 3 K); as `attend_dots` gave it
+    pulled : (m, K f + 3 K); result of `attend_dots`
     x, col_score : (n, K f) and (n, K)
     dx, dcol_score : (n, K f) and (n, K), optional; results
     slope, vertex, neighbour, seed, epoch, layer, p, first
         As in `attend`; vertex (m,), neighbour (n,).
     accumulate : bool
-        Add to what these hold: gradients of blocks of the entries add up, given lse and
-        dot of whole rows.
+        Add to dx and dcol_score. Gradients of blocks of entries add up if lse and dot are
+        those of whole rows.
 
     Returns
     -------
@@ -255,13 +254,12 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
 def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
     """Return the keep bits of the entries of a matrix.
 
-    They depend only on vertex, neighbour, head, seed, epoch and layer.
+    They depend only on vertex, neighbor, head, seed, epoch and layer. One Philox block
+    gives 8 heads. The counter is (vertex low, neighbor low, vertex high << 16 |
+    neighbor high, head >> 3).
 
-    One Philox block gives 8 heads. The counter is (vertex low, neighbour low, vertex
-    high << 16 | neighbour high, head >> 3).
-
-    The key is the first two words of the block of counter (epoch, layer, 2^32 - 1, 2^32 - 1) with
-    key = seed. Bit q is 1 (keep) if 16-bit lane q >= round(p 65536).
+    The key is the first two words of the block of counter (epoch, layer, 2^32 - 1, 2^32
+    - 1) with key = seed. Bit q is 1 (keep) if 16-bit lane q >= round(p 65536).
 
     Parameters
     ----------
@@ -296,11 +294,8 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
 
 
 def attention_key(seed, epoch, layer):
-    """Return the two words that key the draws of an epoch and layer.
-
-    They are those of `attention_bits`.
-    """
-    last = 0xFFFFFFFF  # no counter of dropout_bits except for epoch 2^32 - 1
+    """Return the two words that key the draws of `attention_bits` in an epoch and layer."""
+    last = 0xFFFFFFFF  # dropout_bits has such a counter only in epoch 2^32 - 1
     return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
 
 
@@ -314,10 +309,7 @@ def _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first):
 
 
 def _sums(weight, x, row, column, m):
-    """Return sums of weighted rows of x, for each row and head.
-
-    For head h it is the sum of weight[k, h] x[column[k]] over the row's entries k.
-    """
+    """Return sums of weight[k, h] x[column[k]] over the entries k of each row, for each head h."""
     wide = np.repeat(weight, x.shape[1] // weight.shape[1], 1)
     return _added(wide * x[column], row, m)
 

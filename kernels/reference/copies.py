@@ -5,7 +5,7 @@ from hpgcn.kernels.bits16 import numbers, store
 def convert(x, out):
     """Copy numbers (m, f) to an array of another dtype; return it.
 
-    They are rounded to nearest with ties to even.
+    Numbers are rounded to nearest, with ties to even.
 
     Examples
     --------
@@ -19,9 +19,7 @@ def convert(x, out):
 
 
 def add(x, out):
-    """Add numbers (m, f) to `out`, rounded, and return it.
-
-    Both arrays have one dtype.
+    """Add numbers (m, f) to `out` of the same dtype, rounded, and return it.
 
     Examples
     --------

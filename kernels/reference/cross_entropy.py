@@ -1,18 +1,15 @@
-"""Losses over rows.
-
-Softmax over whole rows or blocks of columns, and sigmoids for several labels.
-"""
+"""Losses over rows: softmax of whole rows or blocks of columns, sigmoids for several labels."""
 import numpy as np
 
 from hpgcn.kernels.bits16 import store
 
-ABSENT = np.iinfo(np.int64).max  # above all columns, so that a minimum passes it by
+ABSENT = np.iinfo(np.int64).max  # larger than all columns, so never a minimum of others
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
-    """Return the softmax cross-entropy, and the number of correct rows.
+    """Return the softmax cross-entropy, and the number of correct rows; `grad` is written.
 
-    Only the counted rows add to them. `grad` is written.
+    Only the counted rows add to both.
 
     Parameters
     ----------
@@ -23,10 +20,10 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
     grad : (m, c), optional
         Receives scale * (softmax - one-hot) at `rows`, 0 elsewhere; may be of 16 bits.
     target : (3, c) float64, optional
-        What a row of label y has in place of the one-hot: t_q = target[1, q], and
-        target[0, y] more where q = y; target[2, y] is their sum s. Its loss is sum over
-        q of -t_q log(softmax_q), its gradient scale * (s softmax - t). So classes are
-        weighted, and labels smoothed.
+        Replaces the one-hot of a row of label y by t: t_q = target[1, q], plus
+        target[0, y] for q = y; target[2, y] is the sum s of all t_q. The loss of the row is
+        the sum over q of -t_q log(softmax_q), its gradient scale * (s softmax - t). So
+        classes are weighted, and labels smoothed.
 
     Returns
     -------
@@ -72,13 +69,12 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
-    """Return the binary cross-entropy of sigmoids, and counts of answers.
+    """Return the binary cross-entropy of sigmoids, and counts of answers; `grad` is written.
 
-    The counts are true positives, false positives and false negatives. `grad` is written.
-
-    The loss is a SUM over rows and labels. Divided by (global number of counted rows) *
-    (global number of labels) it is the mean, like PyTorch's BCEWithLogitsLoss. A block
-    of columns gives its part of every result. All else is as in
+    The counts are true positives, false positives and false negatives. The loss is a
+    SUM over rows and labels. Divided by (global number of counted rows) * (global
+    number of labels) it is the mean, like PyTorch's BCEWithLogitsLoss. A block of
+    columns gives its part of every result. Everything else is as in
     `softmax_cross_entropy`.
 
     Parameters
@@ -126,12 +122,11 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
 def spread_max(logits):
     """Return the maximum of each row of a block of columns.
 
-    (m, f) to (m,), in the dtype of logits.
+    (m, f) to (m,), in the dtype of logits. A block without columns gives -inf. NaN is
+    ignored.
 
-    A block without columns gives -inf. NaN is ignored.
-
-    Softmax over columns spread over ranks, `first` the global number of a block's
-    column 0:
+    The softmax over columns that are spread over ranks, where `first` is the global
+    number of a block's first column:
 
         top   = maximum over the blocks of spread_max(logits)
         total = sum over the blocks of spread_sum(logits, top)
@@ -150,12 +145,10 @@ def spread_max(logits):
 
 
 def spread_sum(logits, top):
-    """Return the sum of exp(logits - top) over a block's columns.
+    """Return the sum of exp(logits - top) over a block's columns, in float64.
 
-    In float64: (m, f) and (m,) to (m,).
-
-    `top` is the maximum of whole rows. A row with a logit that is not finite gives NaN,
-    so that the loss shows it.
+    (m, f) and (m,) to (m,). `top` is the maximum of whole rows. A row with a logit that
+    is not finite gives NaN, so that the loss shows it.
 
     Examples
     --------
@@ -170,9 +163,7 @@ def spread_sum(logits, top):
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
                     target=None):
-    """Return the cross-entropy of a block of columns; write its gradient.
-
-    A block of columns has a part of the loss, and writes its columns of the gradient.
+    """Return a block's part of the cross-entropy; write its columns of the gradient.
 
     Parameters
     ----------
@@ -181,7 +172,7 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
     top, total : (m,); maximum, and sum of exp(logits - top), of whole rows
     target : (3, C) float64, optional; of all classes, whatever columns this block has
     logits, rows, scale, grad
-        As in `softmax_cross_entropy`; so is what `target` means.
+        As in `softmax_cross_entropy`, which also explains `target`.
 
     Returns
     -------
@@ -230,9 +221,9 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_argmax(logits, first, top):
-    """Return the lowest global column whose logit equals `top`.
+    """Return the lowest global column whose logit equals `top`, (m,) int64.
 
-    (m,) int64; ABSENT (2^63 - 1) if all differ.
+    It is ABSENT (2^63 - 1) if all logits differ from `top`.
 
     Examples
     --------

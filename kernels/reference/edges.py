@@ -1,18 +1,13 @@
-"""Kernels on stored entries.
+"""Dot products of rows and columns, softmax over rows, and sums of messages, by entries.
 
-Dot products of rows and columns, softmax over rows, and sums of messages that read edge
-features.
-
-Source of the last: Hu et al. 2020, Strategies for pre-training graph neural networks
-(GINE).
+Messages read edge features: Hu et al. 2020, Strategies for pre-training graph neural
+networks (GINE).
 """
 import numpy as np
 
 
 def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
-    """Return the dot products of x_i and y_j for each entry (i, j) (SDDMM).
-
-    There is one for each head.
+    """Return the dot products of x_i and y_j for each entry (i, j) and head (SDDMM).
 
     The gradient of x is `spmm` of y with the gradient of out as weights; the gradient
     of y is the same along A^T.
@@ -21,7 +16,7 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
     ----------
     indptr, indices : (m + 1,) and (nnz,) int32 or int64; rows i, columns j
     x, y : (m, K f) and (n, K f) float32 or float64
-    out : (nnz, K), optional; entries of no row keep what it holds, 0 where it is made
+    out : (nnz, K), optional; entries of no row keep their numbers, or are 0 in a new array
     heads : int; K
 
     Returns
@@ -49,9 +44,7 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
 
 
 def edge_softmax(indptr, values, out=None):
-    """Return the softmax of values over the entries of each row.
-
-    Each of K columns is separate.
+    """Return the softmax of values over the entries of each row, for each of K columns.
 
     Parameters
     ----------
@@ -85,7 +78,7 @@ def edge_softmax(indptr, values, out=None):
 def edge_softmax_backward(indptr, alpha, grad, out=None):
     """Return the gradient of the values of `edge_softmax`.
 
-    It is alpha (grad - sum of alpha grad over the row).
+    The gradient is alpha (grad - sum of alpha grad over the row).
 
     Parameters
     ----------

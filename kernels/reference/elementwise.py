@@ -12,22 +12,22 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
              mask=None, drawn=False):
     """Set z = keep * scale * relu(z + bias) in place and return it.
 
-    Mask bits are 1 where the slope is not 0.
+    Bits of the mask are 1 where the slope is not 0.
 
     Parameters
     ----------
-    z : (m, f), changed; of 16 bits, too: see hpgcn.kernels.bits16
+    z : (m, f), changed; may have 16 bits (hpgcn.kernels.bits16)
     bias : (f,)
     vertex : (m,) int64; ORIGINAL vertex numbers; needed if p > 0
     p : float; probability of dropping; `layer` and `epoch` key the draw
     first : int
-        Global number of column 0, for the draw; bit 0 of the mask is column 0 of z
-        whatever it is.
+        Global number of column 0 of z, for the draw. Bit 0 of the mask is always column 0
+        of z.
     mask : (m, ceil(f / 8)) uint8, optional
         Receives the bits (keep and z + bias > 0), in the order of
         `hpgcn.kernels.pack_mask`: little-endian. Bits from column f on are 0.
     drawn : bool
-        The mask holds the bits that dropout keeps (`dropout_bits`): none are drawn, and
+        The mask has the bits that dropout keeps (`dropout_bits`). None are drawn then, and
         `vertex` is not needed.
 
     Examples
@@ -39,7 +39,7 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     """
     # activation and dropout decide what is kept
     value = numbers(z) + bias
-    keep = ~(value <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it
+    keep = ~(value <= 0) if relu else np.ones(z.shape, bool)  # NaN stays: the loss must show it
     if p:
         bits = mask if drawn else dropout_bits(
             vertex, z.shape[1], seed=seed, epoch=epoch, layer=layer, p=p, first=first)
@@ -54,9 +54,7 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
 
 def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     mask=None, slopes=None):
-    """Set z = keep * scale * act(z + bias) in place and return it.
-
-    It is computed in float64.
+    """Set z = keep * scale * act(z + bias) in place, in float64, and return it.
 
     Parameters
     ----------
@@ -67,7 +65,7 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
         little-endian. Bits from column f on are 0.
     slopes : (m, f), optional; receives keep * scale * act'(z + bias)
 
-    The others are as in `activate`.
+    All other arguments are as in `activate`.
 
     Examples
     --------
@@ -109,10 +107,8 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
 def elu_backward(g, out, mask=None, scale=1.0):
     """Set g = keep * scale * elu' * g in place and return it.
 
-    `out` is the result of `activate_smooth`.
-
-    As elu' is elu + 1 below 0, scale * elu' is `out` + scale there. Without a mask all
-    numbers are kept.
+    `out` is the result of `activate_smooth`. Below 0 elu' is elu + 1, so scale * elu'
+    is `out` + scale. Without a mask all numbers are kept.
 
     Parameters
     ----------
@@ -140,7 +136,7 @@ def apply_mask(x, mask, scale=1.0):
 
     Parameters
     ----------
-    x : (m, f), changed; of 16 bits, too
+    x : (m, f), changed; may have 16 bits
     mask : (m, ceil(f / 8)) uint8
         Bits to keep, in the order of `hpgcn.kernels.pack_mask`: little-endian.
     scale : float
@@ -156,7 +152,7 @@ def apply_mask(x, mask, scale=1.0):
 
 
 def column_sum(x):
-    """Return the sum over rows in float64, also of rows of 16 bits: (m, f) to (f,).
+    """Return the sum over rows in float64: (m, f), which may have 16 bits, to (f,).
 
     Examples
     --------
@@ -181,12 +177,10 @@ def inner(x, y):
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
          epsilon=1e-8):
-    """Take one Adam step in place, with bias correction.
+    """Take one Adam step in place, with bias correction (Kingma and Ba 2015, Algorithm 1).
 
-    Source: Kingma and Ba 2015, Algorithm 1.
-
-    step counts from 1. g += decay * w is taken for the first
-    `decayed` elements. w, mean and variance change; g does not.
+    `step` counts from 1. The first `decayed` elements use g + decay * w in place of g.
+    w, mean and variance change; g does not.
 
     Examples
     --------

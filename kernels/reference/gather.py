@@ -5,9 +5,7 @@ from hpgcn.kernels.bits16 import BF16, numbers, store
 
 
 def gather(x, index, out=None):
-    """Copy rows: out[i] = x[index[i]]; return out.
-
-    This is the copy semiring of demirci-2022, Algorithm 1.
+    """Copy rows: out[i] = x[index[i]]; return out (copy semiring, demirci-2022, Algorithm 1).
 
     Examples
     --------
@@ -26,10 +24,8 @@ def gather(x, index, out=None):
 def scatter_add(x, index, out):
     """Add rows: out[index[i]] += x[i], in increasing i; return out.
 
-    This is the transpose of `gather`.
-
-    x and out may both have 16 bits. Then each addition is rounded when the row is
-    stored.
+    This is the transpose of `gather`. x and out may both have 16 bits. Then each
+    addition is rounded when the row is stored.
 
     Examples
     --------

@@ -8,10 +8,10 @@ from hpgcn.kernels.reference.elementwise import apply_mask
 def matmul(x, y, out=None, *, mask=None):
     """Multiply dense matrices: out (m, n) = x (m, k) y (k, n); either may be a transpose.
 
-    Any of the three may have 16 bits. Sums are taken in float32, the dtype of `out` if
-    it is not given. If x has 16 bits, y is rounded to 16 bits as well. A `mask`, (m,
-    ceil(n / 8)) uint8, says which numbers of the result are kept; the others are 0. Its
-    bit order is little-endian: `hpgcn.kernels.pack_mask` makes it.
+    Any of the three may have 16 bits. Sums are taken in float32, which is the dtype of
+    `out` if it is not given. If x has 16 bits, y is rounded to 16 bits as well. A
+    `mask`, (m, ceil(n / 8)) uint8, says which numbers of the result are kept; all
+    others are 0. Its bit order is little-endian: `hpgcn.kernels.pack_mask` makes it.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 Source: Ba, Kiros and Hinton 2016, section 3.
 
 Per row: xhat = (x - mean) / sqrt(variance + epsilon), y = gain * xhat + bias.
-With s() for "summed over the blocks of the row", f the GLOBAL number of columns:
+s() means "summed over the blocks of the row", and f is the GLOBAL number of columns:
 
     mean = s(row_sum(x)) / f
     inv_std = 1 / sqrt(s(row_squares(x, mean)) / f + epsilon)
@@ -11,12 +11,12 @@ With s() for "summed over the blocks of the row", f the GLOBAL number of columns
     sums, dgain, dbias = layer_norm_backward_sums(g, xhat, gain)
     dx = layer_norm_backward(g, xhat, inv_std, gain, s(sums) / f)
 
-The mean comes first, and squares are of deviations from it. The difference of sums of
-x^2 and mean^2 would cancel if the mean is large against the deviation. Both send two
-float64 numbers a row.
+The mean is computed first, then the squares of deviations from it. The difference of the
+sums of x^2 and mean^2 would cancel if the mean is large against the deviation. Both ways
+send two float64 numbers a row.
 
-Batch normalisation (Ioffe and Szegedy 2015, Algorithm 1) takes moments of columns
-instead, by `column_sum`. Here s() is "summed over the blocks of the column", and n the
+Batch normalization (Ioffe and Szegedy 2015, Algorithm 1) takes moments of columns
+instead, by `column_sum`. Here s() means "summed over the blocks of the column", and n is the
 GLOBAL number of rows:
 
     mean = s(column_sum(x)) / n
@@ -57,7 +57,7 @@ def row_squares(x, mean):
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
     """Return out = gain * (x - mean) * inv_std + bias, by rows.
 
-    It is computed in float64 and rounded when stored.
+    The result is computed in float64 and rounded when stored.
 
     Parameters
     ----------
@@ -84,9 +84,7 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
 
 
 def layer_norm_backward_sums(g, xhat, gain):
-    """Return the sums that the backward of `layer_norm` needs, in float64.
-
-    They are sums of rows, dgain and dbias.
+    """Return sums of rows, dgain and dbias for the backward of `layer_norm`, in float64.
 
     Parameters
     ----------
@@ -96,8 +94,8 @@ def layer_norm_backward_sums(g, xhat, gain):
 
     Returns
     -------
-    sums : (m, 2) float64; over columns, of gain * g and of gain * g * xhat
-    dgain, dbias : (f,) float64; over rows, of g * xhat and of g: gradients of gain and bias
+    sums : (m, 2) float64; sums over columns of gain * g and of gain * g * xhat
+    dgain, dbias : (f,) float64; gradients of gain and bias: sums over rows of g * xhat and of g
 
     Examples
     --------
@@ -117,7 +115,7 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
 
     out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]).
 
-    It is computed in float64 and rounded when stored.
+    The result is computed in float64 and rounded when stored.
 
     Parameters
     ----------
@@ -159,9 +157,7 @@ def column_squares(x, mean):
 
 
 def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalize columns, like `layer_norm` does rows.
-
-    mean and inv_std are (f,) float64.
+    """Normalize columns, like `layer_norm` does rows; mean and inv_std are (f,) float64.
 
     Examples
     --------
@@ -184,8 +180,9 @@ def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
 
     out = inv_std * gain * (g - means[0] - xhat * means[1]).
 
-    Computed in float64. means (2, f) float64 holds the means of g and of g * xhat over
-    all rows. The others are as in `layer_norm_backward`, with inv_std (f,).
+    The result is computed in float64. means (2, f) float64 holds the means of g and of
+    g * xhat over all rows. Other arguments are as in `layer_norm_backward`, with
+    inv_std (f,).
 
     Examples
     --------

@@ -33,17 +33,14 @@ def philox(counter, key):
 
 
 def dropout_threshold(p):
-    """Return the integer t in [0, 65536) for a probability p.
-
-    A 16-bit random number below t means drop.
-    """
+    """Return the integer t in [0, 65536) for a probability p: 16-bit draws below t drop."""
     return round(p * 65536)
 
 
 def dropout_scale(p):
     """Return 65536 / (65536 - t), the scale of numbers that dropout keeps.
 
-    It preserves the mean.
+    This scale preserves the mean.
 
     Examples
     --------
@@ -55,9 +52,9 @@ def dropout_scale(p):
 
 
 def draw_key(word, seed, epoch, layer, p):
-    """Return the key of dropout draws as integers of type `word`.
+    """Return the key of dropout draws, integers of type `word`.
 
-    They are epoch, layer, the two words of the seed, and the threshold for p.
+    The key is epoch, layer, the two words of the seed, and the threshold for p.
     """
     words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
     return tuple(map(word, words))
@@ -66,19 +63,18 @@ def draw_key(word, seed, epoch, layer, p):
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     """Return the keep bits of vertices and columns.
 
-    They depend only on seed, epoch, layer, vertex and column.
-
-    One Philox block gives 8 columns, one byte. The counter is (vertex low, byte, epoch,
-    layer << 16
-    | vertex high), the key is the seed. Bit q is 1 (keep) if 16-bit lane q >= round(p 65536).
+    They depend only on seed, epoch, layer, vertex and column. One Philox block gives 8
+    columns, one byte. The counter is (vertex low, byte, epoch, layer << 16 | vertex
+    high), and the key is the seed. Bit q is 1 (keep) if 16-bit lane q >= round(p
+    65536).
 
     Parameters
     ----------
     vertex : (m,) int64; ORIGINAL vertex numbers
     width : int; columns (f)
     first : int
-        Global number of column 0. A block that begins inside a byte gets bits of two
-        bytes: its own bit 0 is column 0.
+        Global number of column 0, which is always bit 0 of the result. If it lies within a
+        byte of draws, a byte of the result has bits of two of them.
 
     Returns
     -------
@@ -114,9 +110,7 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
     """Return keep * x * 65536 / (65536 - t).
 
-    Column 0 of x has the global number `first`.
-
-    x and out may be of 16 bits.
+    Column 0 of x has the global number `first`. x and out may have 16 bits.
 
     Examples
     --------
@@ -133,11 +127,10 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
 
 
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Drop stored entries of sparse features (CSR).
+    """Drop stored entries of sparse features (CSR); return the values.
 
-    The bits are those of `dropout` for dense features.
-
-    Column j of `indices` is global column first + j. Returns the values.
+    The bits are those of `dropout` for dense features. Column j of `indices` is the
+    global column first + j.
 
     Examples
     --------

@@ -10,10 +10,10 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
          mask=None, accumulate=False):
     """Multiply a sparse by a dense matrix.
 
-    Scales, a choice of rows, a mask and accumulation are optional.
+    Scales, a choice of rows, a mask and accumulation are optional:
 
-    out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k]
-    col_scale[j] x[j]), where j = indices[k] and k runs over indptr[i]..indptr[i + 1].
+    out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k] col_scale[j]
+    x[j]), where j = indices[k] and k runs over indptr[i]..indptr[i + 1].
 
     Parameters
     ----------
@@ -22,17 +22,16 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     data : (nnz,) float or None; weights; None if all are 1
     x : (n, f) float32 or float64, C order; or of 16 bits
     out : (m, f), optional
-        The result, of x's dtype, made (zeros) if absent. Of 16 bits may be x, out or
-        both: sums are then taken in float32, which `out` is if absent, and rounded
-        once.
+        The result, of x's dtype; a new array of zeros if absent. x, out or both may have 16
+        bits. Sums are then taken in float32, the dtype of a new array, and rounded once.
     row_scale : (m,), optional
     col_scale : (n,), optional
     rows : (r,) int64, optional
-        The only rows to compute, each at most once; the others keep what out holds.
+        The only rows to compute, each at most once; other rows of `out` do not change.
     mask : (m, ceil(f / 8)) uint8, optional
         Bits to keep, in little-endian bit order: `hpgcn.kernels.pack_mask` makes it. It
         applies to the result (S-SpMM, mixgcn section 3).
-    accumulate : bool; add to what out holds; not in 16 bits, where a sum is rounded but once
+    accumulate : bool; add to `out`, which must not have 16 bits, whose sums are rounded once
 
     Returns
     -------
