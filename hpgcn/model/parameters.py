@@ -5,8 +5,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -78,7 +77,7 @@ class Parameters:
 
     @staticmethod
     def stored(arrays: dict[str, np.ndarray], options: Config,
-               name: Path | str) -> tuple[Parameters, ModelSpec]:
+               name: Any) -> tuple[Parameters, ModelSpec]:
         """Build Parameters from the arrays in a file; return them and the ModelSpec.
 
         `arrays` are by name. `options` are the Config of the run that trained them,

@@ -49,14 +49,14 @@ class Host:
         memory = np.empty(size + ALIGNMENT, np.uint8)
         return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
 
-    def put(self, array: np.ndarray | None) -> np.ndarray | None:
+    def put(self, array: np.ndarray | None) -> Array:
         """Return a host array as an array of this device; None stays None.
 
         It is the same object on the host, else a copy.
         """
         return array
 
-    def get(self, array: np.ndarray) -> np.ndarray:
+    def get(self, array: Array) -> np.ndarray:
         """Return an array of this device as a host array: the same on the host, else a copy."""
         return array
 
@@ -70,7 +70,7 @@ class Host:
         files = current_files.get()
         return nullcontext() if files is None else files.in_memory()
 
-    def keep(self, array: np.ndarray) -> np.ndarray:
+    def keep(self, array: Array) -> Array:
         """Return an array that is in memory: the same, or a copy if arrays are in files."""
         if not self.in_files:
             return array

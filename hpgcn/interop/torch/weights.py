@@ -81,15 +81,15 @@ def predict_pyg(graph: GraphSource | str | os.PathLike[str],
     >>> np.allclose(found["logits"], hpgcn.predict(graph, result)["logits"])
     True
     """
-    comm = as_comm(comm)
+    ranks: Any = as_comm(comm)  # predict takes it as it is
 
     # refuse weighted edges if the layers read no weights
-    with comm.collective_errors():
+    with ranks.collective_errors():
         trained = read_pyg(model, activation=activation)
-    with opened(graph, comm) as source:
-        with comm.collective_errors():
+    with opened(graph, ranks) as source:
+        with ranks.collective_errors():
             _check_weights(source.header, trained)
-        return predict(source, trained, comm, device=device)
+        return predict(source, trained, ranks, device=device)
 
 
 def _check_weights(header: Header, trained: Any) -> None:
