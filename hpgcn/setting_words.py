@@ -54,7 +54,8 @@ def translated(settings, present):
             target = entry.metadata["help"]
             text = checked(present[target], found.get(target, present[target].default))
             now = found[target] = _with_word(text, name, value)
-            if now != text:
+            # the default strategy takes no words: a refusal follows
+            if now != text and (target != "strategy" or text != present[target].default):
                 now = assigned(target, now.replace(f"{name}=", ""))
                 _log_once(f"{assigned(name, value)}: now written {now}")
 
