@@ -4,7 +4,7 @@
 """
 from typing import Any, TypeAlias
 
-__all__ = ["Array", "backend", "pack_mask", "unpack_mask"]
+__all__ = ["backend", "pack_mask", "unpack_mask"]
 
 Array: TypeAlias = Any  # numpy.ndarray, or cupy.ndarray on a GPU
 

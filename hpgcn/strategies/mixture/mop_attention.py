@@ -44,8 +44,10 @@ class ColumnAttention(Attention):
 
         operand = strategy.operand
         self.rows_in, self.rows_out = operand.columns.num_rows, operand.rows.num_rows
+        # on the device these are the arrays that attention by rows would use
         self.work = strategy.buffers.attended
-        self.columns = replace(heads, buffer=self.work.buffer)
+        on_device = strategy.home is comm.device
+        self.columns = heads if on_device else replace(heads, buffer=self.work.buffer)
 
         vertex = [self._ordered(comm, operand.columns, heads.vertex_in),
                   self._ordered(comm, operand.rows, heads.vertex_out)]
@@ -117,8 +119,8 @@ class AttentionColumns:
         def taken(name: str, rows: int, columns: int) -> np.ndarray:
             return owner.columns.array(name, rows, columns, keep)
 
-        self.x, self.r = taken("x", n, width), taken("r", n, K)
-        self.l, self.out, self.lse = taken("l", m, K), taken("out", m, width), taken("lse", m, K)
+        self.x, self.out = taken("columns x", n, width), taken("columns out", m, width)
+        self.r, self.l, self.lse = taken("r", n, K), taken("l", m, K), taken("lse", m, K)
         self.above = self.share = None
         if keep:
             self.above, self.share = taken("above", m, width), taken("share", m, K)
