@@ -113,12 +113,12 @@ class TimedExchange:
     def __init__(self, comm, count, one_way=False):
         self.comm = comm
         even = np.arange(comm.size) % 2 == 0
-        mine = even[comm.rank]
-        self.sent = np.full(comm.size, count if mine or not one_way else 0)
+        sends = even[comm.rank]
+        self.sent = np.full(comm.size, count if sends or not one_way else 0)
         self.received = np.where(even | (not one_way), count, 0)
         if one_way:
             self.sent *= ~even
-            self.received *= not mine
+            self.received *= not sends
         self.sent[comm.rank] = self.received[comm.rank] = 0
         self.buffers = cycle([(np.ones(self.sent.sum(), np.float32),
                                np.ones(self.received.sum(), np.float32)) for _ in range(BUFFERS)])

@@ -54,7 +54,7 @@ def measure(machine, comm, seed=0):
     runs = [(graph, config) for config, _, _ in cases]
     for (_, name, forecast), epochs in zip(cases, train_in_turns(runs, comm, TURNS, LEAST, ENOUGH)):
         measured = median_seconds(epochs)
-        found[name] = {key: float(seconds / max(told, 1e-12)) for key, seconds, told in
+        found[name] = {key: float(seconds / max(forecast, 1e-12)) for key, seconds, forecast in
                        zip(("computing", "messages"), measured, forecast)}
     return found
 

@@ -54,9 +54,11 @@ def convert(args):
     from hpgcn.datasets import convert
     from hpgcn.datasets.convert_options import ConvertOptions
 
-    asked = {entry.name: getattr(args, entry.name) for entry in dataclasses.fields(ConvertOptions)}
+    options = {entry.name: getattr(args, entry.name)
+               for entry in dataclasses.fields(ConvertOptions)}
     notes = convert.convert(args.source, args.out, args.format, compress=args.compress,
-                            overwrite=args.overwrite, order=args.order, memory=args.memory, **asked)
+                            overwrite=args.overwrite, order=args.order, memory=args.memory,
+                            **options)
     print_unless_quiet(args, *notes, f"wrote {printable(args.out)}")
 
 
@@ -210,7 +212,7 @@ def train(args):
 def table(summary, batch=Config.batch):
     from hpgcn.runtime.text_table import percent
 
-    said = {"metric": "accuracy", **summary, "test": percent(summary["test_acc"]),
+    values = {"metric": "accuracy", **summary, "test": percent(summary["test_acc"]),
             "validation": percent(summary["best_val_acc"]), "out": printable(summary["out"]),
             "called": "predicted" if batch == Config.batch else "expected"}
     rows = [("test {metric}", "{test} at epoch {best_epoch} (validation {validation})"),
@@ -219,7 +221,7 @@ def table(summary, batch=Config.batch):
                f"{{predicted_{what}_per_epoch:,}} {{called}}") for what in ("bytes", "messages")),
             ("seconds per epoch", "{epoch_s_median:.4g} (set-up {setup_s:.3g})"),
             ("results", "{out}/summary.json, metrics.jsonl, model.h5")]
-    return label_list([[text.format(**said) for text in row] for row in rows], width=19)
+    return label_list([[text.format(**values) for text in row] for row in rows], width=19)
 
 
 def _predictions_path(args):

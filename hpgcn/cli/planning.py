@@ -39,21 +39,21 @@ def answer(args, settings):
     if args.scratch:
         return answer_scratch(args, _scratch_config(args, settings), args.ranks, args.widths,
                               args.machine)
-    asked = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
-                          args.goal, args.ranks_per_node, sizes, **settings)
+    options = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
+                            args.goal, args.ranks_per_node, sizes, **settings)
 
     # scale the rates of the machine to the measured run
     if run is not None:
-        asked = calibration.calibrate(run, asked)
+        options = calibration.calibrate(run, options)
 
     # forecast one model, or several
     if args.sweep is None:
-        forecast = report.forecast(graph, asked, progress=not args.quiet)
+        forecast = report.forecast(graph, options, progress=not args.quiet)
         make_figure = comparison.forecast_figure
         table = functools.partial(report.table, every=args.all)
     else:
         models = model_sweep.Sweep.parse(args.sweep)
-        forecast = model_sweep.forecast(graph, asked, models, progress=not args.quiet)
+        forecast = model_sweep.forecast(graph, options, models, progress=not args.quiet)
         make_figure, table = panels.sweep_figure, model_sweep.table
     if args.plot:
         comparison.plot(forecast, args.plot, make_figure)
@@ -111,8 +111,9 @@ def answer_scratch(args, config, ranks=None, widths=None, machine=None):
     from hpgcn.planning.answers import scratch_plan
     from hpgcn.planning.answers.options import Options
 
-    asked = Options.parse(ranks, widths, machine=machine)
-    plan = scratch_plan.plan_scratch(args.graph, config, asked.ranks, asked.widths, asked.machine)
+    options = Options.parse(ranks, widths, machine=machine)
+    plan = scratch_plan.plan_scratch(args.graph, config, options.ranks, options.widths,
+                                     options.machine)
     return json.dumps(plan.as_dict()) if args.json else scratch_plan.table(plan)
 
 
@@ -124,11 +125,11 @@ def _sizes(args, graph, settings):
     from hpgcn.planning.counts.sized_input import parse_sizes
 
     flags = ("vertices", "edges", "features", "classes", "directed")
-    asked = [f"--{name}" for name in flags if getattr(args, name) not in (None, False)]
-    if not asked:
+    given_flags = [f"--{name}" for name in flags if getattr(args, name) not in (None, False)]
+    if not given_flags:
         return None
     if graph is not None:
-        raise UsageError(f"{asked[0]}: only without a graph, whose sizes are in its file")
+        raise UsageError(f"{given_flags[0]}: only without a graph, whose sizes are in its file")
     refused = {"--scratch": args.scratch, "--method": args.method,
                "--batch": settings.get("batch", Config.batch) != Config.batch,
                "--delay": "delay" in settings, "--node-aware": "node_aware" in settings}

@@ -42,8 +42,9 @@ class CollectiveErrors:
 
         # the error of the lowest rank is raised on all of them
         if self.max([error is not None])[0]:
-            answers = self.allgather(None if error is None else (type(error), str(error)))
-            errors = [(rank, *answer) for rank, answer in enumerate(answers) if answer is not None]
+            failures = self.allgather(None if error is None else (type(error), str(error)))
+            errors = [(rank, *failure) for rank, failure in enumerate(failures)
+                      if failure is not None]
             rank, kind, text = errors[0]
             if len(errors) < self.size:
                 text += f" (on rank {rank} of {self.size})"

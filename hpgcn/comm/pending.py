@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hpgcn.comm.local_mpi import Request
 
 PIECE_BYTES = 4 << 20
-UNDER_WAY = 4  # pieces: enough that one travels while others are added
+UNDER_WAY = 4  # pieces: enough that one is sent while others are added
 
 
 class Pending:

@@ -57,12 +57,12 @@ def examine():
         train = partial(pool.submit, answer, SELFTEST_SECONDS, "selftest")
         alone = train()
         pair = train(launcher=[launcher, "-n", "2"]) if launcher else None
-        answers = {name: pool.submit(probe, name, words) for name, words in arguments.items()}
+        futures = {name: pool.submit(probe, name, words) for name, words in arguments.items()}
 
         # report in a fixed order
         findings = [Finding("hpgcn", "ok", f"{__version__}, {Path(__file__).parents[1]}"), python()]
-        for name, asked in answers.items():
-            findings.append(asked.result())
+        for name, future in futures.items():
+            findings.append(future.result())
             if name == "mpi":
                 has_mpi = findings[-1].status == "slow" or findings[-1].text.startswith("mpi4py ")
                 findings.append(describe_launcher(launcher))

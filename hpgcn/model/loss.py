@@ -106,9 +106,9 @@ class Loss(BatchLoss):
 
         The total is over the training vertices of all ranks.
         """
-        mine = labels[self.columns.device.get(self.rows["train"])]
+        train_labels = labels[self.columns.device.get(self.rows["train"])]
         own = self.columns.row.rank == 0  # one of the ranks that share a row counts it
-        counts = self.comm.sum(own * np.bincount(mine, minlength=num_classes))
+        counts = self.comm.sum(own * np.bincount(train_labels, minlength=num_classes))
         weights = targets.weights(counts)
         return weights, float(counts @ weights)
 

@@ -50,7 +50,7 @@ def roc_auc(loss: BatchLoss, logits: Array) -> dict:
     areas = np.zeros((2, len(SPLIT), width))  # areas, and flags that they exist
     scores, truth = loss.ranking(logits)
 
-    mine = columns.of(width) if loss.several else slice(0, 1)
+    own_labels = columns.of(width) if loss.several else slice(0, 1)
 
     # rank 0 of each column gathers all rows
     for number, key in enumerate(SPLIT):
@@ -58,7 +58,7 @@ def roc_auc(loss: BatchLoss, logits: Array) -> dict:
         score, true = (columns.column.gather_rows(each[rows]) for each in (scores, truth))
         if columns.column.rank or not (loss.several or columns.row.rank == 0):
             continue
-        for i, label in enumerate(range(mine.start, mine.stop)):
+        for i, label in enumerate(range(own_labels.start, own_labels.stop)):
             area = _area(score[:, i], true[:, i])
             if area is not None:
                 areas[:, number, label] = area, 1

@@ -151,8 +151,8 @@ class Activation:
         It is called before `forward`.
         """
         layer = self.layer
-        mine = layer.columns.of(self.bias.size)
-        options = {"first": mine.start}
+        columns = layer.columns.of(self.bias.size)
+        options = {"first": columns.start}
         by_row = {"vertex": self.vertex}
         drawn = self.drawn_before
         self.drawn_before, self.begun = False, True
@@ -175,7 +175,7 @@ class Activation:
         def activate(first: int, last: int) -> None:
             rows = slice(first, last)
             with layer.clock("dense", part="activation"):
-                apply(Z[rows], self.bias[mine],
+                apply(Z[rows], self.bias[columns],
                       **{name: array[rows] for name, array in by_row.items()})
 
         return activate

@@ -131,7 +131,7 @@ class Exchange:
         self.wait_for_all(what)
 
     def wait_for_all(self, what: str) -> None:
-        """Wait for all messages, those that are sent as well."""
+        """Wait for all messages, received and sent ones."""
         self._wait(self.channel, set(self.channel.pending), what)
 
     def release(self) -> None:

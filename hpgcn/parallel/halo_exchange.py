@@ -7,8 +7,8 @@ transfers may share their messages (`joined_transfers`): one pulls rows while th
 pushes sums. That works if partial sums for other ranks read only own rows of H: they can
 be formed before anything arrives. In the transpose the two swap.
 
-Received rows are handed out in a fixed order, those of this node first, so sums have a
-fixed order (same command, same bits). The transpose of a copy is an accumulate: a push
+Received rows are used in a fixed order, those of this node first, so sums have a fixed
+order (same command, same bits). The transpose of a copy is an accumulate: a push
 sends along the swapped lists, and its receiver adds.
 
 Sources: demirci-2022, Algorithms 1 and 2; Kayaaslan, Aykanat and Ucar, SIAM J. Sci.

@@ -111,7 +111,7 @@ class BlockLayout:
 
 @dataclass(frozen=True, eq=False)
 class NodeLayout:
-    """Nodes (machines) of the ranks, and whether exchanges heed them."""
+    """Nodes (machines) of the ranks, and whether exchanges are node-aware."""
 
     numbers: np.ndarray | None = None  # (P,) int32, node of each rank; None: all on one node
     aware: bool = False  # whether a row is sent to each node once

@@ -19,11 +19,11 @@ LOCAL. Beside these methods a transfer has
 
     adds        whether a push adds to what the rank has formed itself
     pending     whether messages are under way, which `progress` lets move
-    multiplied  is told that rows of a source are not read again
+    multiplied  notes that rows of a source are not read again
     discard     drops what the buffers contain, after a product
     reserve     makes the buffers for rows of a width
     nbytes      bytes of the buffers, which the two transfers of a product share
-    release     says that pulled rows are not read any more
+    release     notes that pulled rows are not read any more
 
 Each transfer has a plan class: the (bytes, messages) that all ranks send in each call,
 and `buffer_rows`. It is pure, by rank in the shape of its grid.

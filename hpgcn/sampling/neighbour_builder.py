@@ -121,16 +121,16 @@ class NeighbourBatchBuilder:
         # if other ranks also hold entries of rows, all are put in order
         shared = np.zeros(m, bool)
         shared[local.push.send_rows] = True
-        mine = np.flatnonzero(np.repeat(shared, np.diff(local.indptr[:m + 1])))
-        rows = np.concatenate([np.searchsorted(local.indptr, mine, side="right") - 1,
+        shared_entries = np.flatnonzero(np.repeat(shared, np.diff(local.indptr[:m + 1])))
+        rows = np.concatenate([np.searchsorted(local.indptr, shared_entries, side="right") - 1,
                                np.repeat(local.push.send_rows, np.diff(pointers))])
-        vertices = np.concatenate([local.column_vertex[local.columns[mine]], vertex])
+        vertices = np.concatenate([local.column_vertex[local.columns[shared_entries]], vertex])
         order = np.lexsort((vertices, rows))
         begins = run_offsets(degrees * shared)
         rank_in_row = np.empty(order.size, np.int64)
         rank_in_row[order] = np.arange(order.size) - begins[rows[order]]
-        positions[mine] = rank_in_row[:mine.size]
-        cuts = mine.size + pointers[local.push.send_offsets]
+        positions[shared_entries] = rank_in_row[:shared_entries.size]
+        cuts = shared_entries.size + pointers[local.push.send_offsets]
         back = comm.alltoallv([rank_in_row[first:last] for first, last in pairwise(cuts.tolist())])
         positions[local.indptr[m]:] = np.concatenate(back)
         return positions, np.concatenate([degrees, to_holders(local.push, degrees, comm)])
@@ -187,8 +187,8 @@ class NeighbourBatchBuilder:
         own, ghosts = np.split(read, [np.searchsorted(read, m)])
         ghosts = ghosts - m
         sent, returned = self._ask(ghosts, targets)
-        asked = local.pull.send_rows[sent]
-        needed = submatrix_kernels.distinct(np.concatenate([rows, own, asked]), self.seen)
+        sent_rows = local.pull.send_rows[sent]
+        needed = submatrix_kernels.distinct(np.concatenate([rows, own, sent_rows]), self.seen)
         return SampledHop(rows, np.sort(needed), (pointers, columns, values), ghosts, targets, sent,
                           returned)
 
@@ -229,7 +229,7 @@ class NeighbourBatchBuilder:
         plans = (self.local.pull, ghosts), (self.local.push, targets)
 
         # for each rank its ghosts and targets, behind their number
-        asked = []
+        requests = []
         for other in range(self.comm.size):
             parts = []
             for plan, positions in plans:
@@ -237,10 +237,10 @@ class NeighbourBatchBuilder:
                 part = positions[np.searchsorted(positions, begin):np.searchsorted(positions, end)]
                 parts.append(part - begin)
             count = [parts[0].size] * self.pushes
-            asked.append(np.concatenate([np.array(count, np.int64), *parts]))
+            requests.append(np.concatenate([np.array(count, np.int64), *parts]))
 
         # split the received lists
-        found = self.comm.alltoallv(asked)
+        found = self.comm.alltoallv(requests)
         sent, returned = [], []
         for other, part in enumerate(found):
             count = part[0] if self.pushes else part.size

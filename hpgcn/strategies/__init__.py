@@ -98,7 +98,7 @@ def find_strategy(options: StrategyOptions) -> type[Strategy]:
 
 
 def strategies_that_read(field: str) -> list[str]:
-    """Return the names of the strategies that read a setting, all others do not."""
+    """Return the names of the strategies that read a setting."""
     return [name for name, strategy in STRATEGIES.items() if field in strategy.options]
 
 

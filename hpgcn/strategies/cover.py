@@ -4,7 +4,7 @@ Rows are owned by parts.
 
 A nonzero (i, j) is held by the owner of row i or by that of column j. A minimum vertex
 cover of the block of the two ranks decides. A partial sum reads only own rows of H: it
-is formed before anything arrives, and travels in the message of the rows. So the number
+is formed before anything arrives, and sent in the message of the rows. So the number
 of messages is that of p2p on the same parts, in one phase. Own nonzeros are multiplied
 while these are under way.
 

@@ -165,7 +165,7 @@ class RowAttention(Attention):
               keep: bool) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (source, x, r) of own rows, and of rows of other ranks as they arrive."""
         wanted = self.blocks[target]
-        mine = target == LOCAL
+        local = target == LOCAL
 
         if self.constant is not None:
             received = self._constant(wanted, rows[0], W)
@@ -185,9 +185,9 @@ class RowAttention(Attention):
                     r = kernels.backend(x).matmul(x, spread)
                 self.ghosts[source] = x, r
             yield source, *self.ghosts[source]
-            if mine and self.constant is None:
+            if local and self.constant is None:
                 self.pull.multiplied(source)
-            if mine and not keep:
+            if local and not keep:
                 del self.ghosts[source]
 
     def _constant(self, wanted: dict[int, Csr], own: Array,
@@ -230,11 +230,11 @@ class RowAttention(Attention):
         # form gradients, those of other ranks' rows first
         discard = self.device.discard if self.strategy.frees_rows else None
         for target, Z, blocks in back.partial_sums(pulled, packed, what, discard):
-            mine = Z is packed
-            x, r = rows if mine else self.ghosts[target]
-            to = gradients if mine else [self.work.buffer(f"to {name}", *array.shape)
+            local = Z is packed
+            x, r = rows if local else self.ghosts[target]
+            to = gradients if local else [self.work.buffer(f"to {name}", *array.shape)
                                          for name, array in (("x", x), ("r", r))]
-            neighbour = self.heads.vertex_in if mine else self.numbers.get(target)
+            neighbour = self.heads.vertex_in if local else self.numbers.get(target)
             for source, block, P, accumulate in blocks:
                 vertex = self.heads.vertex_out if P is pulled else self.others.get(source)
                 for lo, hi, indptr, _ in tiles_of(block, pull, push):
@@ -245,7 +245,7 @@ class RowAttention(Attention):
                             neighbour=rows_of(neighbour, lo, hi), accumulate=accumulate, **drawn)
             if Z is not None:
                 pack(to, Z)
-            if not mine:
+            if not local:
                 self.device.discard(*to)
         push.finish(packed, what)
 

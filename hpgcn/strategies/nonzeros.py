@@ -138,9 +138,9 @@ class NonzeroPlan(RowPlan):
         """
         k = self.num_ranks
         reader, owner, rows, columns, holder = self.entries()
-        line, mine, other = (columns, owner, reader) if transposed else (rows, reader, owner)
+        line, line_owner, other = (columns, owner, reader) if transposed else (rows, reader, owner)
         added = other != holder
-        block = other if by_source else (mine == holder).astype(np.int64)
+        block = other if by_source else (line_owner == holder).astype(np.int64)
         if self.rank_grid.nodes.aware:
             block = self._blocks_on_nodes(transposed, by_source)
         keys = ((line * (8 * k) + block) * k + holder)[added]

@@ -209,7 +209,7 @@ class Plan:
     is_floor = False  # whether numbers are lower bounds, as those of `floor`
     vertices = None
     # number of batches of rows that the first product waits for, and of all; None if rows
-    # travel in one batch
+    # are sent in one batch
     first_batches = None
     pipeline_batches = 0  # number of batches if the settings name one above 1
 

@@ -48,7 +48,7 @@ class VertexCutPlan(NonzeroPlan):
         return np.where(pattern.rows != pattern.indices, pattern.holders, owner)
 
     def block_operand(self, transposed: bool) -> Operand:
-        # Own rows and others', of own columns and of ghosts.
+        # Rows of this and of other ranks, with own columns and with ghosts.
         pulled, pushed, layout = self.traffic.right, self.traffic.left, self.layout
         if transposed:
             pulled, pushed, layout = pushed, pulled, self.layout_in
@@ -61,7 +61,7 @@ class VertexCutPlan(NonzeroPlan):
 
 
 class OneBlockHaloExchange(HaloExchange):
-    """A halo exchange that hands out the rows of all other ranks as one block, REMOTE."""
+    """A halo exchange that yields the rows of all other ranks as one block, REMOTE."""
 
     def __init__(self, plan: HaloPlan, comm: SerialComm, buffers: HaloBuffers) -> None:
         super().__init__(plan, comm, buffers)

@@ -83,10 +83,10 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
         On all ranks together: no labels, features or such a split; ranks against parts,
         or a checkpoint of other data or settings; NaN or Inf; the run directory exists;
         a checkpoint cannot be written, or none of them read; SIGUSR1, SIGUSR2, SIGTERM,
-        SIGXCPU or SIGINT (a KeyboardInterrupt) asked to stop; checkpoints without a run
+        SIGXCPU or SIGINT (a KeyboardInterrupt) requested a stop; checkpoints without a run
         directory.
     MissingError
-        On all ranks: a GPU is asked for, and one of them finds none.
+        On all ranks: a GPU is requested, and one of them finds none.
     DeviceMemoryError
         A GPU has less memory than is needed.
 

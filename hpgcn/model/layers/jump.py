@@ -162,9 +162,9 @@ class Maximum(Jump):
 
     def scatter_gradient(self, number: int, H: Array, whole: Array, gradient: Parameters) -> Array:
         with self.clock("dense"):
-            mine = self.buffer("better", *whole.shape, dtype=np.bool_)
-            np.equal(self._arrays()[1], number, out=mine)
-            return np.multiply(whole, mine, out=self.buffer("jump", *whole.shape))
+            from_layer = self.buffer("better", *whole.shape, dtype=np.bool_)
+            np.equal(self._arrays()[1], number, out=from_layer)
+            return np.multiply(whole, from_layer, out=self.buffer("jump", *whole.shape))
 
 
 JUMPS = {"cat": Concatenation, "max": Maximum}

@@ -42,7 +42,7 @@ class Norm:
         self.arrays = layer.parameter_arrays
         self.bias = self.name_of("shift")
         self.clock = layer.clock
-        self.mine = self.columns.of(block.norm_width)
+        self.own_columns = self.columns.of(block.norm_width)
 
     def name_of(self, name: str) -> str:
         return indexed(name, self.number)
@@ -53,14 +53,15 @@ class Norm:
         Return the result and its backward function.
         """
         ops = kernels.backend(Z)
-        gain, shift = (self.arrays[self.name_of(name)][self.mine] for name in ("gain", "shift"))
+        gain, shift = (self.arrays[self.name_of(name)][self.own_columns]
+                       for name in ("gain", "shift"))
         with self.clock("dense"):
             out = Z
             if self.first:
                 out = self.buffer(f"N{self.number}" if context.keep else "normed", *Z.shape)
             else:
-                bias = self.arrays[self.layer.bias][self.mine]
-                ops.activate(Z, bias, first=self.mine.start, relu=False)
+                bias = self.arrays[self.layer.bias][self.own_columns]
+                ops.activate(Z, bias, first=self.own_columns.start, relu=False)
                 shift = np.zeros_like(gain)
 
             mean, variance = self.moments(ops, Z, context.keep)
@@ -81,7 +82,7 @@ class Norm:
         dgain, dshift = (gradient.arrays[self.name_of(name)] for name in ("gain", "shift"))
         with self.clock("dense"):
             found = ops.layer_norm_backward_sums(G, normal, gain)
-            _, dgain[self.mine], dshift[self.mine] = found
+            _, dgain[self.own_columns], dshift[self.own_columns] = found
             if moments is not None:
                 self.keep(moments, gradient)
             return self.back(ops, found, G, normal, inv_std, gain)
@@ -135,7 +136,7 @@ class BatchNorm(Norm):
 
     def moments(self, ops: Any, Z: Array, training: bool) -> tuple[Array, Array]:
         if not training:
-            mean, variance = (self.arrays[self.name_of(name)][self.mine].astype(np.float64)
+            mean, variance = (self.arrays[self.name_of(name)][self.own_columns].astype(np.float64)
                               for name in MOMENTS)
             return mean, variance
         mean = ops.column_sum(Z)
@@ -164,7 +165,7 @@ class BatchNorm(Norm):
             mean, variance = moments
             variance = variance * (self.count / max(self.count - 1, 1))  # as PyTorch keeps it
             for name, found in zip(MOMENTS, (mean, variance)):
-                gradient.arrays[self.name_of(name)][self.mine] = found
+                gradient.arrays[self.name_of(name)][self.own_columns] = found
 
     def update_running_moments(self, gradient: Parameters) -> None:
         """Update the running moments from the batch moments in `gradient`.

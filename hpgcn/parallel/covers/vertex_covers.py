@@ -6,7 +6,7 @@ A nonzero in the rows of rank p and the columns of rank q is held by p or by q. 
 receives its row of H; q sends a partial sum for its row of the product. The fewest rows
 and sums that pass from q to p are a minimum vertex cover of the bipartite graph of the
 block (Koenig). It comes from a maximum matching. A partial sum reads rows of H that q
-owns: it is formed before anything arrives, and travels in the message of the rows.
+owns: it is formed before anything arrives, and sent in the message of the rows.
 Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
 
 All functions take the nonzeros of one rank's rows, or of all ranks'. Blocks do not

@@ -43,7 +43,7 @@ class NodeMemory:
         self.number = {rank: place for place, rank in enumerate(ranks)}
         self.tag = next(self.node.tags)
         self.read = set()  # ranks whose memory this rank may be reading
-        self.answers = []  # requests of empty messages after reading
+        self.acknowledgments = []  # requests of empty messages after reading
         self.readers = []  # the rank at the far end of each of them
 
     def another(self) -> NodeMemory:
@@ -115,14 +115,14 @@ class NodeMemory:
     def wait_for_readers(self) -> None:
         """Release the rows of other ranks, and wait until this rank's memory may be written."""
         self.release()
-        if self.answers:
-            self.node.wait(self.answers, lambda numbers: format_ranks(
+        if self.acknowledgments:
+            self.node.wait(self.acknowledgments, lambda numbers: format_ranks(
                 {self.comm.ranks[self.readers[number]] for number in numbers}) +
                 " to read rows in shared memory")
-            self.answers, self.readers = [], []
+            self.acknowledgments, self.readers = [], []
 
     def _add(self, start: Callable, rank: int) -> None:
-        self.answers.append(start(np.empty(0, np.uint8), self.number[rank], self.tag))
+        self.acknowledgments.append(start(np.empty(0, np.uint8), self.number[rank], self.tag))
         self.readers.append(rank)
 
     def close(self) -> None:

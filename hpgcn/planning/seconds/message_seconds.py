@@ -65,7 +65,7 @@ class Tier:
     bytes_per_s: float
     collective_latency_s: float | None = None  # None: as of a message
     collective_bytes_per_s: float | None = None
-    hidden: float = 0.0  # share of a message that travels while a rank computes
+    hidden: float = 0.0  # share of a message that passes while a rank computes
 
     def of_messages(self, sent, messages):
         """Return the seconds that ranks need to send `sent` bytes in `messages` messages."""

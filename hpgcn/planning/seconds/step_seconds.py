@@ -46,7 +46,7 @@ class Machine:
     # None: as of a message
     collective_latency_s: float | None = None
     collective_bytes_per_s: float | None = None
-    hidden: float = 0.0  # share of a message that travels while a rank computes
+    hidden: float = 0.0  # share of a message that passes while a rank computes
     compute_factor: float = 1.0  # factor by which a measured run was slower than forecast
     communication_factor: float = 1.0
     # the same two factors of strategies on several ranks, by `factor_name`

@@ -10,7 +10,7 @@ A stage broadcasts two blocks. Its block of A (row pointers, values, column numb
 message) goes to the C ranks of row (i, l). Its interval of H goes to the R ranks that
 have columns j in layer l. Each rank adds the product to T, big block i in its columns.
 With L > 1 a reduce_scatter over the layers adds up T and leaves each rank its own rows.
-Stage s + 1 travels while stage s is multiplied. The backward is the same with the
+Stage s + 1 is sent while stage s is multiplied. The backward is the same with the
 blocks of A^T, read at load if A is not symmetric.
 
 Valid for any R, C and L; blocks may be empty, and columns fewer than C.
@@ -82,7 +82,7 @@ class Summa(Strategy):
         layout = rank_grid.layout
         self.row, self.piece = divmod(layout.block, L)
         self.column = layout.column
-        self.mine = np.flatnonzero(A.cuts.piece == self.piece).tolist()  # stages of this layer
+        self.own_stages = np.flatnonzero(A.cuts.piece == self.piece).tolist()  # stages of its layer
 
         # parts of a matrix use the buffers and groups of the whole
         if parent:
@@ -135,7 +135,7 @@ class Summa(Strategy):
         L = self.shape[1]
 
         # two buffers of each kind: one is multiplied, the other arrives
-        for parity, turn in enumerate((self.mine[::2], self.mine[1::2])):
+        for parity, turn in enumerate((self.own_stages[::2], self.own_stages[1::2])):
             sizes = [blocks.sizes[stage] for blocks in (self.A, self.A_transposed)
                      for stage in turn if cuts.column[stage] != self.column]
             tall = [heights[stage] for stage in turn if cuts.row[stage] != self.row]
@@ -183,16 +183,16 @@ class Summa(Strategy):
         if out is None:
             out = comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
         total = out if L == 1 else self.workspace.buffer("partial", blocks.num_rows, width)
-        entries_read = [stage for stage in self.mine if blocks.entries[stage]]
+        entries_read = [stage for stage in self.own_stages if blocks.entries[stage]]
         if not entries_read:
             total[:] = 0
 
         # multiply a stage while the next one arrives
         sending = []
         arriving = self._start(blocks, H, 0)
-        for turn, number in enumerate(self.mine):
+        for turn, number in enumerate(self.own_stages):
             here = arriving
-            arriving = self._start(blocks, H, turn + 1)  # travels while this stage is multiplied
+            arriving = self._start(blocks, H, turn + 1)  # sent while this one is multiplied
             sending += here.sent
             clock.stage = number
             finish(here.received, what)
@@ -232,9 +232,9 @@ class Summa(Strategy):
         After the last stage do nothing.
         """
         stage = Stage()
-        if turn == len(self.mine):
+        if turn == len(self.own_stages):
             return stage
-        number = self.mine[turn]
+        number = self.own_stages[turn]
 
         # the block, its rows, and their sender
         cuts = blocks.cuts
@@ -281,7 +281,7 @@ class TwoD(Summa):
 
     The default grid is the most square one with R >= C.
 
-    Columns cost more than rows, because A itself and the products with W travel along
+    Columns cost more than rows, because A itself and the products with W are sent along
     them, and features may be fewer than columns.
     """
 

@@ -145,8 +145,8 @@ class SummaPlan(Plan):
 
         # the largest block of each buffer, on each rank
         for piece in range(L):
-            mine = np.flatnonzero(cuts.piece == piece)
-            for turn in (mine[::2], mine[1::2]):
+            own_stages = np.flatnonzero(cuts.piece == piece)
+            for turn in (own_stages[::2], own_stages[1::2]):
                 for i in range(R):
                     tall[i, piece] += heights[turn[cuts.row[turn] != i]].max(initial=0)
                 for j in range(C):

@@ -3,7 +3,7 @@
 Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A
 rows are exchanged for columns. Rank q gets its part of the columns of all rows and
 multiplies them by all of A-hat, which every rank holds. It sends the rows of the result
-back to their owners. The mask of a result travels as bits, before the product, and is
+back to their owners. The mask of a result is sent as bits, before the product, and is
 applied within it (S-SpMM).
 
 Both all-to-alls go in s batches of rows (`row_batches`). Batch i is aggregated as soon
@@ -27,7 +27,7 @@ each way; the bits go in one batch. Memory: all of A on every rank (and A^T if A
 symmetric), 2 n ceil(f / P) words of columns. Rows under way take m f words. A product
 that begins early takes n ceil(f / P) + m f more.
 
-Restricted to some rows (out) of the result and some (in) of H, only these travel: n_in
+Restricted to some rows (out) of the result and some (in) of H, only these are sent: n_in
 f words there, n_out f back. Such a map holds its entries of A, once in each direction
 that differs, and works in the buffers of the whole one.
 
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 class MopBuffers:
     """Buffers for own columns of all rows, packed rows and masks, which all maps use.
 
-    `home`: the device where rows are aggregated; `batched`: rows travel in more than one
+    `home`: the device where rows are aggregated; `batched`: rows are sent in more than one
     batch. Products use the buffers in turns. If one may begin before the last is
     complete, there is a second place for packed rows. There are three buffers of
     columns: results are written where the last product read its rows.
@@ -110,13 +110,13 @@ class MopBuffers:
         if width <= self.width:
             return
         self.width = width
-        mine = -(-width // self.comm.size)
+        own_width = -(-width // self.comm.size)
         # columns of H and of the result
         self.columns = [self._column_buffer() for _ in self.columns]
         self.packed = [self._packed_rows() for _ in self.packed]
-        bits = 1 + self.batched, self.num_rows * -(-mine // 8)  # as they come, and in batches
+        bits = 1 + self.batched, self.num_rows * -(-own_width // 8)  # as they come, and in batches
         self.bits = self.home.empty(bits, np.uint8)
-        packed_bits = self.room * self.comm.size * -(-mine // 8)
+        packed_bits = self.room * self.comm.size * -(-own_width // 8)
         self.packed_bits = self.home.empty(packed_bits, np.uint8)
 
     def _column_buffer(self) -> np.ndarray:
@@ -153,8 +153,8 @@ class MixtureOfParallelism(Strategy):
     """Strategy `mop`: each rank owns rows, and aggregates some columns of all rows.
 
     `operands`: BatchedOperands of the forward and of the backward product, one object
-    if it serves both. `asked`: number of batches in the settings, or 0. `parent`: the
-    map of all rows, from which this map was cut.
+    if it serves both. `pipeline_batches`: number of batches in the settings, or 0.
+    `parent`: the map of all rows, from which this map was cut.
     """
 
     name = "mop"
@@ -165,7 +165,8 @@ class MixtureOfParallelism(Strategy):
 
     def __init__(self, layout: BlockLayout, layout_in: BlockLayout, comm: SerialComm,
                  operands: tuple[BatchedOperand, BatchedOperand], buffers: MopBuffers, *,
-                 symmetric: bool, asked: int, parent: MixtureOfParallelism | None = None) -> None:
+                 symmetric: bool, pipeline_batches: int,
+                 parent: MixtureOfParallelism | None = None) -> None:
         self.layout = layout
         self.layout_in = layout_in
         self.comm = comm
@@ -173,7 +174,7 @@ class MixtureOfParallelism(Strategy):
         self.buffers = buffers
         self.home = buffers.home
         self.symmetric = symmetric
-        self.asked = asked
+        self.pipeline_batches = pipeline_batches
         self.parent = parent
         self.num_batches = self.operand.rows.num_batches
 
@@ -199,14 +200,14 @@ class MixtureOfParallelism(Strategy):
               width: int = 0) -> Self:
         layout = rank_grid.layout
         home = rank_grid.options["home"]
-        asked = rank_grid.options["pipeline_batches"]
+        pipeline_batches = rank_grid.options["pipeline_batches"]
         with comm.collective_errors():  # each rank reads all of A: each may meet its own error
             matrix = adjacency.block(0, adjacency.num_rows)
         check_nonzeros(comm, home, matrix.nnz, cut=False)
         matrix.sort_indices()
 
         # batches of rows, if they are worth it
-        num_batches = count_batches(layout.offsets, asked, lambda: bandwidth(matrix))
+        num_batches = count_batches(layout.offsets, pipeline_batches, lambda: bandwidth(matrix))
         batches = RowBatches.best(layout.offsets, num_batches, matrix.indptr, matrix.indices)
         if num_batches > 1:
             place = batches.positions(np.arange(batches.num_rows))
@@ -218,7 +219,7 @@ class MixtureOfParallelism(Strategy):
 
         buffers = MopBuffers(layout, comm, home, adjacency.dtype, num_batches > 1)
         strategy = cls(layout, layout, comm, (operand, operand_back), buffers,
-                       symmetric=adjacency.symmetric, asked=asked)
+                       symmetric=adjacency.symmetric, pipeline_batches=pipeline_batches)
         strategy.reserve(width)
         return strategy
 
@@ -233,14 +234,15 @@ class MixtureOfParallelism(Strategy):
     def restrict(self, rows_out: np.ndarray, rows_in: np.ndarray) -> Self:
         # Deal the batches anew.
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
-        num_batches = count_fewer(self.num_batches, self.asked, layouts)
+        num_batches = count_fewer(self.num_batches, self.pipeline_batches, layouts)
         in_order = self.operand.rows.in_order
         out, into = (RowBatches.of(layout.offsets, num_batches, in_order) for layout in layouts)
         operand = operand_back = self.operand.restricted(out, into, rows_out, rows_in)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             operand_back = self.operand_back.restricted(into, out, rows_in, rows_out)
         return type(self)(*layouts, self.comm, (operand, operand_back), self.buffers,
-                          symmetric=self.symmetric, asked=self.asked, parent=self)
+                          symmetric=self.symmetric, pipeline_batches=self.pipeline_batches,
+                          parent=self)
 
     @property
     def returns_batches(self) -> bool:

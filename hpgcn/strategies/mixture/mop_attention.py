@@ -39,8 +39,8 @@ class ColumnAttention(Attention):
         self.strategy = strategy
         comm = strategy.comm
         cuts = split(heads.count, comm.size).tolist()
-        self.mine = slice(*cuts[comm.rank:comm.rank + 2])
-        self.count = self.mine.stop - self.mine.start
+        self.own_heads = slice(*cuts[comm.rank:comm.rank + 2])
+        self.count = self.own_heads.stop - self.own_heads.start
 
         operand = strategy.operand
         self.rows_in, self.rows_out = operand.columns.num_rows, operand.rows.num_rows
@@ -81,7 +81,7 @@ class ColumnAttention(Attention):
         width = x.shape[1] // self.heads.count * self.count
         home = self.strategy.home
         get = self.strategy.comm.device.get
-        a, b = (home.put(get(each)[self.mine]) for each in (a, b))
+        a, b = (home.put(get(each)[self.own_heads]) for each in (a, b))
         spread_a, spread_b = (self._spread(each, x) for each in (a, b))
         columns = AttentionColumns(self, spread_a, spread_b, width, keep, epoch)
         out = self.heads.array("attended", self.heads.vertex_out.size, x.shape[1], keep)
@@ -98,7 +98,7 @@ class ColumnAttention(Attention):
         for d, rows in ((work.dl[:-1], columns.x[self.own]), (work.dr, columns.x)):
             part = np.zeros((heads.count, G.shape[1] // heads.count), G.dtype)
             with self.clock("dense"):
-                part[self.mine] = self.strategy.home.get(self._gathered(matmul(d.T, rows)))
+                part[self.own_heads] = self.strategy.home.get(self._gathered(matmul(d.T, rows)))
             gradients.append(self.strategy.comm.device.put(part))
         return dx, *gradients
 
@@ -113,7 +113,7 @@ class AttentionColumns:
                  width: int, keep: bool, epoch: int) -> None:
         self.owner = owner
         self.spread_a, self.spread_b = spread_a, spread_b
-        self.drawn = {**owner.columns.drawn(epoch), "first": owner.mine.start}
+        self.drawn = {**owner.columns.drawn(epoch), "first": owner.own_heads.start}
         K, n, m = owner.count, owner.rows_in, owner.rows_out
 
         def taken(name: str, rows: int, columns: int) -> np.ndarray:

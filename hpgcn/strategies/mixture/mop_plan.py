@@ -69,15 +69,15 @@ class MopPlan(Plan):
     @classmethod
     def of(cls, pattern: Pattern, rank_grid: RankGrid) -> Self:
         offsets = rank_grid.layout.offsets
-        asked = rank_grid.options["pipeline_batches"]
-        batches = count_batches(offsets, asked, lambda: pattern.bandwidth)
+        pipeline_batches = rank_grid.options["pipeline_batches"]
+        batches = count_batches(offsets, pipeline_batches, lambda: pattern.bandwidth)
         return cls(pattern, rank_grid, batches)
 
     @classmethod
     def floor(cls, pattern: Pattern, rank_grid: RankGrid) -> Plan | None:
         # With more batches, only the number of messages is larger.
-        asked = rank_grid.options["pipeline_batches"]
-        if asked or not (isinstance(pattern, BlockPattern) and pattern.needs_order):
+        pipeline_batches = rank_grid.options["pipeline_batches"]
+        if pipeline_batches or not (isinstance(pattern, BlockPattern) and pattern.needs_order):
             return None
         made = cls(pattern, rank_grid, 1)
         made.is_floor = True

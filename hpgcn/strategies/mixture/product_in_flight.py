@@ -262,22 +262,22 @@ class ProductInFlight:
         n = batches.num_rows
         m = len(mask)
 
-        mine = int(sizes[comm.rank])
+        own_bytes = int(sizes[comm.rank])
         outgoing = self.buffers.packed_bits[:m * sizes.sum()]
-        incoming = self.buffers.bits[0, :n * mine].reshape(n, mine)
+        incoming = self.buffers.bits[0, :n * own_bytes].reshape(n, own_bytes)
 
         # cut the bits of each rank's columns out
         with comm.clock("comm"):
             blocks = pieces(outgoing, m * sizes)
             for block, (lo, hi) in zip(blocks, pairwise(self.cuts.tolist())):
                 column_bits(mask, lo, hi, block.reshape(m, -(-(hi - lo) // 8)))
-        comm.start_alltoall(outgoing, m * sizes, incoming, np.diff(batches.offsets) * mine,
+        comm.start_alltoall(outgoing, m * sizes, incoming, np.diff(batches.offsets) * own_bytes,
                             "aggregation").wait(f"{self.what}, masks")
 
         self.bits = incoming
         if self.num_batches > 1:
             with comm.clock("comm"):
-                in_batches = self.buffers.bits[1, :n * mine].reshape(n, mine)
+                in_batches = self.buffers.bits[1, :n * own_bytes].reshape(n, own_bytes)
                 self.bits = kernels.backend(mask).gather(incoming, self.operand.order, in_batches)
 
 

@@ -231,9 +231,9 @@ class PackedBatches:
 
     def pairs(self, batch: int, matrix: np.ndarray) -> list[tuple]:
         """Pair each non-empty part of a batch, (k, w_q), with its view of a matrix (m_p, f)."""
-        mine = matrix[self.starts[batch]:self.starts[batch] + self.counts[batch]]
+        part = matrix[self.starts[batch]:self.starts[batch] + self.counts[batch]]
         blocks = pieces(self.parts[batch], self.sizes(batch))
-        return [(block.reshape(len(mine), -1), mine[:, lo:hi])
+        return [(block.reshape(len(part), -1), part[:, lo:hi])
                 for block, (lo, hi) in zip(blocks, pairwise(self.cuts.tolist())) if block.size]
 
 
@@ -257,22 +257,23 @@ def default_num_batches(offsets: np.ndarray, bandwidth: int) -> int:
     return max(1, min(num_batches, MAX_STAGES, rows // BATCH_ROWS))
 
 
-def count_batches(offsets: np.ndarray, asked: int, bandwidth: Callable) -> int:
-    """Return the number of batches of row blocks: `asked`, or `default_num_batches` if 0.
+def count_batches(offsets: np.ndarray, pipeline_batches: int, bandwidth: Callable) -> int:
+    """Return the number of batches of row blocks.
 
-    It is at most the number of rows in the longest row block, and 1 on a single rank.
-    `bandwidth`: a function that returns the bandwidth, called only if needed.
+    It is `pipeline_batches`, or `default_num_batches` if that is 0. It is at most the
+    number of rows in the longest row block, and 1 on a single rank. `bandwidth` is a
+    function that returns the bandwidth, called only if needed.
     """
     if offsets.size == 2:
         return 1
-    num_batches = asked or default_num_batches(offsets, bandwidth())
+    num_batches = pipeline_batches or default_num_batches(offsets, bandwidth())
     return max(1, min(num_batches, int(np.diff(offsets).max())))
 
 
-def count_fewer(num_batches: int, asked: int, layouts: tuple[BlockLayout, ...]) -> int:
+def count_fewer(num_batches: int, pipeline_batches: int, layouts: tuple[BlockLayout, ...]) -> int:
     """Return the number of batches of a restricted map.
 
     It is `num_batches`, or fewer if all row blocks are too short.
     """
     longest = max(int(np.diff(layout.offsets).max()) for layout in layouts)
-    return max(1, min(num_batches, longest // (1 if asked else BATCH_ROWS)))
+    return max(1, min(num_batches, longest // (1 if pipeline_batches else BATCH_ROWS)))

@@ -107,10 +107,10 @@ class Checkpoints:
             faults.point("checkpoint.end")
 
     def _fill(self, folder: Path, state: CheckpointState) -> None:
-        told = {**state.provenance, **self.digests(), "metrics": state.metrics,
+        values = {**state.provenance, **self.digests(), "metrics": state.metrics,
                 "best_epoch": state.best_epoch, "best_metrics": state.best_metrics}
         attributes = {name: json.dumps(value) if name in OBJECTS else value
-                      for name, value in told.items()}
+                      for name, value in values.items()}
         path = folder / "state.h5"
         store.write_state(path, state.arrays, epoch=state.epoch, attributes=attributes,
                           config_toml=Config(**state.config).to_toml())

@@ -144,27 +144,27 @@ def parse(path: Path, arrays: dict[str, np.ndarray],
     missing, unexpected, of another shape or dtype, or not finite.
     """
     # texts of JSON become objects
-    told = dict(attributes)
+    values = dict(attributes)
     for name in OBJECTS:
-        if isinstance(told.get(name), str):
-            told[name] = parse_json(told[name].encode(), f"{path}: {name}")
+        if isinstance(values.get(name), str):
+            values[name] = parse_json(values[name].encode(), f"{path}: {name}")
 
     # check the kind and range of each field
-    within = "under_way" in told
+    within = "under_way" in values
     fields = ATTRIBUTES if within else ATTRIBUTES | {"epoch": FROM_ONE}
-    check_fields(told, fields, path)
-    check_fields(told, {"steps": FROM_ONE, "under_way": Field(dict)}, path, whole=within)
+    check_fields(values, fields, path)
+    check_fields(values, {"steps": FROM_ONE, "under_way": Field(dict)}, path, whole=within)
     if within:
-        check_fields(told["under_way"], SUMS, f"{path}: under_way")
+        check_fields(values["under_way"], SUMS, f"{path}: under_way")
         later = LATER_SUMS | {"parts": Field(dict)}
-        check_fields(told["under_way"], later, f"{path}: under_way", whole=False)
-        parts = told["under_way"].get("parts", {})
+        check_fields(values["under_way"], later, f"{path}: under_way", whole=False)
+        parts = values["under_way"].get("parts", {})
         check_fields(parts, SUMMED_PARTS, f"{path}: under_way: parts", whole=False)
 
     # separate the settings from the state
-    config = asdict(stored_config(path, told.pop("config_toml")))
-    state = CheckpointState(config=config, arrays=arrays, provenance=told, **{
-        name: told.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})
+    config = asdict(stored_config(path, values.pop("config_toml")))
+    state = CheckpointState(config=config, arrays=arrays, provenance=values, **{
+        name: values.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})
 
     # metrics must be of the epochs that the state names
     for name, metrics, epoch in (("metrics", state.metrics, state.epoch),
@@ -233,12 +233,12 @@ def agree(comm: SerialComm, flats: dict[str, Any]) -> None:
 
     The error, on all ranks, names the ranks and arrays that differ from rank 0.
     """
-    mine = {name: checksum(flat) for name, flat in flats.items()}
-    first, *others = comm.allgather(mine)
+    checksums = {name: checksum(flat) for name, flat in flats.items()}
+    first, *others = comm.allgather(checksums)
     wrong = []
     for rank, other in enumerate(others, 1):
         if other != first:
-            names = ", ".join(name for name in mine if other[name] != first[name])
+            names = ", ".join(name for name in checksums if other[name] != first[name])
             wrong.append(f"rank {comm.ranks[rank]} ({names})")
     if wrong:
         raise agreed(InternalError(f"no checkpoint: {', '.join(wrong)} differ from rank "

@@ -133,8 +133,8 @@ def _restore_persistent_arrays(trainer: Trainer, lasting: np.ndarray | None) -> 
     """
     comm, shard = trainer.comm, trainer.shard
     arrays = shard.persistent_arrays()
-    mine = np.empty(sum(array.size for array in arrays), shard.spec.dtype)
-    size = int(comm.sum([mine.size])[0])
+    own_numbers = np.empty(sum(array.size for array in arrays), shard.spec.dtype)
+    size = int(comm.sum([own_numbers.size])[0])
 
     with comm.collective_errors():
         found = 0 if lasting is None else lasting.size
@@ -144,10 +144,10 @@ def _restore_persistent_arrays(trainer: Trainer, lasting: np.ndarray | None) -> 
 
     # each rank takes its part, in the order of arrays
     if size:
-        comm.scatter_rows(lasting, mine)
+        comm.scatter_rows(lasting, own_numbers)
     first = 0
     for array in arrays:
-        part = mine[first:first + array.size].reshape(array.shape)
+        part = own_numbers[first:first + array.size].reshape(array.shape)
         array[...] = comm.device.put(part)
         first += array.size
 

@@ -217,8 +217,8 @@ def _check_order(source: GraphSource, comm: SerialComm) -> None:
     """
     start, stop = split(source.header.num_nodes, comm.size)[comm.rank:comm.rank + 2].tolist()
     with comm.collective_errors():
-        mine = source.order_sums(start, stop)
-    total = comm.sum(mine)
+        sums = source.order_sums(start, stop)
+    total = comm.sum(sums)
     if nonzero(total):
         with comm.extended_timeout(NAMING), comm.collective_errors():
             if comm.rank == 0:
@@ -239,9 +239,9 @@ def read_slab(placed: Placement, comm: SerialComm, split: int = 0) -> Graph:
         slab = source.slab(layout.rows.start, layout.rows.stop, split)
     comm.clock.setup.begin("checking")
     with comm.collective_errors():
-        mine = add_up(slab, source.where)
+        sums = add_up(slab, source.where)
     # one of several ranks with the same rows counts them
-    total = comm.sum(mine if layout.column == 0 else np.zeros_like(mine))
+    total = comm.sum(sums if layout.column == 0 else np.zeros_like(sums))
     if doubtful(total):
         with comm.extended_timeout(NAMING), comm.collective_errors():
             if comm.rank == 0:

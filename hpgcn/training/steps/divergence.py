@@ -47,8 +47,8 @@ def diverged(epoch: int, loss: float, view: StepView, number: int, gradient: Par
                  "layers before it none")
     elif names:
         layer = max(map(layer_of, names))
-        mine = [name for name in names if layer_of(name) == layer]
-        where = f"layer {layer} backward: the gradient of {', '.join(mine)} is not finite"
+        layer_names = [name for name in names if layer_of(name) == layer]
+        where = f"layer {layer} backward: the gradient of {', '.join(layer_names)} is not finite"
     elif updated:
         where = f"the update leaves {', '.join(updated)} with values that are not finite"
     else:

@@ -81,8 +81,8 @@ def run_callbacks(callbacks: Sequence, metrics: dict[str, Any], comm: SerialComm
     Return on all ranks whether one of them ends the run. An exception in a callback is
     an InternalError on all ranks, if there are several.
     """
-    answers = []
+    results = []
     with comm.collective_errors():
         if comm.rank == 0:
-            answers = [callback(dict(metrics)) for callback in callbacks]
-    return comm.bcast(any(isinstance(answer, bool | np.bool_) and answer for answer in answers))
+            results = [callback(dict(metrics)) for callback in callbacks]
+    return comm.bcast(any(isinstance(result, bool | np.bool_) and result for result in results))
