@@ -1,7 +1,4 @@
-"""The processors of this process.
-
-The module describes them, and measures their highest rates and the time of a call.
-"""
+"""Describe the processors of this process; measure their highest rates and the time of a call."""
 
 import os
 import platform

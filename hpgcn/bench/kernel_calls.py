@@ -1,7 +1,4 @@
-"""Calls of kernels of a training step, and arrays for these calls.
-
-Calls of sparse products are apart.
-"""
+"""Calls of the kernels of a training step except sparse products, and arrays for these calls."""
 
 from typing import ClassVar
 

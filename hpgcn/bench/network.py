@@ -1,7 +1,4 @@
-"""Measure the network between ranks by messages like those of training.
-
-All ranks exchange messages at once.
-"""
+"""Measure the network between ranks by messages like those of training, of all ranks at once."""
 import time
 from itertools import cycle
 

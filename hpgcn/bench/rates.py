@@ -1,7 +1,4 @@
-"""Measure the seconds of each kernel of a step at several sizes.
-
-`hpgcn plan` reads these rates.
-"""
+"""Measure the seconds of each kernel of a step at several sizes, for `hpgcn plan`."""
 from functools import partial
 from itertools import product
 

@@ -1,6 +1,4 @@
-"""`hpgcn bench tune`: measure and store the best prefetch distances.
-
-They are those of sparse products on this CPU.
+"""`hpgcn bench tune`: measure and store the best prefetch distances of sparse products.
 
 The distance is an argument of a compiled product, but the number of lines of a row is
 compiled in. Therefore only a few numbers of lines are tried, with many distances.

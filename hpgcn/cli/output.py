@@ -1,7 +1,4 @@
-"""Functions that all commands share.
-
-They print, take settings from flags, and check that settings are equal on all ranks.
-"""
+"""Functions that all commands share: output, settings from flags, comparison over ranks."""
 from hpgcn import __version__
 from hpgcn.errors import printable
 from hpgcn.setting_words import WORDS

@@ -1,8 +1,4 @@
-"""Parts that all parsers share.
-
-They are the parser class, flags for settings, and types of arguments: sizes and
-integers.
-"""
+"""The parser class, flags for settings, and types of arguments that all parsers share."""
 import argparse
 import re
 import sys

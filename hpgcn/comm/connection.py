@@ -1,9 +1,9 @@
-"""Check that MPI delivers messages between ranks, and keep it from ways that fail.
+"""Check that MPI delivers messages between ranks, and avoid its transports that fail.
 
-MPICH copies messages from 16 KiB on out of the memory of another process. Linux refuses
-that between user namespaces, as of containers that a launcher starts for each rank, and
-a container's filter may refuse it everywhere. Then nonblocking reductions complete with
-wrong numbers, and messages raise exceptions.
+MPICH copies messages of 16 KiB or more out of the memory of another process. Linux
+refuses this between user namespaces, such as those of containers that a launcher starts
+for each rank. The filter of a container may refuse it everywhere. Then nonblocking
+reductions complete with wrong numbers, and messages raise exceptions.
 """
 from __future__ import annotations
 

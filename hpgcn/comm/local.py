@@ -1,6 +1,6 @@
 """Ranks in one process: `run_on_ranks` calls a function on several ranks.
 
-One rank runs at a time, so nothing is faster than on one rank. Such ranks serve to
+One rank runs at a time, so nothing is faster than on one rank. Such ranks are useful to
 learn, to debug and to count messages.
 """
 from __future__ import annotations
@@ -129,7 +129,7 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
     Returns
     -------
     list
-        What the function returned on each rank, in rank order.
+        The result of the function on each rank, in rank order.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
         `ranks` is not a number from 1 to 1024, `nodes` does not fit it, or `function`
         cannot be called.
     HpgcnError
-        What a rank raised; the message names the rank unless all ranks raised it
+        The error of a rank; the message names the rank unless all ranks raised it
         together. Any other exception but an OSError becomes an InternalError.
 
     Examples

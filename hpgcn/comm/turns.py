@@ -55,9 +55,10 @@ class Turns:
             Returns whether the caller can go on. Only what other ranks do changes the
             answer.
         describe : callable
-            Returns what the caller waits for, such as "rank(s) 1 in layer 0 forward".
+            Function that returns what the caller waits for, such as "rank(s) 1 in layer 0
+            forward".
         place : optional
-            What the observer is given with that text, such as the phase of the run.
+            Value passed to the observer with that text, such as the phase of the run.
 
         Raises
         ------
@@ -100,8 +101,8 @@ class Turns:
         Raises
         ------
         BaseException
-            What the first rank that failed raised. If other ranks did not agree on the
-            error, its message names the rank, and what is neither an HpgcnError nor an
+            The error of the first rank that failed. If other ranks did not agree on it,
+            its message names the rank, and an error that is neither an HpgcnError nor an
             OSError becomes an InternalError.
         """
         results = [None] * self.size

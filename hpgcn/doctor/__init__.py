@@ -160,7 +160,7 @@ def find_launcher():
 def describe_launcher(launcher):
     """Return a Finding on the mpiexec in use.
 
-    It names another mpiexec that the shell would find.
+    If the shell would find another mpiexec, the text names that one too.
     """
     if launcher is None:
         return Finding("mpiexec", "warn", "not found: only one rank, unless this cluster has its "

@@ -75,7 +75,7 @@ def unread_settings(layer: type[Layer]) -> tuple[str, ...]:
 
 
 def models_that_read(field: str) -> list[str]:
-    """Return the values of --model that read a setting, all others do not."""
+    """Return the values of --model that read a setting."""
     if field == "aggregator":
         return [kind for kind in model_kinds() if kind not in MODELS]
     return list(dict.fromkeys(name.partition("-")[0] for name, layer in MODELS.items()

@@ -1,15 +1,13 @@
-"""Halo exchange: rows go to their readers, partial sums to their owners.
+"""Halo exchange: a pull sends rows to their readers, a push sends partial sums to their owners.
 
-A pull sends rows, and a push sends sums.
+An Exchange has the messages; a HaloExchange is the transfer of one HaloPlan in them.
+Two transfers may share their messages (`joined_transfers`): one pulls rows while the
+other pushes sums. That works if partial sums for other ranks read only own rows of H,
+because they are then computed before anything arrives. In the transpose the two swap.
 
-An Exchange has the messages, a HaloExchange is the transfer of one HaloPlan in them. Two
-transfers may share their messages (`joined_transfers`): one pulls rows while the other
-pushes sums. That works if partial sums for other ranks read only own rows of H: they can
-be formed before anything arrives. In the transpose the two swap.
-
-Received rows are used in a fixed order, those of this node first, so sums have a fixed
-order (same command, same bits). The transpose of a copy is an accumulate: a push
-sends along the swapped lists, and its receiver adds.
+Received rows are used in a fixed order, those of the same node first. So sums have a
+fixed order, and the same command gives the same bits. The transpose of a copy is an
+accumulation: a push sends along the swapped lists, and its receiver adds.
 
 Sources: demirci-2022, Algorithms 1 and 2; Kayaaslan, Aykanat and Ucar, SIAM J. Sci.
 Comput. 40(4), 2018.

@@ -1,13 +1,12 @@
 """The rows that each layer must compute, and the maps between them.
 
-Rows that no later layer reads are left out.
-
 Levels are sets of rows. The last level has the rows whose logits are read by loss and
 metrics. Each product with A computes one level from the level below, which has these
-rows and their neighbours. The results are those of all rows. A level of more than half
-of all rows is extended to all rows. The blocks of A that compute it would cost more memory
-than they save time. For levels that no product computes (features, and results formed
-from them once) the limit is three quarters.
+rows and their neighbours. Rows that no later layer reads are left out; results are
+equal to those of all rows. A level of more than half of all rows is extended to all
+rows. The blocks of A that compute it would cost more memory than they save time. For
+levels that no product computes (features, and results computed from them once) the
+limit is three quarters.
 """
 from __future__ import annotations
 

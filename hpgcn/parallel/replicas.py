@@ -1,8 +1,8 @@
 """Sums over the copies of a vertex on several ranks, either exact or some steps late.
 
-One copy of a vertex is its owner's; the others are its replicas. Each rank has the rows
-that it owns, then its replicas by number. Partial sums go up from replicas to owners,
-totals down. Source: distgnn-2021, section 5.3 and Algorithm 4.
+One copy of a vertex is on the rank that owns it; the others are replicas. Each rank has
+the rows that it owns, then its replicas by number. Partial sums are sent up from
+replicas to owners, totals down. Source: distgnn-2021, section 5.3 and Algorithm 4.
 """
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""Exchange between ranks that share rows.
+"""Exchange between ranks that share rows: some columns of all rows to all columns of some rows.
 
-It converts some columns of all rows to all columns of some rows, and back.
-
-A layout of C column blocks leaves C ranks with the same rows. The work after a product
-may need whole rows, as any model of a user's own does. Each of the C ranks then takes a
-share of the rows, with all columns. Pieces are exchanged within the C ranks before and
-after.
+A layout of C column blocks gives C ranks the same rows. The work after a product may
+need whole rows, as in a model that a user writes. Each of the C ranks then takes a
+share of the rows, with all columns. The C ranks exchange pieces before and after.
 """
 from __future__ import annotations
 

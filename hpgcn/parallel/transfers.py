@@ -401,7 +401,7 @@ class GatheredPlan:
     def ghost_rows(self) -> np.ndarray:
         """Rows of the big blocks that are multiplied, (R, L).
 
-        They lie in buffers.
+        They are stored in message buffers.
         """
         assigned = replica_assignment(*self.rows.shape)
         return np.broadcast_to(assigned.T @ self.rows.sum(1), self.rows.shape)

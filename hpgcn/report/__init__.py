@@ -1,7 +1,4 @@
-"""Compare runs: a table for the terminal, pictures, and one HTML file.
-
-See docs/report.md.
-"""
+"""Compare runs: a table for the terminal, pictures, and one HTML file (docs/report.md)."""
 from hpgcn.report.breakdown import check_breakdown, write_breakdown
 from hpgcn.report.page import check_output, write
 from hpgcn.report.recorded_runs import Run, read_runs

@@ -1,6 +1,4 @@
-"""`hpgcn report --breakdown FILE`.
-
-One stacked bar per run shows the time of an epoch by kind of work.
+"""`hpgcn report --breakdown FILE`: the time of an epoch by kind of work, one stacked bar per run.
 
 The layout is that of Figure 5 of MG-GCN (2021). Each kind is a mean over ranks, counted
 without overlap. The remaining time of the slowest rank is "other": Python, and

@@ -1,7 +1,4 @@
-"""A picture of a forecast: seconds and bytes over ranks.
-
-There is one line per strategy and partition.
-"""
+"""A picture of a forecast: seconds and bytes over ranks, one line per strategy and partition."""
 
 from pathlib import Path
 

@@ -124,8 +124,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     InputNotFoundError
         There is nothing under the path, or a file cannot be opened.
     DataError
-        It is no run directory, or a file in it is malformed: file, line and field are
-        named.
+        The path is no run directory, or a file in it is malformed; the message names
+        file, line and field.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""A picture of a sweep.
+"""A picture of a sweep: seconds over ranks.
 
-Seconds over ranks, one panel per depth, one line per width, markers by strategy.
-
-With one number of ranks: seconds over widths, one line per depth.
+There is one panel per depth, one line per width, and one marker per strategy. With one
+number of ranks the picture shows seconds over widths, one line per depth.
 """
 
 from hpgcn.planning.answers.model_sweep import best_of

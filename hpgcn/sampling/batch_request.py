@@ -18,13 +18,13 @@ class BatchRequest:
     ----------
     name : str
     size : int
-        Vertices, or parts, of a batch.
+        Number of vertices, or of parts, in a batch.
     parts : str
-        For sampler parts: number of parts, or path of a partitioned file; "" for the
-        parts of the training file.
+        Number of parts for the sampler `parts`, or path of a partitioned file; "" for
+        the parts of the training file.
     fan_outs : tuple of int
-        For sampler neighbours: number drawn for each row, first for the last product
-        with A; -1 for all.
+        Numbers of neighbors that the sampler `neighbours` draws for each row, first for
+        the last product with A; -1 for all.
     """
 
     name: str

@@ -45,13 +45,14 @@ class InducedBatchBuilder:
     local : LocalMatrix
     sampler : Sampler
     unit_of : callable
-        The unit of the sampler that each of some ORIGINAL numbers, (k,), belongs to.
+        Function that returns the unit of the sampler for each of some ORIGINAL numbers,
+        (k,).
     weights : (units,) int64 or None
-        Vertices of each unit; None: a unit is one.
+        Number of vertices in each unit; None: each unit is one vertex.
     products : int
-        With A, of a training step.
+        Number of products with A in a training step.
     comm : hpgcn.comm.SerialComm or MpiComm
-        All ranks make it together.
+        Communicator; all ranks make the builder together.
     """
 
     def __init__(self, local: LocalMatrix, sampler: Sampler, unit_of: Callable,

@@ -55,8 +55,8 @@ class NeighbourBatchBuilder:
     comm : hpgcn.comm.SerialComm or MpiComm
         Communicator; all ranks make the builder, and its batches, together.
     nested : bool
-        Rows of each level are those that are needed; else all levels have those of the
-        first.
+        Each level has only the rows that the next one reads; else all levels have the
+        rows of the first.
     """
 
     def __init__(self, local: LocalMatrix, sampler: Sampler, seeds: np.ndarray, units: np.ndarray,

@@ -1,8 +1,8 @@
 """Graph attention on a rank: out_i = sum over j of softmax_j(LeakyReLU(l_i + r_j)) x_j.
 
-K heads of width f; l = <x, a> and r = <x, b>, head by head. The rows of other ranks
-come by a subclass of `Attention`: hpgcn.strategies.distributed_attention exchanges
-rows, hpgcn.strategies.mixture.mop_attention exchanges columns.
+There are K heads of width f; l = <x, a> and r = <x, b>, head by head. A subclass of
+`Attention` receives the rows of other ranks: hpgcn.strategies.distributed_attention
+exchanges rows, hpgcn.strategies.mixture.mop_attention exchanges columns.
 
 Source: Velickovic et al. 2018.
 """

@@ -1,19 +1,17 @@
 """Strategy `cover`: two ranks exchange the fewest rows and partial sums.
 
-Rows are owned by parts.
+Rows are owned by parts. A nonzero (i, j) is held by the owner of row i or by that of
+column j. A minimum vertex cover of the block of the two ranks decides. A partial sum
+reads only rows of H on its rank. So it is computed before anything arrives, and sent in
+the message of the rows. The number of messages is that of p2p on the same parts, in one
+phase. Meanwhile each rank multiplies the nonzeros of its own rows and columns.
 
-A nonzero (i, j) is held by the owner of row i or by that of column j. A minimum vertex
-cover of the block of the two ranks decides. A partial sum reads only own rows of H: it
-is formed before anything arrives, and sent in the message of the rows. So the number
-of messages is that of p2p on the same parts, in one phase. Own nonzeros are multiplied
-while these are under way.
-
-No rank takes on nonzeros beyond a limit: (1 + balance) times the mean, or the heaviest
-row. This limit, or rows that are left out, could let a pair of ranks exchange more rows
-and sums than the rows of p2p. Sums are given up in that case. So no message of any
-product is longer than p2p's. Mini-batches keep the holders of the full product instead,
-so theirs may be longer. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
-40(4), 2018, section 3; on top of demirci-2022, sections 3 and 4.1.
+No rank holds more nonzeros than a limit: (1 + balance) times the mean, or the heaviest
+row. Because of this limit, or of rows that are left out, two ranks might exchange more
+rows and sums than p2p sends rows. They then exchange no sums. So no message of any
+product is longer than that of p2p. Mini-batches keep the holders of the full product
+instead, so their messages may be longer. Source: Kayaaslan, Aykanat and Ucar, SIAM J.
+Sci. Comput. 40(4), 2018, section 3; on top of demirci-2022, sections 3 and 4.1.
 """
 from __future__ import annotations
 

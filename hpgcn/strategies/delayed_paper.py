@@ -3,12 +3,12 @@
 This strategy differs from `hpgcn.strategies.delayed` in three ways:
 
     forward   a replica replaces its partial sum by the owner's total of 2r steps before
-              (Algorithm 4, lines 19 and 20); there it adds the sums of other copies
+              (Algorithm 4, lines 19 and 20); `delayed` adds the sums of other copies
     backward  each rank multiplies by its own A_loc^T, and sends nothing: totals that
               arrived count as constants
-    loss      of all copies: a split training vertex counts once for each
+    loss      it includes all copies: a split training vertex counts once for each
 
-The paper describes the forward. The other two are what the authors' program does.
+The paper describes the forward. The other two follow the authors' program.
 
 Source: distgnn-2021, section 5.3, Algorithm 4.
 """

@@ -1,15 +1,16 @@
 """Graph attention on distributed rows: out_i = sum over j of softmax_j(LeakyReLU(l_i + r_j)) x_j.
 
-K heads of width f; l = <x, a> and r = <x, b>, head by head. The owner of a row pulls x
-of its neighbours, K f numbers each, and forms their r itself. It adds block after block
-to the softmax of its rows as they arrive (online softmax). The backward pulls rows of
-`attend_dots` along A^T: gradient, l, lse and dot of a row, K f + 3 K numbers. No array
-has the size of the nonzeros. If A is symmetric, no partial sum is sent.
+There are K heads of width f; l = <x, a> and r = <x, b>, head by head. The owner of a
+row pulls x of its neighbours, K f numbers each, and computes their r itself. It adds
+one block after another to the softmax of its rows as they arrive (online softmax). The
+backward pulls rows of `attend_dots` along A^T: gradient, l, lse and dot of a row, K f +
+3 K numbers. No array has the size of the nonzeros. If A is symmetric, no partial sum is
+sent.
 
 If A is not symmetric, the owner of row i computes gradients for x_j of other ranks from
-the rows that it pulled and stored. They are pushed: K f + K numbers. If other ranks
-hold nonzeros of a row, its l is sent to them, K numbers. Their sums and lse return, and
-the owner merges them.
+the rows that it pulled and stored. These gradients are pushed: K f + K numbers. If
+other ranks hold nonzeros of a row, its l is sent to them, K numbers. They return their
+sums and lse, and the owner merges them.
 
 Source: Velickovic et al. 2018; demirci-2022, section 4.4; Milakov and Gimelshein 2018.
 """

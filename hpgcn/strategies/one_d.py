@@ -1,41 +1,45 @@
 """Row-parallel aggregation by broadcasts: `1d`, and `1.5d` in fewer, taller stages on replicas.
 
-1d. Each rank holds the rows of A, H and G in its block; W is on every rank. The slab of
-A is cut in one column block a rank as it is read. In stage k rank k broadcasts its rows
-of H, whichever ranks read them, and every rank multiplies its block k by them. The own
-block comes first, because it waits for no message, and the others in the order of
-ranks. One of two buffers receives while the other is multiplied; a broadcast starts
-once its buffer is read no more. If A is symmetric the backward is the same code applied
-to G; otherwise it is the adjoint. In stage k every rank forms its partial sum for the
-rows of rank k. These sums are reduced to rank k while the next one is formed.
+In `1d` each rank holds the rows of A, H and G in its block; W is on every rank. The
+slab of A is divided into one column block per rank when it is read. In stage k rank k
+broadcasts its rows of H to all ranks, and every rank multiplies its block k by them.
+The own block comes first, because it waits for no message; the others follow in the
+order of ranks. One of two buffers receives while the other is multiplied. A broadcast
+starts once its buffer is no longer read. If A is symmetric, the backward is the same
+code applied to G; otherwise it is the adjoint. In stage k every rank then computes its
+partial sum for the rows of rank k. These sums are reduced to rank k while the next one
+is computed.
 
-Valid for any P and any row blocks, empty ones included. A product of width f sends m_p
-f (P - 1) words from rank p in P - 1 messages. As partial sums it sends (n - m_p) f
-words to the P - 1 others. That is n f (P - 1) words and P (P - 1) messages over all
-ranks; empty blocks send nothing. Memory: the slab of A, P row pointers a row, and the
-numbers of the rows in each block. The transpose adds to it if A is not symmetric. Two
-buffers are as tall as the largest block of another rank.
+`1d` is valid for any P and any row blocks, empty ones included. In a product of width f
+rank p sends m_p f (P - 1) words in P - 1 messages. In a product by partial sums it
+sends (n - m_p) f words to the P - 1 other ranks. Both are n f (P - 1) words and P (P -
+1) messages over all ranks; empty blocks send nothing. A rank stores the slab of A, P
+row pointers for each row, and the numbers of the rows in each block. It also stores the
+transpose if A is not symmetric. Two buffers are as tall as the largest block of another
+rank.
 
-1.5d. Ranks stand in P / c groups of c replicas; rank = group x c + replica. Group i
-owns big block i of the rows of H and G, each replica a piece of it; every element has
-one owner. The P / c big blocks are stages, assigned evenly to the replicas in order.
+In `1.5d` there are P / c groups of c replicas; rank = group x c + replica. Group i owns
+big block i of the rows of H and G, each replica a piece of it; every element has one
+owner. The P / c big blocks are stages, assigned evenly to the replicas in order.
 Replica j holds, of the rows of A in big block i, only the columns of its stages. A
 product has three steps. The first is an allgather of the big block over its replicas.
 The second is 1d among the P / c ranks of each replica in its own stages. The third is a
 reduce_scatter over the replicas.
 
-Valid for any c that divides P; if P / c < c some replicas multiply nothing. With c = 1
-it is 1d. A product of width f sends n f (c - 1) words to gather, n f (P/c - 1) in
-stages and n f (c - 1) to add up. The stages take P/c (P/c - 1) messages, the rest 2 P
-(c - 1). Memory: 1 / c of the columns of the big block's rows of A, and four buffers.
-Two are as tall as the largest big block that arrives, and two as tall as the own one.
+`1.5d` is valid for any c that divides P; if P / c < c some replicas multiply nothing.
+With c = 1 it is 1d. In a product of width f the allgather sends n f (c - 1) words, the
+stages n f (P/c - 1), and the reduce_scatter n f (c - 1). The stages take P/c (P/c - 1)
+messages, the rest 2 P (c - 1). A rank stores 1 / c of the columns of the big block's
+rows of A, and four buffers. Two are as tall as the largest big block that arrives, and
+two as tall as its own.
 
-Between fewer rows the same code runs on blocks cut anew, in the same buffers. m_p and n
-are then rows of H. If A is symmetric the backward broadcasts rows of G, by blocks of
-their own unless both sets of rows are equal. Otherwise it reduces rows of H.
+Products between fewer rows run the same code on other blocks, in the same buffers. m_p
+and n are then numbers of rows of H. If A is symmetric, the backward broadcasts rows of
+G. It has blocks of its own unless both sets of rows are equal. If A is not symmetric,
+it reduces rows of H.
 
 Source: cagnet-2020, section IV-A, Algorithm 1, with sigma after the sum, and section
-IV-B, Algorithm 2 (there H itself is stored c times); mg-gcn-2021, section 4.3.
+IV-B, Algorithm 2 (which stores H itself c times); mg-gcn-2021, section 4.3.
 """
 from __future__ import annotations
 

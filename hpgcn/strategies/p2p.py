@@ -1,17 +1,19 @@
 """Row-parallel aggregation with point-to-point messages: strategy `p2p`.
 
-Each rank holds the rows of A, H and G that its part owns; W is on every rank. The rows
-of H that a neighbour reads are sent to it only, while the local block is multiplied.
-Ghost blocks follow in order of their owners. If A is symmetric the backward is the same
-code applied to G; otherwise it is the adjoint of each step. Partial products of the
-transposed ghost blocks return to the owners, which add them in the order of ranks.
+Each rank holds the rows of A, H and G that its part owns; W is on every rank. A row of
+H is sent only to the ranks that read it, while the local block is multiplied. Then the
+ghost blocks are multiplied in the order of their owners. If A is symmetric, the
+backward is the same code applied to G. Otherwise it is the adjoint of each step.
+Products of the transposed ghost blocks are sent to the owners of their rows, which add
+them in the order of ranks.
 
-Valid for any P and any partition, empty parts included. Rows sent by one product with A
-or A^T: the connectivity-1 metric of the partition. That is the sum over columns of
-(parts that read it - 1), including the owner. Messages: non-empty (owner, reader)
-pairs. Memory: the slab of A (and its transpose if A is not symmetric), ghost rows and
-send rows of the widest exchange. A restricted map holds its own blocks, and sends in
-the buffers of the whole one.
+The strategy is valid for any P and any partition, empty parts included. The rows that
+one product with A or A^T sends are the connectivity-1 metric of the partition. This is
+the sum over columns of (parts that read it - 1), including the owner. The number of
+messages is the number of non-empty (owner, reader) pairs. A rank stores the slab of A,
+and its transpose if A is not symmetric. It also stores the ghost rows and send rows of
+the widest exchange. A restricted map has blocks of its own, and uses the buffers of the
+map of all rows.
 
 Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
 """
@@ -195,7 +197,7 @@ def own_rows(adjacency: NormalizedAdjacency, rows: RowPartition, comm: SerialCom
     matrix : csr_array (m, m + g)
         Own columns first, then ghosts; entries in the order in which they are stored.
     plan : HaloPlan or NodePlan
-        As from `halo_plan`.
+        The plan that `halo_plan` returns.
     """
     slab = adjacency.slab or adjacency.source.slab(rows.start, rows.stop)
     plan = halo_plan(rows, needs(slab.indices, rows), comm, nodes)

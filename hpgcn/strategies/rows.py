@@ -1,11 +1,10 @@
 """Row strategies: A H = S A_loc R H.
 
-R pulls the rows of H that are needed; S pushes partial sums.
-
-A_loc are the nonzeros stored on a rank, in blocks: by target of the partial sums, then
-by source of the rows. The backward swaps the two: R^T pushes, S^T pulls, and the blocks
-are transposed. One executor serves all row strategies. Each of them defines the blocks
-that a rank stores, and the transfers of rows.
+R pulls the rows of H that are needed; S pushes partial sums. A_loc are the nonzeros
+stored on a rank, in blocks: by target of the partial sums, then by source of the rows.
+The backward swaps the two: R^T pushes, S^T pulls, and the blocks are transposed. One
+executor serves all row strategies. Each of them defines the blocks that a rank stores,
+and the transfers of rows.
 """
 from __future__ import annotations
 
@@ -53,12 +52,12 @@ if TYPE_CHECKING:
 class RowProduct:
     """One direction of a map.
 
-    The blocks of a rank, and the transfers of rows and partial sums.
+    It holds the blocks of a rank, and the transfers of rows and partial sums.
 
     Attributes
     ----------
     blocks : dict of dict of hpgcn.parallel.csr.Csr
-        By target, then by source: numbers that `push` and `pull` hand out.
+        Blocks by target, then by source, both as numbered by `push` and `pull`.
     pull, push : transfers
         See hpgcn.parallel.transfers.
     num_rows : int
@@ -129,13 +128,13 @@ class RowStrategy(Strategy):
     symmetric : bool
         A is symmetric: the backward is a product of the same kind, else the adjoint.
     parent : RowStrategy, optional
-        The map of all rows, which this one was cut from.
+        The map of all rows, if this one is a part of it.
     reverse : RowProduct, optional
         Product with A[rows_in][:, rows_out], if A is symmetric and the two sets differ.
     row_dtype : optional
         Dtype of the multiplied rows, if it differs from that of the values (16 bits).
     nodes : hpgcn.parallel.layout.NodeLayout, optional
-        By default that of `parent`, or one node.
+        Nodes of the ranks; by default those of `parent`, or one node.
     """
 
     frees_rows = True

@@ -61,7 +61,7 @@ class Strategy:
     options : tuple of str
         Fields of StrategyOptions that only this strategy reads.
     word : str
-        The one of them that may follow the name and a colon; "" for none.
+        The option whose value may follow the name and a colon; "" for none.
     accepts_partition, requires_partition : bool
         Ranks own the parts of a partitioned file; a file without parts is partitioned first.
     accepts_nonzero_owners : bool
@@ -74,20 +74,20 @@ class Strategy:
     waits : int
         Times that a product waits for rows or sums of other ranks.
     supports_pruning : bool
-        It can leave out rows that no later layer reads, by `restrict`.
+        `restrict` can leave out rows that no later layer reads.
     supports_attention : bool
-        It computes `attention`.
+        The strategy computes `attention`.
     supports_edge_features : bool
-        It computes `messages`, which read features of edges.
+        The strategy computes `messages`, which read features of edges.
     supports_bf16 : bool
-        It takes rows stored in 16 bits, and adds partial sums in float32.
+        The strategy multiplies rows stored in 16 bits, and adds partial sums in float32.
     supports_minibatches : bool
-        It trains on mini-batches: it makes maps of some rows and nonzeros by `submap`,
-        and its Plan is a RowPlan.
+        The strategy trains on mini-batches: `submap` makes maps of some rows and
+        nonzeros, and Plan is a RowPlan.
     needs_entries : bool
-        Its Plan reads each entry of A; counts of blocks are not enough.
+        Plan reads each entry of A; counts of blocks are not enough.
     supports_nodes : tuple of str
-        What of a node-aware exchange it computes: "products", "attention".
+        What the strategy computes by a node-aware exchange: "products", "attention".
     num_monitored_steps : int
         Number of first training steps whose losses are compared with exact ones. 0: all
         losses are exact, and equal to those of one rank up to rounding.
@@ -100,9 +100,9 @@ class Strategy:
         Owners of the elements of H and of A^T G: `layout`, unless the map is
         restricted.
     rows_done : function or None
-        Set before a product of a map that `returns_batches`, for this product only. It is
-        called with the result and ranges (first, last) of own rows as soon as these are
-        computed, and may overwrite H then.
+        Set before a product of a map that `returns_batches`, and for one product. It is
+        called with the result and ranges (first, last) of this rank's rows as soon as
+        these are computed, and may overwrite H then.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Strategy:
     def default_shape(cls, ranks: int) -> tuple[int, ...]:
         """Return the default grid for a number of ranks.
 
-        It is a tuple of int with product `ranks`.
+        The product of its numbers is `ranks`.
         """
         return (ranks,)
 
@@ -162,7 +162,7 @@ class Strategy:
         Raises
         ------
         ConfigError, collective
-            It does not fit the number of ranks.
+            The grid does not fit the number of ranks.
         """
         if options.grid:
             try:

@@ -2,8 +2,8 @@
 
 A file that was partitioned by nonzeros names the holder of each nonzero. With any other
 file the owner of its row holds it, as in p2p. A product pulls rows of H, then pushes
-partial sums. Own rows are multiplied while other rows arrive. Sums of own rows are
-formed while partial sums are under way.
+partial sums. A rank multiplies its own rows of H while other rows arrive, and computes
+the sums of its own rows while partial sums are sent.
 
 Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and Aykanat
 (2001), Pelt and Bisseling (2014) for partitions of nonzeros.

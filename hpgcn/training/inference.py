@@ -56,16 +56,16 @@ def predict(source: GraphSource | str | os.PathLike[str],
     Parameters
     ----------
     source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
-        The graph trained on, or another with as many features; or its path. If features
-        of both have names, they must be the same, in any order.
+        The training graph, or another one with the same number of features; or its path.
+        If features of both have names, the names must be equal, in any order.
     run : hpgcn.Result, str or path
-        What `hpgcn.train` returned, or what else has its `weights` and `config`; a run
-        directory, or its model.h5.
+        Result of `hpgcn.train`, or another object with `weights` and `config`; or the
+        path of a run directory or of its model.h5.
     comm : mpi4py communicator, optional
     ranks : int
         Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`.
     device : "auto", "cpu" or "cuda"
-        Where to compute, whatever the model was trained on.
+        Device to compute on; it may differ from that of training.
     memory, scratch : str
         Memory of the process, and the folder of arrays that do not fit it, as in
         hpgcn.Config. The number of ranks is then chosen if it is 1.

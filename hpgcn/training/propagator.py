@@ -1,6 +1,6 @@
 """Products with A and its transpose, for methods of the user.
 
-An object has the products, for methods that hpgcn does not implement.
+`propagation` makes an object with these products.
 """
 from __future__ import annotations
 
@@ -51,15 +51,16 @@ class Propagator(CollectiveClose):
         ORIGINAL numbers of the rows that this rank owns: its part of a matrix H
         of all rows is H[rows].
     features, labels, masks
-        Those of these rows, as a Graph holds them; None where the graph has none.
+        Features, labels and masks of these rows, as a Graph holds them; None where the
+        graph has none.
     header : hpgcn.graphs.graph.Header
-        Of the whole graph.
+        Header of the whole graph.
     num_rows : int
-        n, rows of all ranks.
+        n, the number of rows of all ranks.
     dtype : numpy dtype
-        Of the matrix, and of what it multiplies.
+        Type of the values of A-hat, and of the matrices that it multiplies.
     strategy, comm : hpgcn.strategies.Strategy, hpgcn.comm.SerialComm
-        What multiplies, and the ranks.
+        The strategy that multiplies, and the communicator.
 
     Examples
     --------
@@ -164,8 +165,8 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     comm : mpi4py communicator, optional
         None: this process alone; no MPI is needed.
     strategy : str
-        One of hpgcn.strategies.STRATEGIES; auto: the first of them, as no model is
-        planned for.
+        One of hpgcn.strategies.STRATEGIES; auto: the first of them, because there is no
+        model to plan for.
     norm : "sym", "in", "row" or "none"
         D^-1/2 A D^-1/2, D^-1 A or A; a degree that is not positive gives the factor 0.
     self_loops : bool

@@ -20,50 +20,52 @@ if TYPE_CHECKING:
 class Layer:
     """A layer that multiplies by A, for the rows and columns of this rank.
 
-    Dropout, ReLU and the last bias belong to the model, not to the layer. A layer is
-    one class. Its class attributes and class methods declare its requirements:
+    Dropout, ReLU and the last bias belong to the model, not to the layer. A kind of
+    layers is one class. Its class attributes and class methods declare its requirements:
 
     products : int
-        Products with A that separate the rows it computes from those it reads: 1, or 2
-        for A^2; `products_of(spec)` where the settings say how many.
+        Number of products with A in a layer: 1, or 2 for A^2. Classes whose number
+        depends on the settings return it from `products_of(spec)`.
     norm : of hpgcn.graphs.normalization.NORMS, and self_loops : bool
-        The matrix that it multiplies by: see NormalizedAdjacency there.
+        The matrix that the layer multiplies by: see NormalizedAdjacency there.
     any_norm : bool
-        It can do with a matrix of another norm.
+        The layer can also multiply by a matrix of another norm.
     uses_attention : bool
-        The values of its matrix are its own: it takes the `attention` of a strategy,
-        and is told `epoch`, the number of a training step. `heads(spec, number)` are
-        those of a layer.
+        The layer computes the values of its matrix: it calls the `attention` of a
+        strategy, and `forward` takes `epoch`, the number of a training step.
+        `heads(spec, number)` returns the number of heads.
     uses_edge_features : bool
-        It takes the `messages` of a strategy, which read features of edges; its spec has
-        an `edge_width`.
+        The layer calls the `messages` of a strategy, which read features of edges; its
+        spec has an `edge_width`.
     takes_AX : bool
-        Its first layer can do with an A X that was formed once, given to `forward` as
-        `AX`.
+        The first layer of a model can read an A X that is computed once before
+        training, passed to `forward` as `AX`.
     reads_self : bool
-        It reads the rows that it computes beside A H: both are kept where A X is formed
-        once.
+        The layer also reads H itself in the rows that it computes. Both are kept if
+        A X is computed once.
     activation : str
-        What the model puts after it, unless the settings say.
+        The activation that the model applies after the layer, by default.
     supports_pruning : bool
-        It can do with the rows of two levels of a receptive field.
+        The layer can read the rows of one level of a receptive field and compute
+        those of another.
     default_hops : int
-        Its number of hops, unless the settings say; 0: it takes none.
+        Default number of hops; 0: the layer has no such setting.
     after_mlp : bool
-        The layers that the settings speak of are linear ones, and it comes after them.
+        The layers in the settings are linear ones; this layer comes after them.
     masks_result : bool
         Its `forward` takes `mask`, bits of the result to keep, where it multiplies by A
         last. Other numbers of Z may then be anything finite.
     bare : bool
-        It computes A H W, in either order, and nothing else.
+        The layer computes A H W, in either order, and nothing else.
     supports_bf16 : bool
-        It takes rows stored in 16 bits: kernels alone compute with them, in float32.
+        The layer reads rows stored in 16 bits. Only kernels compute with them, in
+        float32.
     last_bias : str
-        Name of the bias that the model adds after it; "" for none.
+        Name of the bias that the model adds after the layer; "" for none.
     shapes(spec, number)
-        Shapes of its parameters by name; matrices first.
+        Shapes of the parameters by name; matrices first.
 
-    It reads the rows of one level of a ReceptiveField and computes those of another: m
+    A layer reads the rows of one level of a ReceptiveField and computes those of another: m
     and m' of this rank. `forward(H, out, keep)` returns Z (m', f') of H (m, f), dense
     or sparse, in `out` and without its last bias. It also returns backward(G, below,
     gradient), which writes the layer's parts of `gradient` (this rank's partial sums).
@@ -82,18 +84,18 @@ class Layer:
     Parameters
     ----------
     number : int
-        From 0.
+        Number of the layer, from 0.
     spec : hpgcn.model.ModelSpec
     parameters : hpgcn.model.Parameters
     hop : hpgcn.parallel.receptive_field.Hop
-        Rows and maps of this layer.
+        Rows and maps of the layer.
     columns : hpgcn.parallel.shared_rows.SharedRows
     workspace : hpgcn.parallel.workspace.Workspace
     scale : float
-        What dropout has multiplied the layer's input by.
+        Factor by which dropout has multiplied the input.
     vertex : pair of (m,) and (m',) int64
-        ORIGINAL numbers of the rows that it reads and computes, on the device; for
-        layers that attend.
+        ORIGINAL numbers of the rows that the layer reads and computes, on the device;
+        for layers that attend.
     """
 
     products = 1

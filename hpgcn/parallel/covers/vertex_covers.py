@@ -1,22 +1,19 @@
-"""Choose the nonzeros that the owner of the column sums.
-
-They follow from minimum vertex covers of blocks.
+"""Choose the nonzeros that the owner of the column sums, by minimum vertex covers of blocks.
 
 A nonzero in the rows of rank p and the columns of rank q is held by p or by q. Rank p
-receives its row of H; q sends a partial sum for its row of the product. The fewest rows
-and sums that pass from q to p are a minimum vertex cover of the bipartite graph of the
-block (Koenig). It comes from a maximum matching. A partial sum reads rows of H that q
-owns: it is formed before anything arrives, and sent in the message of the rows.
-Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
+receives its row of H, or q sends a partial sum for its row of the product. The block is
+a bipartite graph of sums, its rows, and of its columns. The fewest rows and sums that q
+sends to p are a minimum vertex cover of this graph, which follows from a maximum
+matching (Koenig). A partial sum reads rows of H that q owns. So it is computed before
+anything arrives, and sent in the message of the rows. Source: Kayaaslan, Aykanat and
+Ucar, SIAM J. Sci. Comput. 40(4), 2018.
+
+The cover is that of the coarse Dulmage-Mendelsohn decomposition. It is the same for
+every maximum matching, so it does not depend on the number of threads. Readers (the
+ranks p) are processed in groups, whose entries are copied block by block.
 
 All functions take the nonzeros of one rank's rows, or of all ranks'. Blocks do not
 depend on each other, and ranks need only sums over all others.
-
-Block (p, q) has the entries in the rows of rank p and the columns of rank q. It is a
-bipartite graph of sums, its rows, and of its columns. The cover is that of the coarse
-Dulmage-Mendelsohn decomposition, which is the same for every maximum matching: so the
-number of threads changes nothing. Readers (the ranks p) are taken in groups, whose
-entries are copied block by block.
 """
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def balanced_cover(matrix: Any, reader: np.ndarray, owner: np.ndarray, loads: np
     Parameters
     ----------
     matrix : csr_array (m, n)
-        Its pattern counts. Columns need not be sorted.
+        Only the pattern is read. Columns need not be sorted.
     reader, owner : (m,), (n,) integers
         Ranks that own each row, and each column.
     loads : (P,) int64

@@ -1,15 +1,15 @@
 """Node-aware exchange by a NodePlan: rows cross to each node once, sums leave each node once.
 
-A pull sends rows to gateways and to ranks of the node, then from gateways to the other
-ranks of their nodes. Own rows and those of the node are multiplied while messages of
-other nodes are under way. Rows of the last owner are multiplied while the second
-messages are under way. A push takes the same ways back. Gateways add the sums of their
-nodes to their own, in rank order, then send one sum for each row. So bits do not depend
-on timing.
+A pull sends rows to gateways and to ranks of the same node. Gateways then send them to
+the other ranks of their nodes. Own rows and those of the node are multiplied while
+messages between nodes are under way. Rows of the last owner are multiplied while the
+second messages are under way. A push takes the same ways back. Gateways add the sums of
+their nodes to their own, in rank order, then send one sum for each row. So bits do not
+depend on timing.
 
-Within a node rows and sums lie in shared memory (hpgcn.parallel.nodes.node_memory), from
-which their readers take them. Messages there are empty, but count as if they had rows.
-On GPUs and without shared memory the rows are sent.
+Within a node, rows and sums are in shared memory (hpgcn.parallel.nodes.node_memory),
+where their readers read them. Messages there are empty, but are counted as if they had
+rows. On GPUs and without shared memory the rows are sent.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`hpgcn plan --batch`.
+"""`hpgcn plan --batch`: forecast bytes and messages of mini-batch steps and epochs.
 
-Forecast bytes and messages of mini-batch steps and epochs, as JSON and a table.
+The forecast is written as JSON and as a table.
 """
 import numpy as np
 

@@ -1,6 +1,6 @@
-"""List the cases that a plan compares; count traffic and memory.
+"""List the cases that a plan compares, and count their traffic and memory.
 
-A case is strategy, parts, ranks and grid.
+A case has a strategy, parts, a number of ranks and a grid.
 """
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,6 +1,4 @@
-"""Goals of a plan.
-
-A limit of seconds per epoch, a limit of ranks, or the cheapest case.
+"""Goals of a plan: a limit of seconds per epoch, a limit of ranks, or the cheapest case.
 
 The answer is a sentence with the best case and the next best one. If no case meets the
 goal, it names the nearest one.

@@ -1,7 +1,4 @@
-"""Find the cases with lower bounds that must be counted.
-
-They are those that could change the choice.
-"""
+"""Find the cases with lower bounds that could change the choice, and so must be counted."""
 import math
 
 from hpgcn.planning.answers.goals import epoch_seconds
@@ -24,9 +21,9 @@ def least_seconds(rows):
 def could_be_chosen(seconds, ranks, rows, each_ranks=False):
     """Return whether a case of `seconds` or more could be the best of all.
 
-    It has `ranks` ranks. `rows` are those of all cases by now; rows that are counted
-    and fit are compared. With `each_ranks`, a case that could be the fastest on its
-    number of ranks counts as well.
+    The case has `ranks` ranks. `rows` are the rows of the report so far; the counted ones
+    that fit in memory are compared. With `each_ranks`, return True also for a case that
+    could be the fastest on its number of ranks.
     """
     good = [entry for entry in rows if entry["counted"] and entry["fits"]]
     alike = [entry for entry in good if entry["ranks"] == ranks] if each_ranks else []
@@ -45,7 +42,7 @@ def next_place(rows, mixtures, is_open):
     rows : dict
         Rows of the report by Candidate.
     mixtures : dict
-        By place, the least seconds of a mixture, and the Candidates that it is made of.
+        Least seconds of each mixture, and the Candidates that it consists of, by place.
     is_open : function of seconds and a number of ranks
         Whether such a lower bound requires a count.
     """

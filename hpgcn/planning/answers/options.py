@@ -1,7 +1,4 @@
-"""Checked options of `hpgcn plan`.
-
-They are ranks, widths, methods, a machine and settings of a run.
-"""
+"""Checked options of `hpgcn plan`: ranks, widths, methods, a machine and settings of a run."""
 import dataclasses
 from dataclasses import dataclass, field
 

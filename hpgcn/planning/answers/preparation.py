@@ -1,6 +1,6 @@
 """Choice of the partition that a run makes first.
 
-It is one that pays for the epochs that it serves. It follows from sizes and epochs
+Its effort must pay for the epochs of the run. The choice follows from sizes and epochs
 alone, never from a clock. So the same command makes the same parts.
 """
 from collections import namedtuple
@@ -36,20 +36,20 @@ def epoch_seconds(nonzeros, rows, widths, ranks):
 def choose_preparation(header, sizes, method, ranks, config):
     """Return the Preparation of a run on an unpartitioned source.
 
-    It depends on the number of the run's epochs. Parts are blocks of rows if no effort
+    It depends on the number of epochs. Parts are blocks of rows if no effort
     pays (`hpgcn.partition.effort.paying_effort`).
 
     Parameters
     ----------
     header : hpgcn.graphs.graph.Header
     sizes : (n,) numbers
-        As from `partition.effort.column_sizes`.
+        Result of `partition.effort.column_sizes`.
     method : str
         Method of the strategy. It is kept, unless no effort pays: then parts are blocks
         of rows, which take no time and compile no kernels.
     ranks : int
     config : hpgcn.Config
-        Its effort, unless it is the default, is kept in any case.
+        The settings. An effort other than the default is never changed.
     """
     epochs, effort = config.epochs, config.effort
     if not METHODS[method].effort:

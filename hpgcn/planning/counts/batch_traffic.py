@@ -40,11 +40,11 @@ class BatchPlans:
     Attributes
     ----------
     plan : hpgcn.strategies.RowPlan
-        Of all rows.
+        The plan of all rows.
     full_step : hpgcn.planning.counts.traffic.Prediction
-        Of a step of all training vertices.
+        Traffic of a step of all training vertices.
     products : list of hpgcn.strategies.Product
-        Of a step.
+        The products of a step.
     itemsize : int
     sampler : hpgcn.sampling.Sampler
     unit : (n,) int64

@@ -24,7 +24,7 @@ class Locality:
     Parameters
     ----------
     matrix : scipy.sparse matrix, (n, n)
-        Its pattern counts.
+        Only the pattern is read.
     """
 
     SPANS = 1 << np.arange(2, 25, 2)  # reads

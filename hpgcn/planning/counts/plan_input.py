@@ -1,7 +1,4 @@
-"""The input of planning.
-
-The pattern of a graph without values, and the rows that a model needs.
-"""
+"""The input of planning: the pattern of a graph without values, and the rows that a model needs."""
 import dataclasses
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -44,7 +41,7 @@ REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for e
 class OrderedRows:
     """The rows of a graph in the order of a partition or of the file.
 
-    It has the properties of rows that planning reads.
+    Only properties of rows that planning reads are stored.
     """
 
     pattern: Pattern  # pattern of the multiplied matrix

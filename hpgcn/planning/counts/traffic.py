@@ -1,6 +1,6 @@
 """Predict the bytes and messages of a training step.
 
-They are those of products with A, and those between ranks that share rows.
+A prediction includes products with A, and messages between ranks that share rows.
 """
 import math
 from dataclasses import dataclass, field
@@ -126,11 +126,11 @@ def predict_step(spec, traffics, levels, layout, steps):
     ----------
     spec : hpgcn.model.ModelSpec
     traffics : list of hpgcn.strategies.Traffic
-        Of each product with A; None for one that was formed once.
+        Traffic of each product with A; None for one that was computed before training.
     levels : pair of hpgcn.planning.counts.shaped_step.LevelSizes
-        Of a training step, and of an evaluation.
+        Sizes in a training step, and in an evaluation.
     layout : hpgcn.parallel.layout.BlockLayout
-        Of all rows.
+        Layout of all rows.
     steps : hpgcn.planning.counts.shaped_step.Steps
 
     Returns

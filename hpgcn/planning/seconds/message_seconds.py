@@ -131,14 +131,14 @@ def of_calls(calls: list, ranks: int, nodes: np.ndarray | None, between: Tier, w
     Parameters
     ----------
     calls : pairs of a call and the number of times that it is made
-        Collectives and PairMessages, as of `Traffic.calls`.
+        Collectives and PairMessages, as in `Traffic.calls`.
     ranks : int
         Number of ranks (P).
     nodes : (P,) int64, or None
         Node of each rank; None: all messages are `between` nodes.
     between, within : Tier
     copied : Tier, optional
-        That of rows within nodes that ranks read in memory which they share.
+        Tier of rows that a rank copies from memory shared within its node.
     floor : bool
         Only the messages of the rank itself are counted. Those whose receivers are
         unknown are taken to stay within nodes.

@@ -1,18 +1,16 @@
-"""Forecast the seconds of a training step from rates of a rank.
-
-They are latency, bandwidth and computing rates.
+"""Forecast the seconds of a training step from latency, bandwidth and computing rates.
 
     compute        by one of three modules: `mixed_devices`, if two devices share the work;
-                   `timed_kernels`, if the kernels were timed there; else `memory_rates`
+                   `timed_kernels`, if the machine has timed kernels; else `memory_rates`
     communication  latency x messages + bytes / network bandwidth of each exchange, of
                    the rank that needs longest, and the seconds of collectives that MPI
-                   executes by itself (`message_seconds`). The share of the bytes that was
-                   measured to be hidden behind computation is left out
+                   executes by itself (`message_seconds`). The measured share of bytes
+                   that computation hides is subtracted
 
-The two are added. The step takes as long as the rank for which the sum is largest. Both
-have factors of the strategy, if `hpgcn bench machine` has measured steps on the machine.
-A factor is the seconds of a training step on a small generated graph over their
-forecast: one for computing, one for messages. A strategy without factors has 1.
+The two are added. The step takes as long as the rank with the largest sum. Both sums
+have factors of the strategy, if `hpgcn bench machine` has measured steps on the
+machine. A factor is the seconds of a training step on a small generated graph over
+their forecast: one for computing, one for messages. A strategy without factors has 1.
 """
 from dataclasses import dataclass, field, replace
 

@@ -1,11 +1,11 @@
 """Forecast the seconds of a step on a machine with timed kernels.
 
-The times are those of kernel_rates.
+kernel_rates has the times. The seconds of a step are the sum of
 
-    products with A   nonzeros x seconds of one as far away as its row of H is, rows x seconds of
-                      one; rows that are packed, or put in their place
-    kernels           those that the step calls, each by its size; the update
-    calls             x seconds of one
+    products with A   seconds of a nonzero at the reuse distance of its row of H, and of a
+                      row, times their numbers; rows that are packed, or put in their place
+    kernels           seconds of each kernel call of the step at its size; of the update
+    calls             seconds of a call, times their number
 
 Numbers of 8 bytes take as long as two of 4, except in dense products.
 """

@@ -1,7 +1,4 @@
-"""Blocks of A that are broadcast, each in one message.
-
-A message has row pointers, values and column numbers.
-"""
+"""Blocks of A that are broadcast, each in one message of row pointers, values and columns."""
 from __future__ import annotations
 
 from collections.abc import Iterator

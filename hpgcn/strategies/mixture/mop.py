@@ -1,40 +1,41 @@
 """Mixture of parallelism: aggregation by columns, update by rows: strategy `mop`.
 
-Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A
-rows are exchanged for columns. Rank q gets its part of the columns of all rows and
+Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A,
+rows are exchanged for columns. Rank q receives its part of the columns of all rows. It
 multiplies them by all of A-hat, which every rank holds. It sends the rows of the result
-back to their owners. The mask of a result is sent as bits, before the product, and is
+back to their owners. The mask of a result is sent as bits before the product, and is
 applied within it (S-SpMM).
 
-Both all-to-alls go in s batches of rows (`row_batches`). Batch i is aggregated as soon
-as the rows that it reads have arrived, by the columns of A. It returns while batch i + 1
-is aggregated, and is updated then (`product_in_flight`). Ranks may own pieces of
-contiguous batches of an order of bandwidth b < n. With s = ceil(2 n / (n - b)) the first
-batch then does not wait for the last (Proposition 3.5). With contiguous row blocks the
-same holds with the rows of a rank, m = n / P, for n. Otherwise only the way back is
-hidden.
+Both all-to-alls are sent in s batches of rows (`row_batches`). Batch i is aggregated as
+soon as the rows that it reads have arrived, by the columns of A. Its result is sent
+back while batch i + 1 is aggregated, and is updated at the same time
+(`product_in_flight`). Ranks may own pieces of contiguous batches of an order of
+bandwidth b < n. With s = ceil(2 n / (n - b)) the first batch then does not wait for the
+last (Proposition 3.5). With contiguous row blocks the same is true if n is replaced by
+the rows of a rank, m = n / P. Otherwise only the way back is hidden.
 
-The next product begins before this one is complete, if layers announce it (`expect`).
-An updated batch leaves at once. Batches whose rows have arrived are aggregated while the
-last sums of this product are under way (Figure 5d). The other products send all rows at
-their call.
+If layers announce the next product (`expect`), it begins before this one is complete.
+An updated batch is then sent at once. Batches whose rows have arrived are aggregated
+while the last sums of this product are under way (Figure 5d). Other products send all
+rows when they are called.
 
-Valid for any P and any row blocks, empty ones included, and for fewer columns than
-ranks. Words per product of width f: n f - sum of m_p f_p each way over all ranks,
-whatever the graph. A masked result adds ceil(f_q / 8) bytes of rank q's columns for
-each row of the others. Messages: one for each non-empty (source, destination, batch)
-each way; the bits go in one batch. Memory: all of A on every rank (and A^T if A is not
-symmetric), 2 n ceil(f / P) words of columns. Rows under way take m f words. A product
-that begins early takes n ceil(f / P) + m f more.
+The strategy is valid for any P and any row blocks, empty ones included, and for fewer
+columns than ranks. A product of width f sends n f - sum of m_p f_p words each way over
+all ranks, for any graph. A masked result adds ceil(f_q / 8) bytes of rank q's columns
+for each row of other ranks. There is one message each way for each non-empty (source,
+destination, batch); the bits are sent in one batch. Each rank stores all of A (and A^T
+if A is not symmetric) and 2 n ceil(f / P) words of columns. Rows under way take m f
+words. A product that begins early takes n ceil(f / P) + m f more.
 
-Restricted to some rows (out) of the result and some (in) of H, only these are sent: n_in
-f words there, n_out f back. Such a map holds its entries of A, once in each direction
-that differs, and works in the buffers of the whole one.
+A map may be restricted to some rows (out) of the result and some (in) of H. Then only
+these are sent: n_in f words to the columns, n_out f back. The map holds its entries of
+A, once in each direction that differs, and uses the buffers of the map of all rows.
 
 Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU). A,
-and the columns that a rank gets, are then in host memory, which is larger. Batches are
-packed on the GPU and copied to pinned memory one after the other, each sent when it is
-there. Returning rows are copied back batch by batch while others are aggregated.
+and the columns of a rank, are then in host memory, which is larger. Batches are packed
+on the GPU and copied to pinned memory one after the other; each is sent as soon as its
+copy is complete. Returning rows are copied back batch by batch while others are
+aggregated.
 
 Source: mixgcn, sections 3.1 and 3.2.
 """

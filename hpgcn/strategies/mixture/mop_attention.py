@@ -1,9 +1,9 @@
 """Attention by columns: each rank has some heads of all rows, so scores and softmax are local.
 
 Rows of x are exchanged for columns, K / P heads a rank, and rows of the result return,
-as in any product of strategy mop. The backward does the same with gradients. A batch is
-computed as soon as the rows that it reads have arrived. Nothing else is sent: ranks
-compute the gradients of the vectors a and b of their own heads.
+as in any product of strategy mop. The backward does the same with gradients. A rank
+computes a batch as soon as the rows that the batch reads have arrived. Nothing else is
+sent: ranks compute the gradients of the vectors a and b of their own heads.
 """
 from __future__ import annotations
 

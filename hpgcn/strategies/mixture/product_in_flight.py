@@ -1,9 +1,9 @@
-"""A product of strategy mop: its batches of rows leave, are aggregated, and return.
+"""A product of strategy mop: its batches of rows are sent, aggregated, and sent back.
 
-The next product may begin before this one is complete (mixgcn, Figure 5d): an updated
-batch leaves for it at once. At most two products are under way. Messages of a product go
-in two lanes of its own, one each way. So each rank may interleave the batches of both
-products in its own order.
+The next product may begin before this one is complete (mixgcn, Figure 5d): each batch
+is sent for it as soon as it is updated. At most two products are under way. The
+messages of a product have two lanes, one for each way. So each rank may interleave the
+batches of both products in an order of its own.
 """
 from __future__ import annotations
 

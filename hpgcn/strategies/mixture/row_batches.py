@@ -1,18 +1,18 @@
 """Batches of rows in strategy `mop`: their rows, their order, their packing.
 
-A batch is a piece of every rank's rows: all links are loaded alike at any time, and all
-ranks update at once. There are two ways to deal pieces:
+A batch consists of a piece of every rank's rows. So all links are loaded alike at any
+time, and all ranks update at once. Pieces are assigned in one of two ways:
 
-    alternating    even ranks deal upwards, odd ranks downwards: rows on both sides of a
+    alternating    even ranks assign upwards, odd ranks downwards: rows on both sides of a
                    border between ranks are in one batch. With bandwidth b < m = n / P a
                    batch reads no further than b rows beyond its pieces
-    in order       all ranks deal upwards. If rank p owns piece p of each of S contiguous
+    in order       all ranks assign upwards. If rank p owns piece p of each of S contiguous
                    batches of a matrix (`hpgcn.partition.rows.pipeline`), batches follow
                    the order of this matrix. With bandwidth b < n the first one
                    reads no further than b rows beyond its end (mixgcn, Proposition 3.5)
 
-The way is taken in which the first batch waits for fewer others; or all batches, if
-it makes no difference to the first.
+The way is chosen in which the first batch waits for fewer other batches. If both are
+equal, all batches are compared.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before the first epoch, set the number of threads and load every kernel.
+"""Set the number of threads and load every kernel before the first epoch.
 
 Kernels that are not in the cache are compiled.
 """

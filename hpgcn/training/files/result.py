@@ -23,13 +23,11 @@ class Result(dict[str, Any]):
     ----------
     config : hpgcn.Config
     weights : dict of str -> ndarray
-        Of the best epoch, by name ("W0", "b0", ...).
+        Weights of the best epoch, by name ("W0", "b0", ...).
     history : list of dict
         The metrics of each epoch, by the names of metrics.jsonl.
-    class_names : tuple of str, or None
-        As of the graph that was trained on.
-    feature_names : tuple of str, or None
-        The same.
+    class_names, feature_names : tuple of str, or None
+        Names of the classes and of the columns of features of the training graph.
 
     Examples
     --------

@@ -1,13 +1,11 @@
-"""Record the timeline of all ranks, and the bytes between them.
-
-`hpgcn report` shows both.
+"""Record the timeline of all ranks, and the bytes between them, for `hpgcn report`.
 
 The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one
-process a rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the
-distance of their clocks is measured by messages there and back, before and after the
-run, and interpolated. Half the shortest round trip bounds its error; a distance within
-that bound is taken as 0, for the ranks of one node share a clock. The file states the
-bound of each rank.
+process per rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the
+differences of their clocks are measured by messages there and back, before and after
+the run, and interpolated. Half of the shortest round trip bounds the error. A
+difference within that bound is taken as 0, because the ranks of one node share a clock.
+The file states the bound of each rank.
 """
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The state of a run in a checkpoint.
-
-It is collected from a Trainer, and validated after reading.
-"""
+"""Collect the state of a run from a Trainer for a checkpoint, and check it after reading."""
 from __future__ import annotations
 
 import hashlib

@@ -1,7 +1,4 @@
-"""Partition graphs without parts when a run starts.
-
-The partition is stored for later runs.
-"""
+"""Partition graphs without parts when a run starts, and store the partition for later runs."""
 from __future__ import annotations
 
 import logging

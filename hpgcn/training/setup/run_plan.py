@@ -46,16 +46,16 @@ class RunPlan:
     Attributes
     ----------
     config : hpgcn.Config
-        As in config.toml: `strategy` is the one that was chosen; `out` says where files
-        go.
+        The settings as in config.toml, where `strategy` names the chosen strategy. `out`
+        is the run directory.
     header : hpgcn.graphs.graph.Header
     grid_shape : tuple of int
         The grid of ranks.
     strategy_choice : str
         Why the strategy was chosen; empty if the settings name it.
     spec : hpgcn.model.ModelSpec
-        The model, including what its layers recompute (`drop_AX`) or form once
-        (`precomputed`).
+        The model, including which products the layers recompute (`drop_AX`) or compute
+        once before training (`precomputed`).
     metric : str
         The metric of accuracies and of the best epoch.
     targets : hpgcn.model.Targets
@@ -64,7 +64,7 @@ class RunPlan:
     shard : GraphShard
         The rows of this rank, and the maps that multiply by A.
     steps : StepPlan
-        What training steps are of, and predicted traffic.
+        The training steps of an epoch and their predicted traffic.
     work_arrays : dict
         Predicted memory: size and dtype, by name, of the work arrays of this rank.
         Empty for mini-batches.

@@ -42,14 +42,14 @@ class StepPlan:
     per_epoch : int
         Number of steps.
     full_step : hpgcn.planning.counts.traffic.Prediction
-        What ranks send in a step of all training vertices.
+        Traffic of a step of all training vertices.
     forecast : Forecast
     builder : hpgcn.sampling.InducedBatchBuilder or NeighbourBatchBuilder, or None
-        Makes mini-batches; None: every step is of all training vertices.
+        The builder of mini-batches; None: every step trains on all training vertices.
     comm : hpgcn.comm.SerialComm or MpiComm
-        The builder's, which may be the run's own.
+        The communicator of the builder; it may be that of the run.
     threaded : bool
-        A thread of its own makes mini-batches.
+        Whether another thread makes mini-batches.
     """
 
     per_epoch: int

@@ -1,9 +1,8 @@
-"""Provide the StepView of each training step.
+"""Provide the StepView of each training step: one for all steps, or one per mini-batch.
 
-It is the same for all steps, or there is one per mini-batch. A thread builds the next
-mini-batch while the current one trains, from data that the rank stores. If neighbors
-are sampled, the thread also exchanges rows with other ranks, over a separate
-communicator.
+A thread builds the next mini-batch while the current one trains, from data that the
+rank stores. If neighbors are sampled, the thread also exchanges rows with other ranks,
+over a separate communicator.
 """
 from __future__ import annotations
 
@@ -69,9 +68,9 @@ class MiniBatches(FullBatch):
     Parameters
     ----------
     plan : hpgcn.training.setup.step_plan.StepPlan
-        Its communicator is closed here.
+        The plan of the steps. `close` frees its communicator.
     view : StepView
-        Of all rows.
+        The view of all rows.
     shard : hpgcn.training.setup.shard.GraphShard
     epochs : int
         The last epoch; no batch is prefetched for later ones.

@@ -1,7 +1,4 @@
-"""Decide when a run ends.
-
-After its last epoch, by patience, by a callback or by a signal.
-"""
+"""Decide when a run ends: after its last epoch, by patience, by a callback or by a signal."""
 from __future__ import annotations
 
 import signal
@@ -49,9 +46,9 @@ def raise_if_stop_requested(epoch: int, graph: str, out: str, comm: SerialComm) 
 def make_stop_error(pending: int, where: str, graph: str, out: str, comm: SerialComm) -> HpgcnError:
     """Return the error with which all ranks end a run after a signal.
 
-    It names the command to resume. `pending` is that of `signals.pending_signal` on a
-    rank. `where` is a text on the place in the run, for the message. The command to
-    resume contains the path of the graph and the run directory `out`.
+    `pending` is a result of `signals.pending_signal`. The message contains `where`, a text
+    on the place in the run. It also contains the command to resume, with the path of the
+    graph and the run directory `out`.
     """
     ranks = ""
     if comm.size > 1:

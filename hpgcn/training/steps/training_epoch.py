@@ -1,7 +1,4 @@
-"""One training step of an epoch.
-
-It is taken, measured, checked, and added to the sums.
-"""
+"""Take, measure and check one training step of an epoch, and add it to the sums."""
 from __future__ import annotations
 
 import math

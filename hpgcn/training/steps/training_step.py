@@ -1,7 +1,4 @@
-"""One training step and one evaluation on a StepView.
-
-A step is forward, backward and update.
-"""
+"""One training step (forward, backward and update) and one evaluation on a StepView."""
 from __future__ import annotations
 
 from collections.abc import Callable
