@@ -27,7 +27,7 @@ def rows_moved(strategy, plan):
     return float(sent.sum() / slices)
 
 
-def sparing(rows, measured=False):
+def sparing_cases(rows, measured=False):
     """Return rows of a report whose strategy sends no more than parts require.
 
     What counts are the rows of H that the strategy sends. The limit is the smaller
@@ -41,7 +41,7 @@ def sparing(rows, measured=False):
             if entry["rows_moved"] is not None and entry["rows_moved"] <= limit]
 
 
-def fitting(*choices):
+def first_fitting(*choices):
     """Return the first list with a case that fits the memory.
 
     Without such a list, return the last one, with its cases marked as fitting.
@@ -53,14 +53,14 @@ def fitting(*choices):
     return [{**entry, "fits": True} for entry in choices[-1]]
 
 
-def passed_over(rows, taken):
+def faster_case(rows, case):
     """Return a clause about a faster case that the rule forbids.
 
-    It is "" if `taken` is the fastest.
+    It is "" if `case` is the fastest.
     """
-    fastest = min((entry for entry in rows if entry["fits"]), default=taken,
+    fastest = min((entry for entry in rows if entry["fits"]), default=case,
                   key=lambda entry: entry["seconds"]["epoch"])
-    if fastest["seconds"]["epoch"] >= taken["seconds"]["epoch"]:
+    if fastest["seconds"]["epoch"] >= case["seconds"]["epoch"]:
         return ""
     return (f"; {fastest['strategy']} would take {fastest['seconds']['epoch']:.3g} s, but sends "
             f"more rows ({setting('strategy', fastest['strategy'])})")
@@ -87,18 +87,18 @@ def prepare(inputs, ranks):
     """
     config = inputs.config
     prepared = {}
-    left = PATIENCE
+    seconds_left = PATIENCE
     for k in sorted(set(ranks) - {1}):
-        made = choose_preparation(inputs.header, inputs.sizes, METHOD, k, config)
-        if made.method not in QUICK:
-            left -= expected_seconds(made.effort, inputs.sizes, k,
-                                     holders=made.method in NONZERO_METHODS)
-        if left >= 0:
-            prepared[k] = made
+        preparation = choose_preparation(inputs.header, inputs.sizes, METHOD, k, config)
+        if preparation.method not in QUICK:
+            seconds_left -= expected_seconds(preparation.effort, inputs.sizes, k,
+                                             holders=preparation.method in NONZERO_METHODS)
+        if seconds_left >= 0:
+            prepared[k] = preparation
     return prepared
 
 
-def taken_by_runs(inputs, rows, choose):
+def places_by_ranks(inputs, rows, choose):
     """Return the position in `rows` of the case that runs take, by number of ranks.
 
     Left out are numbers of ranks whose partition is not among the cases, or some of whose
@@ -106,12 +106,12 @@ def taken_by_runs(inputs, rows, choose):
     """
     if inputs.strategy_options.strategy not in CHOOSING:
         return {}
-    found = {}
+    place_by_ranks = {}
     for k in dict.fromkeys(entry["ranks"] for entry in rows):
-        same = run_cases(inputs, rows, k)
-        if k == 1 or (same and all(rows[place]["counted"] for place in same)):
-            found[k] = _taken(rows, same, choose)
-    return found
+        places = run_cases(inputs, rows, k)
+        if k == 1 or (places and all(rows[place]["counted"] for place in places)):
+            place_by_ranks[k] = _choose_place(rows, places, choose)
+    return place_by_ranks
 
 
 def run_cases(inputs, rows, k):
@@ -125,20 +125,20 @@ def run_cases(inputs, rows, k):
         parts = inputs.stored_parts if k in inputs.part_counts else None
     else:
         parts = inputs.prepared[k].method if k in inputs.prepared else METHOD
-    same = [place for place, entry in enumerate(rows) if entry["ranks"] == k
-            and entry["parts"] in (parts, "stored") and entry["rows_moved"] is not None]
-    return same if BY_ROWS.name in {rows[place]["strategy"] for place in same} else []
+    places = [place for place, entry in enumerate(rows) if entry["ranks"] == k
+              and entry["parts"] in (parts, "stored") and entry["rows_moved"] is not None]
+    return places if BY_ROWS.name in {rows[place]["strategy"] for place in places} else []
 
 
-def _taken(rows, places, choose):
-    """Return the one of `places` that the rule takes."""
-    same = [rows[place] for place in places]
-    if len(same) == 1:
+def _choose_place(rows, places, choose):
+    """Return the number in `places` of the case that RULE selects."""
+    cases = [rows[place] for place in places]
+    if len(cases) == 1:
         return places[0]
-    allowed = fitting(sparing(same), same)
-    taken = allowed[choose(allowed)["index"]]
-    return next(place for place, each in zip(places, same)  # `fitting` may have copied it
-                if (each["strategy"], each["parts"]) == (taken["strategy"], taken["parts"]))
+    allowed = first_fitting(sparing_cases(cases), cases)
+    case = allowed[choose(allowed)["index"]]
+    return next(place for place, each in zip(places, cases)  # `first_fitting` may have copied it
+                if (each["strategy"], each["parts"]) == (case["strategy"], case["parts"]))
 
 
 def difference(inputs, rows, choice, choose, options):
@@ -149,16 +149,16 @@ def difference(inputs, rows, choice, choose, options):
     """
     first = partitions_first(inputs, rows, options.methods)
     ranks = choice["ranks"]
-    same = run_cases(inputs, rows, ranks)
-    if first or ranks == 1 or not same:
+    places = run_cases(inputs, rows, ranks)
+    if first or ranks == 1 or not places:
         return first
     if options.machine != Machine():
         return [f"`hpgcn train` on {ranks} ranks uses {RULE}, by the seconds of the default "
                 f"machine; use --strategy {choice['strategy']} for the choice above"]
-    taken = rows[_taken(rows, same, choose)]["strategy"]
-    if taken == choice["strategy"]:
+    strategy = rows[_choose_place(rows, places, choose)]["strategy"]
+    if strategy == choice["strategy"]:
         return []
-    return [f"`hpgcn train` on {ranks} ranks uses {taken}, {RULE}; use --strategy "
+    return [f"`hpgcn train` on {ranks} ranks uses {strategy}, {RULE}; use --strategy "
             f"{choice['strategy']} for the choice above"]
 
 
@@ -170,9 +170,11 @@ def shown(report, every=False):
     """
     rows = report["rows"]
     first = [place for place, entry in enumerate(rows) if entry["train"]]
-    rest = [place for place in range(len(rows)) if place not in first]
+    other_places = [place for place in range(len(rows)) if place not in first]
     if not every and len(rows) > SHOWN:
-        wanted = {report["choice"]["index"], *([report["goal"]["index"]] if report["goal"] else [])}
-        rest.sort(key=lambda place: (place not in wanted, rows[place]["seconds"]["epoch"]))
-        rest = sorted(rest[:max(SHOWN - len(first), len(wanted - {*first}))])
-    return first + rest
+        goal = [report["goal"]["index"]] if report["goal"] else []
+        required = {report["choice"]["index"], *goal}
+        other_places.sort(
+            key=lambda place: (place not in required, rows[place]["seconds"]["epoch"]))
+        other_places = sorted(other_places[:max(SHOWN - len(first), len(required - {*first}))])
+    return first + other_places

@@ -29,10 +29,10 @@ def settings_of(run):
     if parse(run.settings["batch"]):
         raise DataError(f"{printable(path)}: was trained on mini-batches "
                         f"({run.settings['batch']}), whose seconds are not forecast")
-    return _given(run)
+    return _plan_settings(run)
 
 
-def _given(run):
+def _plan_settings(run):
     return {name: run.settings[name] for name in ("graph", *FIELDS, *WORDS)
             if name in run.settings}
 
@@ -47,7 +47,7 @@ def calibrate(run, options):
     other parts now.
     """
     # read the graph of the run again
-    config = Config(**_given(run))
+    config = Config(**_plan_settings(run))
     ranks = run.summary["ranks"]
     strategy = strategy_by_name(read_options(config).strategy)
     inputs = PlanInput(config.graph, config)
@@ -77,8 +77,8 @@ def calibrate(run, options):
     # on ranks that do not wait longest, these may be seconds of the same moment
     computed = np.maximum(metrics["epoch_s"] - waited, metrics["spmm_s"] + metrics["dense_s"])
     measured = [float(np.median(each)) for each in (computed, waited)]
-    compute, communication = (found / told if found > 0 and told > 0 else 1.0
-                              for found, told in zip(measured, expected))
+    compute, communication = (seconds / forecast if seconds > 0 and forecast > 0 else 1.0
+                              for seconds, forecast in zip(measured, expected))
 
     # scale the rates by measured over predicted seconds
     note = f"calibrated by {printable(run.path)}: computing takes {compute:.3g}"

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from hpgcn.planning.answers.automatic import BY_HOLDERS, BY_ROWS, fitting, passed_over, sparing
+from hpgcn.planning.answers.automatic import (
+    BY_HOLDERS,
+    BY_ROWS,
+    faster_case,
+    first_fitting,
+    sparing_cases,
+)
 from hpgcn.planning.answers.candidates import Candidate, candidates, count_fastest
 from hpgcn.planning.answers.dry_run import COUNTING
 from hpgcn.planning.answers.exchange_rule import unsupported_exchange
@@ -86,12 +92,12 @@ def check_machine(config, comm):
 
 def _on_first_rank(function, comm):
     """Return the result of `function` on rank 0 on all ranks."""
-    found = None
+    result = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():
         if comm.rank == 0:
-            found = function()
+            result = function()
     return_freed_memory()
-    return comm.bcast(found)
+    return comm.bcast(result)
 
 
 def exchange_name(footprint):
@@ -121,32 +127,32 @@ def _choose(inputs, ranks, nodes=None):
     # count every candidate that can train
     rows = []
     exchanges = {}
-    whole = parse(config.batch) is None
-    known = {}  # on parts
+    full_batch = parse(config.batch) is None
+    footprints = {}  # on parts
     for candidate in _supporting(inputs, ranks, machine.nodes(ranks)):
-        if not (whole or STRATEGIES[candidate.strategy].supports_minibatches):
+        if not (full_batch or STRATEGIES[candidate.strategy].supports_minibatches):
             continue
         footprint = count_fastest(inputs, candidate, machine)
         rows.append(row(candidate, footprint, options))
         exchanges[rows[-1]["strategy"]] = exchange_name(footprint)
         if STRATEGIES[candidate.strategy].requires_partition:
-            known[candidate] = footprint
+            footprints[candidate] = footprint
 
-    allowed = sparing(rows, measured=bool(config.machine))
+    allowed = sparing_cases(rows, measured=bool(config.machine))
 
     # mix strategies, if the settings allow it
     if config.strategy == AUTO_PER_LAYER and machine.nodes(ranks) is None:
-        mixture = of_layers(inputs, known, options.machine, (BY_ROWS, BY_HOLDERS))
+        mixture = of_layers(inputs, footprints, options.machine, (BY_ROWS, BY_HOLDERS))
         if mixture:
             allowed.append(row(*mixture, options))
             rows.append(allowed[-1])
 
-    allowed = fitting(allowed, rows)
+    allowed = first_fitting(allowed, rows)
     choice = choose(allowed)
-    taken = allowed[choice["index"]]
+    case = allowed[choice["index"]]
     rates = f"by the rates of {config.machine}" if config.machine else f"on {ASSUMED_MACHINE}"
-    text = f"{named(taken)}: {taken['seconds']['epoch']:.3g} s per epoch {rates}"
-    text += passed_over(rows, taken)
+    text = f"{named(case)}: {case['seconds']['epoch']:.3g} s per epoch {rates}"
+    text += faster_case(rows, case)
     if config.strategy == AUTO_PER_LAYER and nodes is not None and nodes.max():
         text += "; on several nodes no mixtures are compared"
     node_aware = config.node_aware

@@ -25,12 +25,12 @@ def could_be_chosen(seconds, ranks, rows, each_ranks=False):
     that fit in memory are compared. With `each_ranks`, return True also for a case that
     could be the fastest on its number of ranks.
     """
-    good = [entry for entry in rows if entry["counted"] and entry["fits"]]
-    alike = [entry for entry in good if entry["ranks"] == ranks] if each_ranks else []
-    if seconds <= max(least_seconds(good), least_seconds(alike) if alike else 0):
+    fitting = [entry for entry in rows if entry["counted"] and entry["fits"]]
+    same_ranks = [entry for entry in fitting if entry["ranks"] == ranks] if each_ranks else []
+    if seconds <= max(least_seconds(fitting), least_seconds(same_ranks) if same_ranks else 0):
         return True
-    best = best_case(good)
-    limit = ENOUGH * least_seconds(good)
+    best = best_case(fitting)
+    limit = ENOUGH * least_seconds(fitting)
     return seconds <= limit and (ranks, seconds) <= (best["ranks"], epoch_seconds(best))
 
 

@@ -14,10 +14,10 @@ from hpgcn.partition.rows.row_methods import QUICK
 from hpgcn.planning.answers import batch_report
 from hpgcn.planning.answers.automatic import (
     difference,
+    places_by_ranks,
     prepare,
     rows_moved,
     shown,
-    taken_by_runs,
 )
 from hpgcn.planning.answers.candidates import (
     Candidate,
@@ -85,9 +85,9 @@ def forecast(path, options, *, progress=False):
     if not any(entry["fits"] for entry in rows):
         _refuse(inputs, rows, options)
     choice = choose(rows)
-    taken = taken_by_runs(inputs, rows, choose).values()
+    places = places_by_ranks(inputs, rows, choose).values()
     for place, entry in enumerate(rows):
-        entry["train"] = place in taken
+        entry["train"] = place in places
 
     return {
         "graph": inputs.describe(path), "step": step_of(inputs),
@@ -122,7 +122,7 @@ def compare(inputs, options, progress=False, each_ranks=False):
     by_place = attrgetter("place")
     with bar(total=len(listed), unit="case", leave=False, shown=progress, delay=SHOWN) as cases:
         for place, group in groupby(sorted(listed, key=by_place), key=by_place):
-            known = {}
+            counted = {}
             for candidate in group:
                 _show(cases, candidate, begin)
                 runs = place[0] in inputs.prepared and not inputs.is_large
@@ -130,15 +130,15 @@ def compare(inputs, options, progress=False, each_ranks=False):
                                           floor=not (options.goal or runs))
                 rows[candidate] = row(candidate, footprint, options)
                 if STRATEGIES[candidate.strategy].requires_partition:
-                    known[candidate] = footprint
+                    counted[candidate] = footprint
                 cases.update(rows[candidate]["counted"])
-            mixes = known and options.machine.nodes(place[0]) is None and not inputs.sized
-            mixture = mixes and of_layers(inputs, known, options.machine, floor=not options.goal)
+            mixes = counted and options.machine.nodes(place[0]) is None and not inputs.sized
+            mixture = mixes and of_layers(inputs, counted, options.machine, floor=not options.goal)
             if isinstance(mixture, float):
-                open_mixtures[place] = mixture, tuple(known)
+                open_mixtures[place] = mixture, tuple(counted)
             elif mixture:
                 layered.append(row(*mixture, options))
-            del known, footprint, mixture  # free their patterns
+            del counted, footprint, mixture  # free their patterns
 
         # count those with lower bounds that could be chosen, those of the same parts together
         later = {}
@@ -158,14 +158,14 @@ def compare(inputs, options, progress=False, each_ranks=False):
                     rows[candidate] = row(candidate, exact, options)
                     del exact  # free its pattern
                     cases.update()
-            seconds, known = open_mixtures.get(place, (math.inf, ()))
-            if known and is_open(seconds, known[0].ranks):
+            seconds, counted = open_mixtures.get(place, (math.inf, ()))
+            if counted and is_open(seconds, counted[0].ranks):
                 del open_mixtures[place]
-                known = {candidate: count_candidate(inputs, candidate) for candidate in known}
-                mixture = of_layers(inputs, known, options.machine)
+                counted = {candidate: count_candidate(inputs, candidate) for candidate in counted}
+                mixture = of_layers(inputs, counted, options.machine)
                 if mixture:
                     later[place] = row(*mixture, options)
-                del known, mixture
+                del counted, mixture
         cases.update(cases.total - cases.n)
 
     layered += [entry for _, entry in sorted(later.items(), key=lambda each: each[0])]
@@ -245,8 +245,8 @@ def choose(rows):
     The entry `text` gives the reason.
     """
     counted = [entry for entry in rows if entry["counted"]]
-    good = [entry for entry in counted if entry["fits"]]
-    best = best_case(good)
+    fitting = [entry for entry in counted if entry["fits"]]
+    best = best_case(fitting)
 
     # its costs, for the text
     text = f"{named(best)}: {epoch_seconds(best):.3g} s per epoch"
@@ -262,12 +262,12 @@ def choose(rows):
         least = "" if other["counted"] else "at least "
         text += (f"; {named(other, ranks=False)} would take {least}{epoch_seconds(other):.3g} s "
                  f"and send {least}{ratio:.2f}x as much")
-    elif len({entry["ranks"] for entry in good}) > 1 and best["ranks"] == 1:
-        other = min((entry for entry in good if entry["ranks"] > 1), key=epoch_seconds)
+    elif len({entry["ranks"] for entry in fitting}) > 1 and best["ranks"] == 1:
+        other = min((entry for entry in fitting if entry["ranks"] > 1), key=epoch_seconds)
         text += f"; {named(other)} would take {epoch_seconds(other):.3g} s"
 
-    taken = {key: best[key] for key in ("strategy", "parts", "ranks", "grid")}
-    return {"index": rows.index(best), **taken, "text": text}
+    names = {key: best[key] for key in ("strategy", "parts", "ranks", "grid")}
+    return {"index": rows.index(best), **names, "text": text}
 
 
 def left_out(inputs, rows, options):
@@ -275,31 +275,31 @@ def left_out(inputs, rows, options):
 
     The line has the reason and a remedy.
     """
-    asked = sorted({entry["ranks"] for entry in rows})
+    numbers = sorted({entry["ranks"] for entry in rows})
     config = options.config
-    found = []
+    lines = []
     if inputs.part_counts:
         parts = inputs.part_counts[0]
         # on one rank all strategies are one
-        others = [k for k in asked if k not in (1, *inputs.part_counts)]
+        others = [k for k in numbers if k not in (1, *inputs.part_counts)]
         if others:
             names = [name for name, strategy in STRATEGIES.items() if strategy.accepts_partition]
-            found.append(f"{_listed(names)} keep to the {parts} part{'s' * (parts > 1)} of this "
+            lines.append(f"{_listed(names)} keep to the {parts} part{'s' * (parts > 1)} of this "
                          f"file and are left out for {_listed(others)} ranks: `hpgcn partition -k "
                          f"{others[0]}` of the graph it was made from makes a file for them")
     words = read_options(config)
     if words.grid:
         name = grid_owner(words.grid.split("x"))
-        found.append(f"{name} is shown only on the grid {words.grid}: omit it in "
+        lines.append(f"{name} is shown only on the grid {words.grid}: omit it in "
                      f"{setting('strategy')} for other grids")
     if words.replication:
-        others = [k for k in asked if k % words.replication]
+        others = [k for k in numbers if k % words.replication]
         if others:
             names = [name for name, strategy in STRATEGIES.items()
                      if "replication" in strategy.options]
-            found.append(f"{_listed(names)} is left out for {_listed(others)} ranks, which "
+            lines.append(f"{_listed(names)} is left out for {_listed(others)} ranks, which "
                          f"{words.replication} copies of rows do not divide")
-    return found
+    return lines
 
 
 def _listed(things):
@@ -427,21 +427,21 @@ def _refuse(inputs, rows, options):
     memory = options.memory
     least = min(entry["memory"]["max_bytes"] for entry in rows)
     most = min(inputs.header.num_nodes, MAX_RANKS)
-    said = (f"{inputs.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are "
+    text = (f"{inputs.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are "
             f"needed on {', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
 
     # try more ranks, each of which stores less
-    needy = next(strategy for strategy in STRATEGIES.values() if strategy.requires_partition)
+    kind = next(strategy for strategy in STRATEGIES.values() if strategy.requires_partition)
     ranks = 1 << tried[-1].bit_length()
     while ranks <= most:
         for parts in QUICK:
-            candidate = Candidate(needy.name, parts, ranks, needy.default_shape(ranks))
+            candidate = Candidate(kind.name, parts, ranks, kind.default_shape(ranks))
             need = int(count_candidate(inputs, candidate).peak.max())
             if need <= memory:
-                raise ConfigError(f"{said}; {ranks} ranks are enough ({needy.name} on {parts} "
+                raise ConfigError(f"{text}; {ranks} ranks are enough ({kind.name} on {parts} "
                                   f"parts: {need:,} bytes)")
             least = min(least, need)
         ranks *= 2
 
-    raise ConfigError(f"{said}; no power of two up to {most} is enough: the least memory found is "
+    raise ConfigError(f"{text}; no power of two up to {most} is enough: the least memory found is "
                       f"{least:,} bytes")

@@ -100,23 +100,25 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     inputs = PlanInput(path, config, widths)
 
     # on one rank, in memory
-    whole = _count(inputs, candidates(inputs, (1,))[0]) if _has_one(inputs) else None
-    needed = int(whole.footprint.peak.max() + whole.copies.sum()) + whole.memory + PROCESS if (
-        whole) else 0
-    if whole and needed <= memory and (ranks is None or 1 in ranks):
+    in_memory = _count(inputs, candidates(inputs, (1,))[0]) if _has_one(inputs) else None
+    needed = 0
+    if in_memory:
+        arrays = in_memory.footprint.peak.max() + in_memory.copies.sum()
+        needed = int(arrays) + in_memory.memory + PROCESS
+    if in_memory and needed <= memory and (ranks is None or 1 in ranks):
         return ScratchPlan(inputs.name, "", 1, 1, 0, memory, needed, 0, 0, 0, 0, 0, 0,
-                           config.eval_every, _compute(machine, whole), disk, config.batch,
-                           whole.steps, whole.memory)
+                           config.eval_every, _compute(machine, in_memory), disk, config.batch,
+                           in_memory.steps, in_memory.memory)
 
     # the fewest ranks that fit
-    made = []
+    plans = []
     for candidate in _candidates(inputs, ranks):
-        made.append(_plan_of(inputs, candidate, memory, needed, machine))
-        if made[-1].kept >= 0:
+        plans.append(_plan_of(inputs, candidate, memory, needed, machine))
+        if plans[-1].kept >= 0:
             break
     else:
-        raise ConfigError(f"{inputs.name}: needs {_shortage(made, memory)}")
-    plan = made[-1]
+        raise ConfigError(f"{inputs.name}: needs {_shortage(plans, memory)}")
+    plan = plans[-1]
     free = os.statvfs(config.scratch)
     if free.f_bavail * free.f_frsize < plan.scratch:
         raise StorageError(f"{setting('scratch', config.scratch)}: "
@@ -206,15 +208,15 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     total = footprint.total + counted.copies
     small = int(sum(small_bytes(operand, footprint.spec.row_itemsize).sum()
                     for operand in footprint.operands))
-    most = memory - process_bytes(candidate.ranks) - counted.memory - small
-    rest = most - TURNS * turn
-    kept = int(np.searchsorted(np.cumsum(total[::-1]), rest, side="right")) if rest >= 0 else -1
+    limit = memory - process_bytes(candidate.ranks) - counted.memory - small
+    spare = limit - TURNS * turn
+    kept = int(np.searchsorted(np.cumsum(total[::-1]), spare, side="right")) if spare >= 0 else -1
     moved = slice(0, candidate.ranks - max(kept, 0))
 
     def of(sizes):
         return int(sizes[moved].sum())
 
-    room = most - int(total[moved.stop:].sum())
+    room = limit - int(total[moved.stop:].sum())
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, room, memory,
                        needed or int(total.sum()) + counted.memory + PROCESS, of(total), turn,
                        of(read), of(written), of(evaluated.read), of(evaluated.written),
@@ -239,8 +241,8 @@ def table(plan):
     lines += [("disk per epoch", f"{read / 1e9:.4g} GB read, {written / 1e9:.4g} GB written"),
               ("disk", plan.disk.text)]
     if plan.seconds is None:
-        told = "not forecast for mini-batches, whose reads are short"
+        seconds = "not forecast for mini-batches, whose reads are short"
     else:
-        told = (f"{plan.seconds:.3g}: disk {plan.disk.seconds(read, written):.3g}, computing "
-                f"{plan.compute_s:.3g} on the machine that `hpgcn plan` assumes")
-    return label_list([*lines, ("seconds per epoch", told)], width=19)
+        seconds = (f"{plan.seconds:.3g}: disk {plan.disk.seconds(read, written):.3g}, computing "
+                   f"{plan.compute_s:.3g} on the machine that `hpgcn plan` assumes")
+    return label_list([*lines, ("seconds per epoch", seconds)], width=19)

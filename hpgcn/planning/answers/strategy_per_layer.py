@@ -16,10 +16,10 @@ from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
 
 ALIKE = 1.02  # factor between seconds of a step that are not worth the count of a cover
 # settings that want one strategy
-NAMING = ("delay", "batch")
+NEED_ONE = ("delay", "batch")
 
 
-def of_layers(inputs, known, machine, limits=(), *, floor=False):
+def of_layers(inputs, footprints, machine, limits=(), *, floor=False):
     """Choose a strategy for each layer, all on the same parts.
 
     Each layer gets the strategy with the least seconds for its products with A, forward
@@ -47,18 +47,18 @@ def of_layers(inputs, known, machine, limits=(), *, floor=False):
     spec = inputs.spec
     groups = [range(*ends) for ends in pairwise(accumulate(products_of(spec), initial=0))
               if ends[0] < ends[1]]
-    candidate = next(iter(known))
+    candidate = next(iter(footprints))
     if len(groups) - spec.precomputed < 2 or candidate.ranks == 1:
         return None
     options = inputs.strategy_options
-    naming = any(getattr(inputs.config, name) != getattr(Config, name) for name in NAMING)
-    if naming or options.grid or options.replication:
+    needs_one = any(getattr(inputs.config, name) != getattr(Config, name) for name in NEED_ONE)
+    if needs_one or options.grid or options.replication:
         return None
 
     # count each strategy once
     ordered, offsets = arranged(inputs, candidate, STRATEGIES[candidate.strategy])
-    counted = {candidate.strategy: footprint for candidate, footprint in known.items()}
-    kinds = _able(inputs, ordered)
+    counted = {candidate.strategy: footprint for candidate, footprint in footprints.items()}
+    kinds = _combinable(inputs, ordered)
 
     for kind in kinds:
         if kind.name not in counted:
@@ -87,8 +87,8 @@ def of_layers(inputs, known, machine, limits=(), *, floor=False):
     # count the mixture
     strategy = per_layer(*(kind for kind, group in zip(chosen, groups) for _ in group))
     shape = (candidate.ranks,)
-    made = Candidate(strategy.name, candidate.parts, candidate.ranks, shape)
-    return made, count(ordered, inputs, strategy, shape, offsets)
+    mixture = Candidate(strategy.name, candidate.parts, candidate.ranks, shape)
+    return mixture, count(ordered, inputs, strategy, shape, offsets)
 
 
 def _costs_by_layer(machine, kinds, counted, groups, ranks, over_ranks=np.max):
@@ -111,7 +111,7 @@ def _costs_by_layer(machine, kinds, counted, groups, ranks, over_ranks=np.max):
     return costs_by_layer
 
 
-def _able(inputs, ordered):
+def _combinable(inputs, ordered):
     """Return the strategies that can share a layout.
 
     Strategies by holders of nonzeros are among them only if the pattern has holders.

@@ -80,7 +80,7 @@ class DenseFootprint:
     def _bounds(self):
         return layer_bounds(products_of(self.spec))
 
-    def _left(self, view):
+    def _pruned_rows(self, view):
         """Return the rows of each rank in all pruned levels between layers, summed."""
         return sum((view.rows[place] for place in self._bounds if not view.every[place]),
                    np.zeros_like(self.rows))
@@ -127,7 +127,7 @@ class DenseFootprint:
         """
         total = self.rows
         for view in self.levels:
-            total = total + self._left(view) + 2 * view.rows[-1]
+            total = total + self._pruned_rows(view) + 2 * view.rows[-1]
             for first, last in pairwise(self._bounds):
                 total = total + 2 * view.narrows(first, last) * view.rows[last]
         return total * NUMBER
@@ -215,7 +215,7 @@ class RankFootprint(DenseFootprint):
         return {
             "matrix": sum(operand.nbytes(itemsize) for operand in self.operands),
             "features": self.feature_bytes + dropped + self.edge_bytes,
-            "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
+            "vertices": self.rows * VERTEX + sum(map(self._pruned_rows, self.levels)) * LEVEL_ROW,
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
             "buffers": (self.plan.buffer_bytes(self.widest, itemsize) + self._persistent_bytes
                         + self._early_bytes),

@@ -218,9 +218,9 @@ class PlanInput(ModelInput):
         """
         source.header.check_split(split, source.where)
         self.offsets = source.offsets
-        made = source.vertex_partition
-        self.method = made and made.method
-        self.part_counts = (made.k, *made.merges) if made else ()
+        partition = source.vertex_partition
+        self.method = partition and partition.method
+        self.part_counts = (partition.k, *partition.merges) if partition else ()
         edge_parts = source.edge_part(0, source.header.num_nodes)
         self.graph = source.pattern()
         self.sizes = column_sizes(source)
@@ -242,10 +242,10 @@ class PlanInput(ModelInput):
             original = self.graph if self.offsets is not None else self.graph.in_original_order()
             run = self.prepared.get(k)
             work = {"effort": run.effort} if run and run.method == method else {"refine": quick}
-            made = make_partition(original, k, method=method, **work)
+            partition = make_partition(original, k, method=method, **work)
             if original is not self.graph:
-                made = _of_rows(made, original, self.graph.vertex)
-            self._partitions[method, k] = made
+                partition = _of_rows(partition, original, self.graph.vertex)
+            self._partitions[method, k] = partition
         return self._partitions[method, k]
 
     def divided(self, method, k):
@@ -256,18 +256,18 @@ class PlanInput(ModelInput):
         """
         if self._last[0] != (method, k):
             self._last = None, None  # free the rows before others are made
-            divide = self._divided
+            compute = self._divide
             if self.is_large and method in QUICK:
-                divide = self._divided_quickly
-            self._last = (method, k), divide(method, k)
+                compute = self._divide_quickly
+            self._last = (method, k), compute(method, k)
         return self._last[1]
 
-    def _divided(self, method, k):
-        made = self.partition(method, k)
-        ordered = self.ordered.with_holders(self.graph, made.edge_part)
-        return ordered.permuted(made.perm), made.offsets
+    def _divide(self, method, k):
+        partition = self.partition(method, k)
+        ordered = self.ordered.with_holders(self.graph, partition.edge_part)
+        return ordered.permuted(partition.perm), partition.offsets
 
-    def _divided_quickly(self, method, k):
+    def _divide_quickly(self, method, k):
         # parts are those of the graph in its ORIGINAL order
         weights = np.diff(self.pointers)
         if self.offsets is None:
@@ -302,15 +302,15 @@ def assume_widths(header):
     return dataclasses.replace(header, **widths), notes
 
 
-def _of_rows(made, original, vertex):
+def _of_rows(partition, original, vertex):
     """Convert a partition of ORIGINAL vertices to one of the file's rows.
 
     `vertex`, (n,), has the ORIGINAL number of each row of the file.
     """
     row = np.empty_like(vertex)
     row[vertex] = np.arange(vertex.size)
-    edge_part = made.edge_part
+    edge_part = partition.edge_part
     if edge_part is not None:
         edge_part = reorder_entries(edge_part, original.indptr, original.indices, row)
-    return dataclasses.replace(made, part=made.part[vertex], perm=row[made.perm],
-                               iperm=made.iperm[vertex], edge_part=edge_part)
+    return dataclasses.replace(partition, part=partition.part[vertex], perm=row[partition.perm],
+                               iperm=partition.iperm[vertex], edge_part=edge_part)

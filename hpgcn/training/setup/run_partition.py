@@ -53,22 +53,22 @@ def partitioned(source: GraphSource, comm: SerialComm, method: str, out: str = "
     same time. Other errors as `hpgcn.partition.make_partition`.
     """
     # rank 0 takes parts that are stored, or makes them
-    kept = chosen = None
+    stored_file = chosen = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
             chosen = config and choose_preparation(
                 source.header, column_sizes(source), method, comm.size, config)
             memory = size(config.memory) if config and config.scratch else None
-            kept = kept_partition(source, comm.size, method, out, also=METHOD, chosen=chosen,
-                                  memory=memory, held=held)
-    kept = comm.bcast(kept)
-    if kept is None:
+            stored_file = kept_partition(source, comm.size, method, out, also=METHOD,
+                                         chosen=chosen, memory=memory, held=held)
+    stored_file = comm.bcast(stored_file)
+    if stored_file is None:
         with comm.collective_errors():
             graph = source.read().in_original_order()
         return _partition_in_memory(graph, comm, method, chosen)
 
     # every rank opens the same partition
-    path, checksum = kept
+    path, checksum = stored_file
     with comm.collective_errors():
         stored = source.reopen(path)
         if stored.checksum() != checksum:
@@ -87,7 +87,7 @@ def _partition_in_memory(graph: Graph, comm: SerialComm, method: str,
             set_activity(f"partitioning {graph.header.name}")
             chosen = chosen or _default(method)
             log.info("partitioning %s into %d parts by %s%s", graph.header.name, comm.size,
-                     *_said(chosen))
+                     *_method_and_reason(chosen))
             partition = make_partition(graph, comm.size, method=chosen.method,
                                        effort=chosen.effort, seed=SEED)
     partition = comm.bcast(partition)
@@ -99,7 +99,7 @@ def _default(method: str) -> Preparation:
     return Preparation(method, DEFAULT, "")
 
 
-def _said(chosen: Preparation) -> tuple[str, str]:
+def _method_and_reason(chosen: Preparation) -> tuple[str, str]:
     """Return the method of a Preparation, and a clause about its effort and the reason."""
     if not chosen.reason:
         return chosen.method, ""
@@ -130,12 +130,12 @@ def kept_partition(source: GraphSource, k: int, method: str, out: str = "", also
     # name the files that may hold the partition
     if source.path is None:
         return None
-    made = _fitting(chosen or _default(method), source.header, k, memory)
+    preparation = _limit_effort(chosen or _default(method), source.header, k, memory)
     stem = Path(source.path).with_suffix("")
     folders = [stem.parent, *[Path(os.path.abspath(out), PARTITIONS)] * bool(out)]
     set_activity(f"looking for a partition of {source.path}")
     names = [f"{stem.name}.p{k}.h5", f"{stem.name}.p{k}-{method}-{SEED}.h5",
-             f"{stem.name}.p{k}-{made.method}-{SEED}.h5"]
+             f"{stem.name}.p{k}-{preparation.method}-{SEED}.h5"]
 
     source.sha256()  # before an hour of partitioning
     source.refuse_replaced()
@@ -143,9 +143,9 @@ def kept_partition(source: GraphSource, k: int, method: str, out: str = "", also
     # use a partition that an earlier run kept
     for folder, name in product(folders, names):
         path = folder / name
-        methods, efforts = (method, made.method), (made.effort,)
+        methods, efforts = (method, preparation.method), (preparation.effort,)
         if not exact and folder == folders[0]:
-            efforts = EFFORTS[EFFORTS.index(made.effort):]
+            efforts = EFFORTS[EFFORTS.index(preparation.effort):]
         elif not exact:
             methods, efforts = (*methods, also), EFFORTS
         checksum = None
@@ -167,23 +167,23 @@ def kept_partition(source: GraphSource, k: int, method: str, out: str = "", also
         log.log(logging.INFO if folder == folders[0] else logging.WARNING,
                 "%spartitioning %s into %d parts by %s%s; %s",
                 "" if folder == folders[0] else f"{folders[0]} cannot be written; ",
-                source.path, k, *_said(made),
+                source.path, k, *_method_and_reason(preparation),
                 f"kept as {path}" if held is None else "not kept")
         set_activity(f"partitioning {source.path}")
-        graph, partition = _make(source, k, made, memory)
+        graph, partition = _make(source, k, preparation, memory)
         stored = graph is None
         with page_cache.bypassed(memory is not None):
             store.write_partitioned(path, graph, partition, source=source, overwrite=True,
                                     window=window_bytes(source.header, memory, stored=stored))
 
     # refuse a result whose graph was replaced in between
-    checksum = _matching(path, source, k, (made.method,), (made.effort,))
+    checksum = _matching(path, source, k, (preparation.method,), (preparation.effort,))
     if checksum is None:
         raise changed(path)
     return str(path), checksum
 
 
-def _fitting(chosen: Preparation | None, header: Header, k: int, memory: int | None) -> Preparation:
+def _limit_effort(chosen: Preparation, header: Header, k: int, memory: int | None) -> Preparation:
     """Return a Preparation with less effort if the memory does not allow that of `chosen`."""
     if memory is None or not METHODS[chosen.method].streams or chosen.effort == FAST:
         return chosen
@@ -192,7 +192,7 @@ def _fitting(chosen: Preparation | None, header: Header, k: int, memory: int | N
     return chosen._replace(effort=FAST, reason="the memory allows no more")
 
 
-def _make(source: GraphSource, k: int, made: Preparation, memory: int | None) -> tuple:
+def _make(source: GraphSource, k: int, preparation: Preparation, memory: int | None) -> tuple:
     """Make the partition of a Preparation.
 
     Return the structure of the graph, or None if it is not in memory, and the
@@ -200,10 +200,11 @@ def _make(source: GraphSource, k: int, made: Preparation, memory: int | None) ->
     """
     from hpgcn.partition import make_partition, partition_stored
 
-    if check_memory(source.header, k, [made.method], made.effort, memory, stored=True):
-        return None, partition_stored(source, k, method=made.method, seed=SEED, memory=memory)
+    method, effort, _ = preparation
+    if check_memory(source.header, k, [method], effort, memory, stored=True):
+        return None, partition_stored(source, k, method=method, seed=SEED, memory=memory)
     graph = source.structure()
-    return graph, make_partition(graph, k, method=made.method, effort=made.effort, seed=SEED)
+    return graph, make_partition(graph, k, method=method, effort=effort, seed=SEED)
 
 
 @contextmanager
@@ -214,23 +215,23 @@ def _writable(folders: list[Path]) -> Iterator[None]:
     """
     # try to write a file in each folder
     for folder in folders:
-        made = []
+        created = []
         try:
             for path in (folder.parent, folder):
                 if not path.is_dir():
                     path.mkdir(parents=True)
-                    made.insert(0, path)
+                    created.insert(0, path)
 
             with temporary_file(folder):
                 pass
         except OSError:
-            _remove_empty(made)
+            _remove_empty(created)
             continue
 
         try:
             yield folder
         except BaseException:
-            _remove_empty(made)
+            _remove_empty(created)
             raise
         return
 
@@ -251,18 +252,18 @@ def _matching(path: Path, source: GraphSource, k: int, methods: Sequence,
     """
     try:
         with source.reopen(path) as stored:
-            made = stored.vertex_partition
+            partition = stored.vertex_partition
     except HpgcnError as error:
         log.warning("%s is not used: %s", path, error)
         return None
     header = replace(source.header, source_sha256=source.sha256())
     expected = (header, SEED, k)
-    if made is None or (stored.header, made.seed, made.k) != expected:
+    if partition is None or (stored.header, partition.seed, partition.k) != expected:
         return None
-    if made.method not in methods:
+    if partition.method not in methods:
         return None
     # files without an effort are older, or of methods that have none
-    if made.effort in EFFORTS and made.effort not in efforts:
+    if partition.effort in EFFORTS and partition.effort not in efforts:
         return None
     return stored.checksum()
 
@@ -292,8 +293,8 @@ def parts_of(request: BatchRequest, source: GraphSource, comm: SerialComm,
 
 def _make_parts(source: GraphSource, k: int, method: str, out: str) -> np.ndarray:
     # batches must not depend on the parts of ranks, which may have another effort
-    kept = kept_partition(source, k, method, out, exact=True)
-    if kept is None:
+    partition_file = kept_partition(source, k, method, out, exact=True)
+    if partition_file is None:
         from hpgcn.partition import make_partition
 
         log.info("partitioning %s into %d parts by %s, for mini-batches", source.where, k, method)
@@ -301,5 +302,5 @@ def _make_parts(source: GraphSource, k: int, method: str, out: str) -> np.ndarra
         return make_partition(graph, k, method=method, seed=SEED).part
     from hpgcn import store
 
-    with store.load(kept[0]) as made:
+    with store.load(partition_file[0]) as made:
         return made.vertex_partition.part
