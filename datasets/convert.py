@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from hpgcn.graphs.graph import Graph
     from hpgcn.graphs.header import Header
 
-EDGE_BYTES = 128  # bytes of memory of an edge on its way through `read`
+EDGE_BYTES = 128  # peak memory per edge in `read`
 
 
 def convert(source: Path | str, out: Path | str, fmt: str = "auto", *, compress: str = "none",
@@ -111,10 +111,10 @@ def order_within(graph: Graph, name: str, memory: int | None) -> tuple[np.ndarra
 
 
 def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
-         scratch: Scratch | None = None, **asked: Any) -> tuple[Graph, list]:
+         scratch: Scratch | None = None, **flags: Any) -> tuple[Graph, list]:
     """Read a graph from a file, or a built-in graph; return the Graph and notes.
 
-    `asked` are fields of ConvertOptions, the flags of `hpgcn convert`. Files of
+    `flags` are fields of ConvertOptions, the flags of `hpgcn convert`. Files of
     `features`, (n, f), and `labels`, (n,) or (n, t), replace the input's, and so does
     `split`, FILE or FILE:COLUMN. Attributes of nodes in the source are called
     ":NAME,...". `memory`, the bytes that the input may take, is 80% of those available.
@@ -125,12 +125,12 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
     field, and index or line number.
     """
     # refuse options that contradict each other before any file is read
-    options = ConvertOptions(**asked)
+    options = ConvertOptions(**flags)
     source = check_path(source)
     features, labels = (path if path is None else check_path(path)
                         for path in (options.features, options.labels))
     drawn = RandomContents.parse(features, labels, options.row_normalize)
-    lazy = scratch is not None  # random features are drawn when the file is written
+    lazy = scratch is not None  # then random features are drawn while the file is written
     wanted = None if options.split is None else parse_split(options.split)
     of_file = wanted is not None and wanted[0] == "table"
     check_count(options.num_splits, wanted)
@@ -139,7 +139,7 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
     if options.columns is not None:
         check_flag(options.columns)
     if options.largest_component or options.edge_features is not None:
-        scratch = None  # it must be in memory
+        scratch = None  # the graph must be in memory
 
     # read the edges, then join the tables
     made = features if features in MADE else None
@@ -187,7 +187,7 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
     need(len(SPLIT) * count * raw.num_nodes, memory, f"{where}: {count} splits")
     masks, split = make_split(raw, ("file",) if of_file else wanted, count, where)
 
-    # assemble
+    # build the graph
     with warnings_as(notes, where):
         graph = adjacency.assemble(
             None if drawn.features else raw.features, None if drawn.labels else raw.labels, masks,
@@ -255,7 +255,7 @@ def warnings_as(notes: list[str], where: str) -> Iterator[None]:
         message = str(warning.message).removeprefix(f"{where}: ")
         if issubclass(warning.category, DataWarning):
             if not any(message.partition(": np.")[0] in note for note in notes):
-                notes.append(message)  # unless reading labels as text says so
+                notes.append(message)  # reading text labels has no such note
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename,
                                    warning.lineno)
@@ -277,7 +277,7 @@ def _read(source: Path | str, fmt: str, memory: int, scratch: Scratch | None,
     if fmt not in FORMATS:
         raise UsageError(f"format {fmt!r}: expected {', '.join(FORMATS)}")
 
-    # a built-in graph is not a file
+    # recognize a built-in graph, which is no file
     if fmt == "auto" and str(source) in builtin.BUILTIN:
         formats.refuse_options(options, source)
         raw = builtin.BUILTIN[str(source)]()
@@ -297,7 +297,7 @@ def _read(source: Path | str, fmt: str, memory: int, scratch: Scratch | None,
     elif fmt not in formats.SETS:
         unsupported_formats.refuse(file, by_name=False, fmt=fmt)
 
-    # some flags are those of some formats
+    # refuse flags that this format has not
     formats.refuse_options(options, fmt)
     asking = [options] if fmt in formats.ASKING else []
 
@@ -312,7 +312,7 @@ def _read(source: Path | str, fmt: str, memory: int, scratch: Scratch | None,
             if not streamed:
                 raise
 
-    # else sort on disk
+    # otherwise sort them on disk
     from hpgcn.datasets.sorting import external
 
     digest = hashlib.sha256()
@@ -345,7 +345,7 @@ def _report(header: Header, raw: Raw, counts: Any, isolated: int,
         f"{isolated} isolated vertices",
         f"row {row} aggregates {column}"]
 
-    # what was changed
+    # note changes of the edges
     if counts.asymmetric > 0:
         notes.append(f"{counts.asymmetric} edges added to make the adjacency symmetric")
     if counts.zeros:
@@ -355,7 +355,7 @@ def _report(header: Header, raw: Raw, counts: Any, isolated: int,
     if counts.unequal:
         notes.append(f"{counts.unequal} {UNEQUAL}")
 
-    # what the vertices are called
+    # note the ids of vertices
     if raw.bipartite:
         notes.append("ids of the first column are numbered first, then those of the second")
     elif ids is not None and ids.dtype.kind == "U":
@@ -367,7 +367,7 @@ def _report(header: Header, raw: Raw, counts: Any, isolated: int,
     return notes
 
 
-if __name__ == "__main__":  # python -m hpgcn.datasets.convert: the command `hpgcn convert`
+if __name__ == "__main__":  # python -m hpgcn.datasets.convert runs `hpgcn convert`
     import runpy
     import sys
 

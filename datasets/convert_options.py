@@ -7,7 +7,7 @@ from typing import Any
 
 from hpgcn.errors import UsageError
 
-READERS = {  # format: its module, imported when it is needed
+READERS = {  # format -> its module, imported on demand
     "planetoid": "hpgcn.datasets.collections.planetoid",
     "ogb": "hpgcn.datasets.collections.ogb",
     "graphsaint": "hpgcn.datasets.collections.graphsaint",
@@ -50,7 +50,7 @@ class ConvertOptions:
     `features`, `labels` and `ids` may also be path-like.
     """
 
-    # edges
+    # options of edges
     columns: str | None = option(
         EDGES, "meaning of each column of an edge list, such as u,v,-,w. source,target: row target "
         "aggregates row source. u,v: row u aggregates row v. w: weight. -: skip the column",
@@ -82,7 +82,7 @@ class ConvertOptions:
         "the second column are numbered after those of the first. Edges are read in both "
         "directions", False)
 
-    # files of features and labels
+    # options of features and labels
     features: str | None = option(
         TABLES, "features: a table (text, Parquet, JSON) joined by its id column, or .npy, .npz, "
         ".json (lists of numbers), LibSVM. Or a word: identity (one column per vertex), degree "
@@ -113,7 +113,7 @@ class ConvertOptions:
         TABLES, "feature columns in the table of --features, such as age,'f*' (default: all except "
         "ids, labels and split)", metavar="NAME,...", type=lambda text: tuple(text.split(",")))
 
-    # what becomes of edges, splits and vertices
+    # options that change edges, splits and vertices
     duplicates: str | None = option(
         CHANGES, "result of an edge that is listed several times. merge: one edge; its weights are "
         "added unless all are 1. sum: weights are added, as in PyG. sum-edges: the same, but of "
@@ -148,8 +148,8 @@ class ConvertOptions:
     @property
     def edge_feature_names(self) -> tuple[str, ...]:
         """Names of columns with features of edges, or patterns; () if a file has them."""
-        asked = self.edge_features
-        return () if asked is None or os.path.isfile(asked) else tuple(str(asked).split(","))
+        choice = self.edge_features
+        return () if choice is None or os.path.isfile(choice) else tuple(str(choice).split(","))
 
     def flags(self, *names: str) -> list[str]:
         """Return the flags among these fields that the user gave, as typed in a shell."""
@@ -158,14 +158,14 @@ class ConvertOptions:
 
     def check(self) -> None:
         """Raise UsageError for a value out of range, or flags that exclude each other."""
-        # values
+        # refuse wrong values
         if self.base not in (None, 0, 1):
             raise UsageError(f"--base {self.base}: expected 0 or 1")
         n = self.num_nodes
         if n is not None and not (isinstance(n, int) and 1 <= n < MOST_VERTICES):
             raise UsageError(f"--num-nodes {n}: expected a number of vertices, 1 or more")
 
-        # pairs
+        # refuse options that contradict each other
         if self.weights is not None and self.unweighted:
             raise UsageError(f"--weights {self.weights}: excludes --unweighted, which sets all "
                              "weights to 1")

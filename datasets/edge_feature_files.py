@@ -16,10 +16,10 @@ from hpgcn.datasets.source import Source, need, truncate
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.text.column_names import is_header
-from hpgcn.datasets.text.data_table import counted
+from hpgcn.datasets.text.data_table import plural
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_features import check_edge_features
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 from hpgcn.model import MODELS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hpgcn.datasets.text.data_table import Table
 
 FLAG = "--edge-features"
-ARRAYS = ("npz", "pt", "ogb")  # formats with an array of the features beside that of the edges
+ARRAYS = ("npz", "pt", "ogb")  # formats whose files may have features in another array
 
 
 def read_edge_features(source: Source, fmt: str, raw: Raw, options: TableOptions) -> np.ndarray:
@@ -43,35 +43,35 @@ def read_edge_features(source: Source, fmt: str, raw: Raw, options: TableOptions
     options : TableOptions
         `edge_features` is a file, names of columns of the list, or the name of an array.
     """
-    asked = options.edge_features
-    beside = Path(source.path).parent / asked
-    path = next((path for path in (asked, beside) if os.path.isfile(path)), None)
+    choice = options.edge_features
+    beside = Path(source.path).parent / choice
+    path = next((path for path in (choice, beside) if os.path.isfile(path)), None)
     if path is not None:
         file = Source(path)
-        X, names = _of_file(file, raw, options)
+        X, names = _from_file(file, raw, options)
         source.files.append(file)
     elif fmt in formats.STREAMED:
-        X, names = _of_columns(source, options.edge_feature_names, raw, options)
+        X, names = _from_columns(source, options.edge_feature_names, raw, options)
     elif fmt in ARRAYS:
-        X, names = _of_array(source, asked, fmt, options.memory), asked
+        X, names = _from_array(source, choice, fmt, options.memory), choice
     else:
-        raise UsageError(f"{FLAG} {truncate(asked)}: no such file; names are of columns of an edge "
-                         f"list ({', '.join(formats.STREAMED)}) or of arrays "
+        raise UsageError(f"{FLAG} {truncate(choice)}: no such file; names are of columns of an "
+                         f"edge list ({', '.join(formats.STREAMED)}) or of arrays "
                          f"({', '.join(ARRAYS)}), not for {fmt}")
 
     where = f"{source.path if path is None else path}"
     count = raw.rows.size
     if X.shape[0] != count:
-        raise DataError(f"{where}: {counted(X.shape[0], 'row')} of edge features, but the input "
-                        f"has {counted(count, 'edge')}: expected one row for each, in their order")
+        raise DataError(f"{where}: {plural(X.shape[0], 'row')} of edge features, but the input "
+                        f"has {plural(count, 'edge')}: expected one row for each, in their order")
     X = check_edge_features(X, count, where)
     models = ", ".join(name for name, layer in MODELS.items() if layer.uses_edge_features)
-    raw.notes.append(f"{where}: {counted(X.shape[1], 'edge feature')} ({names}), which model "
+    raw.notes.append(f"{where}: {plural(X.shape[1], 'edge feature')} ({names}), which model "
                      f"{models} reads")
     return X
 
 
-def _of_file(file: Source, raw: Raw, options: TableOptions) -> tuple[Any, str]:
+def _from_file(file: Source, raw: Raw, options: TableOptions) -> tuple[Any, str]:
     """Return the matrix in a file with a row for each edge, and names of its columns."""
     if table_files.is_array(file):
         X, notes = table_files.read_matrix_file(file, options.memory)
@@ -82,12 +82,12 @@ def _of_file(file: Source, raw: Raw, options: TableOptions) -> tuple[Any, str]:
     table = _table(file, raw, options, None)
     names = [column.name for column in table.columns]
     if is_header(names):
-        raise DataError(f"{file}: columns {table.listed()} name the ends of edges: expected the "
-                        "features alone, a row for each edge of the input in its order")
+        raise DataError(f"{file}: columns {table.list_columns()} name the ends of edges: expected "
+                        "the features alone, a row for each edge of the input in its order")
     return _matrix(table, range(len(names)), options)
 
 
-def _of_columns(source: Source, patterns: Sequence[str], raw: Raw,
+def _from_columns(source: Source, patterns: Sequence[str], raw: Raw,
                 options: TableOptions) -> tuple[np.ndarray, str]:
     """Return the columns of the edge list that `patterns` name, (e, d), and their names."""
     table = _table(source, raw, options, patterns)
@@ -106,11 +106,11 @@ def _table(file: Source, raw: Raw, options: TableOptions, patterns: Any) -> Tabl
 
 
 def _matrix(table: Table, chosen: Sequence[int], options: TableOptions) -> tuple[np.ndarray, str]:
-    names = listed([table.title(k) for k in chosen])
+    names = join_names([table.title(k) for k in chosen])
     return table_files.read_matrix(table, list(chosen), options.memory), names
 
 
-def _of_array(source: Source, name: str, fmt: str, memory: int) -> np.ndarray:
+def _from_array(source: Source, name: str, fmt: str, memory: int) -> np.ndarray:
     """Return the array called `name` in the file of the edges."""
     if fmt == "pt":
         from hpgcn.interop import pt
@@ -120,7 +120,7 @@ def _of_array(source: Source, name: str, fmt: str, memory: int) -> np.ndarray:
         arrays = numpy_files.Archive(source, memory)
     if name not in arrays:
         raise DataError(f"{source}: no array {truncate(name)} ({FLAG}), expected one of "
-                        f"{listed(arrays)}")
+                        f"{join_names(arrays)}")
     found = arrays[name] if fmt == "pt" else arrays.read(name)
     if not isinstance(found, np.ndarray):
         raise DataError(f"{source} {truncate(name)}: a {type(found).__name__}, expected an array "

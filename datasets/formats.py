@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
 WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
-            "dglcsv")  # readers that take `weights`
-STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
-ARRAYS = ("npz", "pt", "mat")  # formats of named arrays
-LISTS = (*STREAMED, *ARRAYS, "json")  # formats that may have edges alone
-TWO_KINDS = (*STREAMED, "adjlist")  # formats whose ids may be of two kinds
-ASKING = (*LISTS, *TWO_KINDS, *WEIGHTED)  # readers that take the user's options
-SETS = {  # formats of several files, recognized by their names: their modules
+            "dglcsv")  # formats with a choice of weights
+STREAMED = ("snap", "csv", "parquet")  # formats that can be read block by block
+ARRAYS = ("npz", "pt", "mat")  # formats with named arrays
+LISTS = (*STREAMED, *ARRAYS, "json")  # formats of files that may have only edges
+TWO_KINDS = (*STREAMED, "adjlist")  # formats that may have vertices of two kinds
+ASKING = (*LISTS, *TWO_KINDS, *WEIGHTED)  # formats whose readers take the user's options
+SETS = {  # format of several files -> its module; the names of files identify it
     "planetoid": planetoid,
     "ogb": ogb,
     "graphsaint": graphsaint,
@@ -49,10 +49,10 @@ SETS = {  # formats of several files, recognized by their names: their modules
     "linqs": linqs,
     "dglcsv": dglcsv,
 }
-WITHIN = ("", "raw")  # subfolders of a folder in which the files may lie
-PARQUET = b"PAR1"  # its first bytes
-PARQUET_EDGE = 3  # bytes of an edge in Parquet, at least
-PACKED_USUAL = 4  # times that text is longer than compressed
+WITHIN = ("", "raw")  # subfolders in which the files may lie
+PARQUET = b"PAR1"  # first bytes of a file
+PARQUET_EDGE = 3  # fewest bytes of an edge in Parquet
+PACKED_USUAL = 4  # usual size of text relative to its compressed size
 
 
 def reader(fmt: str) -> Callable:

@@ -50,9 +50,9 @@ class Packing(NamedTuple):
 
 
 PACKINGS = (
-    Packing("gzip", "gzip", ".gz", b"\x1f\x8b", 1032, "gunzip"),  # more, deflate cannot shrink
-    Packing("bzip2", "bz2", ".bz2", b"BZh", 1 << 20, "bunzip2"),  # 45 bytes for 45 MB of zeros
-    Packing("xz", "lzma", ".xz", b"\xfd7zXZ\0", 1 << 13, "unxz"),  # 150 bytes for 1 MB of zeros
+    Packing("gzip", "gzip", ".gz", b"\x1f\x8b", 1032, "gunzip"),  # the limit of deflate
+    Packing("bzip2", "bz2", ".bz2", b"BZh", 1 << 20, "bunzip2"),  # 45 MB of zeros take 45 bytes
+    Packing("xz", "lzma", ".xz", b"\xfd7zXZ\0", 1 << 13, "unxz"),  # 1 MB of zeros takes 150 bytes
 )
 
 

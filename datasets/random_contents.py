@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 RANDOM = re.compile(r"random:(\d{1,9})(?::(\d{1,19}))?")
 MOST = {"features": MAX_WIDTH, "labels": 1 << 16}
-VERTEX_BYTES = 16  # bytes of memory of a vertex: its key and its label
+VERTEX_BYTES = 16  # memory per vertex: a key and a label
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-FEATURES, LABELS = np.uint64(0x66656174), np.uint64(0x6C616265)  # streams of one seed
+FEATURES, LABELS = np.uint64(0x66656174), np.uint64(0x6C616265)  # streams of draws of a seed
 STEP = np.float32(2**-23)
 
 

@@ -20,10 +20,10 @@ from hpgcn.runtime.disk.page_cache import DiskFile
 if TYPE_CHECKING:
     from hpgcn.datasets.packing import Packing
 
-LINE_LIMIT = 1 << 20  # bytes
-HEAD = 4096  # bytes that say what a file is
-CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")  # bytes that text does not have
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some editors put before a text
+LINE_LIMIT = 1 << 20  # bytes of a line
+HEAD = 4096  # first bytes of a file, from which its format is guessed
+CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f\x7f]")  # bytes that never occur in text
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors put it before text
 
 
 class BudgetError(DataError):
@@ -78,9 +78,9 @@ def refused(where: Source | str, what: str = "broken data") -> Iterator[None]:
         yield
     except DataError:
         raise
-    except Exception as error:  # no common base: parsers raise whatever the bytes lead them to
+    except Exception as error:  # parsers raise errors of any type for damaged bytes
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # the disk's; EINVAL is a seek past the end
+            raise  # errors of the disk, but not EINVAL, a seek past the end
         reason = truncate(str(error) or type(error).__name__)
         raise DataError(f"{where}: {what} ({reason})") from error
 
@@ -95,12 +95,12 @@ class Source:
         self.path = Path(path)
         try:
             mode = os.stat(self.path).st_mode
-            if stat.S_ISREG(mode):  # opening a pipe would wait for its writer
+            if stat.S_ISREG(mode):  # to open a pipe would block
                 with open(self.path, "rb") as file:
                     self.opened = os.fstat(file.fileno())
                     files.refuse_output(self.path, self.opened)
                     self.magic = file.read(512)
-        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        except (OSError, ValueError) as error:  # ValueError for a NUL byte in the path
             reason = error.strerror if isinstance(error, OSError) else error
             raise InputNotFoundError(f"{path}: {reason}") from error
         if not stat.S_ISREG(mode):
@@ -156,7 +156,7 @@ class Source:
                     stream = stack.enter_context(self.packing.open(raw, self))
                 yield _as_lines(stream) if _ends_lines_by_returns(stream.peek(HEAD)) else stream
 
-                # the digest is of all bytes, read or not
+                # add the bytes that were not read to the digest
                 while digest is not None and raw.read(1 << 20):
                     pass
         except HpgcnError:
@@ -224,7 +224,7 @@ def _ends_lines_by_returns(head: bytes) -> bool:
 def _as_lines(stream: BinaryIO) -> Any:
     """Return a buffered stream that reads `stream` with carriage returns replaced by line feeds."""
     lines = io.BufferedReader(_LineFeeds(stream), 1 << 20)
-    lines.fileobj = getattr(stream, "fileobj", stream)  # whose position says how far reading is
+    lines.fileobj = getattr(stream, "fileobj", stream)  # its position measures progress
     return lines
 
 

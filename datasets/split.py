@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
-from hpgcn.graphs.validation import ALL, MAX_SPLITS, SPLIT, check_labels, first
+from hpgcn.graphs.validation import ALL, MAX_SPLITS, SPLIT, check_labels, first_true
 
 if TYPE_CHECKING:
     from hpgcn.datasets.raw_graph import Raw
@@ -36,7 +36,7 @@ def parse_split(text: str) -> tuple:
     if text in ("file", "planetoid", ALL):
         return (text,)
 
-    # numbers of vertices of each class
+    # per-class: counts of vertices of each class
     if match := EACH.fullmatch("per-class:20/30" if text == "per-class" else text):
         counts = tuple(int(count) for count in match.groups()[:2])
         if not counts[0]:
@@ -44,7 +44,7 @@ def parse_split(text: str) -> tuple:
                              "class")
         return "per-class", counts, _seed(text, match[3])
 
-    # shares of all vertices, or a file
+    # random: shares of all vertices; otherwise a file
     match = RANDOM.fullmatch("random:60/20/20" if text == "random" else text)
     if not match and (FILE.search(text) or _exists(text) or _exists(text.rpartition(":")[0])):
         return "table", text
@@ -182,7 +182,7 @@ def planetoid_split(labels: np.ndarray | None, where: str, seed: int = 0) -> dic
 
     train = (labels >= 0) & (rank < PER_CLASS)
     rest = np.flatnonzero((labels >= 0) & ~train)
-    depth = (rank[rest] - PER_CLASS + 0.5) / (size[rest] - PER_CLASS)  # in its class, from 0 to 1
+    depth = (rank[rest] - PER_CLASS + 0.5) / (size[rest] - PER_CLASS)  # place in class, 0 to 1
     rest = rest[np.lexsort((labels[rest], depth))]
     vertices = np.arange(labels.size)
     return {"train": train, "val": np.isin(vertices, rest[:NUM_VAL]),
@@ -206,7 +206,7 @@ def _whole_classes(labels: np.ndarray | None, seed: int, least: int, split: str,
                         f"{labels.shape}")
     labels = _classes(labels, where)
     classes, counts = np.unique(labels[labels >= 0], return_counts=True)
-    if (k := first(counts < least)) is not None:
+    if (k := first_true(counts < least)) is not None:
         raise DataError(f"{where}: class {classes[k]} has {counts[k]} labeled vertices, but split "
                         f"{split} needs {least} of each class")
     return labels, *_ranks(labels, seed)

@@ -22,11 +22,11 @@ class Format(NamedTuple):
     """
 
     name: str
-    way: str  # how its content comes into a file that is read
+    way: str  # how to convert it to a supported format
     start: bytes = b""
-    suffixes: str = ""  # endings of file names, separated by blanks
-    by_suffix: bool = False  # its lines look like edges: only the name decides
-    reader: str = ""  # its word in convert_options.READERS, if it is read
+    suffixes: str = ""  # suffixes of file names, separated by blanks
+    by_suffix: bool = False  # only the suffix identifies it, because its lines look like edges
+    reader: str = ""  # key in convert_options.READERS, if it is supported
 
 
 def _networkx(call: str) -> str:
@@ -41,7 +41,7 @@ def _unpacker(name: str, start: bytes, suffixes: str, command: str) -> Format:
     return Format(name, f"{command}, then convert the result", start, suffixes)
 
 
-HDF5 = rb"(?s)(?:.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n"  # behind a user block of that size
+HDF5 = rb"(?s)(?:.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n"  # after an optional user block
 SAVE = "scipy.sparse.save_npz('graph.npz', A), then convert graph.npz"
 EDGES = "write its edges as lines `u v`, ids from 0"
 TRUSTED = (
@@ -165,7 +165,7 @@ BVGRAPH = Format("WebGraph (BVGraph)", "java it.unimi.dsi.webgraph.ArcListASCIIG
 UNKNOWN = Format("binary data of no known format",
                  "write its edges as text lines `u v`, or as .npz")
 
-ZIPS = (  # a pattern of the names in it
+ZIPS = (  # with a pattern of the names of members
     (r"(^|.*/)data\.pkl$", PYTORCH),
     (r"xl/", Format("an Excel table", "save it as .csv, then convert that")),
     (r"content\.xml$", Format("an OpenDocument table", "save it as .csv, then convert that")),
@@ -211,7 +211,7 @@ def identify(source: Source, by_name: bool = True) -> Format | None:
     suffix = source.suffix
     named = [known for known in (*TEXTS, *BINARIES) if suffix in known.suffixes.split()]
 
-    # by its first bytes
+    # compare the first bytes
     begun = [known for known in BINARIES if known.start and re.match(known.start, head)]
     begun += [known for known in TEXTS if known.start and re.match(known.start, body)]
     if begun:
@@ -220,17 +220,18 @@ def identify(source: Source, by_name: bool = True) -> Format | None:
     if head[:2] == b"PK":
         return _in_zip(source, suffix)
     if not head or head[:4] == b"PAR1" or suffix in (".npz", ".parquet"):
-        return None  # empty or broken: the reader says so
+        return None  # empty or damaged, which the reader reports
 
     if _is_binary(head, body):
         if source.path.with_suffix(".properties").is_file():
             return BVGRAPH
         return next((known for known in named if known in BINARIES), UNKNOWN)
 
-    return _named(source, head, body, suffix, named) if by_name else None
+    return _text_format(source, head, body, suffix, named) if by_name else None
 
 
-def _named(source: Source, head: bytes, body: bytes, suffix: str, named: list) -> Format | None:
+def _text_format(source: Source, head: bytes, body: bytes, suffix: str,
+                 named: list) -> Format | None:
     """Return the Format of a text by its name, the files beside it, or its lines."""
     path = source.path
     match = TU_FILE.fullmatch(path.name)
@@ -264,7 +265,7 @@ def _in_zip(source: Source, suffix: str) -> Format | None:
     try:
         with source.open() as stream, zipfile.ZipFile(stream) as archive:
             names = archive.namelist() or [""]
-    except Exception:  # whatever broken bytes lead zipfile to: the reader of .npz says it
+    except Exception:  # errors of any type, which the reader of .npz reports
         return None
     if any(name.endswith(".npy") for name in names):
         return None
@@ -281,7 +282,7 @@ def _is_binary(head: bytes, body: bytes) -> bool:
     if line[:1].isdigit():
         return False
     high = sum(byte > 127 for byte in line)
-    words = _is_utf8(head) or re.search(rb"[ \t,;\n]", head)  # the reader says if it is not UTF-8
+    words = _is_utf8(head) or re.search(rb"[ \t,;\n]", head)  # refused later if not UTF-8
     return bool(CONTROL.search(head[:512])) or (10 * high > 3 * len(line) + 30 and not words)
 
 
@@ -304,14 +305,14 @@ def _has_metis_shape(head: bytes, cut: bool) -> bool:
     if lines and (cut or not lines[-1]):
         lines.pop()
 
-    # each line has whole numbers, the first one two to four
+    # expect whole numbers in each line, two to four in the first
     rows = [line.split() for line in lines]
     if not rows or not 2 <= len(rows[0]) <= 4:
         return False
     if not all(word.isdigit() for row in rows for word in row):
         return False
 
-    # a line for each vertex, with neighbors in range
+    # expect a line for each vertex, with neighbors in range
     n, m, *weights = map(int, rows[0])
     if weights and set(rows[0][2].decode()) - {"0", "1"}:
         return False

@@ -14,7 +14,7 @@ from hpgcn.graphs.validation import MAX_WIDTH, index_dtype
 if TYPE_CHECKING:
     from hpgcn.datasets.raw_graph import Raw
 
-VERTEX_BYTES = 48  # bytes of memory of a vertex, for either
+VERTEX_BYTES = 48  # memory per vertex of each function here
 
 
 def identity(row_sums: np.ndarray, column_sums: np.ndarray) -> sp.csr_array:
@@ -89,7 +89,7 @@ def largest_component(csr: Sequence, raw: Raw) -> Any:
     n = indptr.size - 1
 
     # find the component
-    from scipy.sparse.csgraph import connected_components  # takes long to import
+    from scipy.sparse.csgraph import connected_components  # slow to import
     pattern = sp.csr_array((np.ones(indices.size, np.int8), indices, indptr), shape=(n, n))
     _, component = connected_components(pattern, directed=True, connection="weak")
     kept = component == np.argmax(np.bincount(component))
@@ -98,15 +98,15 @@ def largest_component(csr: Sequence, raw: Raw) -> Any:
     if not left_out:
         return csr
 
-    # renumber the vertices that are left
+    # renumber the remaining vertices
     vertices = np.flatnonzero(kept)
-    # whether the row of an entry is kept, and so its column
+    # find the entries of these rows; their columns stay as well
     inside = kept[np.repeat(np.arange(n), np.diff(indptr))]
     numbers = np.cumsum(kept) - 1
     degree = np.diff(indptr)[vertices]
     ids = np.arange(raw.base, raw.base + n) if raw.original_ids is None else raw.original_ids
 
-    # keep their rows of features, labels and masks
+    # select rows of features, labels and masks
     raw.num_nodes = vertices.size
     raw.original_ids = ids[vertices]
     for name in ("features", "labels"):

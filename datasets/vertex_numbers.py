@@ -32,7 +32,7 @@ class Nodes:
     """
 
     def __init__(self, ids: list[str], where: Source, base: int = 0) -> None:
-        ids = [name.strip() for name in ids]  # as tables do
+        ids = [name.strip() for name in ids]  # like cells of tables
         n = len(ids)
         self.where = where
         self.order = np.arange(n)

@@ -54,7 +54,7 @@ def _main(argv, make_parser):
         lost = streams.failure(sys.stdout)
         if lost and not code:
             code = fail_to_print(lost)
-        if not streams.said():
+        if not streams.is_complete():
             streams.silence(sys.stderr)
             code = code or end_all(StorageError.code)
     return code
@@ -178,7 +178,7 @@ def interrupted(number):
     Return the exit code of the signal.
     """
     if not launcher.launched_rank():
-        streams.say(f"hpgcn: {signals.told(number)}")
+        streams.say(f"hpgcn: {signals.describe(number)}")
     return end_all(128 + number)
 
 

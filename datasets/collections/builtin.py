@@ -11,8 +11,8 @@ from hpgcn.errors import require
 NUM_NEIGHBORS = 10
 
 # W. W. Zachary, An Information Flow Model for Conflict and Fission in Small Groups, J.
-# Anthropol. Res. 33 (1977). For each of the 34 members, counted from 0, and separated
-# by semicolons: the neighbors with a larger number, 78 ties in all.
+# Anthropol. Res. 33 (1977). The 34 members are counted from 0. For each of them, between
+# semicolons, the text lists the neighbors with larger numbers. There are 78 ties.
 KARATE = """1 2 3 4 5 6 7 8 10 11 12 13 17 19 21 31; 2 3 7 13 17 19 21 30; 3 7 8 9 13 27 28 32;
     7 12 13; 6 10; 6 10 16; 16; ; 30 32 33; 33; ; ; ; 33; 32 33; 32 33; ; ; 32 33; 33; 32 33; ;
     32 33; 25 27 29 32 33; 25 27 31; 31; 29 33; 33; 31 33; 32 33; 32 33; 32 33; 33; """

@@ -20,7 +20,7 @@ from hpgcn.datasets.source import LINE_LIMIT, need, open_all, truncate
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError, InputNotFoundError
 from hpgcn.graphs.classes import parse_classes
-from hpgcn.graphs.edge_weights import choose_weight, listed, plain
+from hpgcn.graphs.edge_weights import choose_weight, join_names, plain
 from hpgcn.graphs.validation import SPLIT, check_finite
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
 META = "meta.yaml"
-LONGEST = 1 << 16  # bytes of meta.yaml
+LONGEST = 1 << 16  # most bytes of meta.yaml
 LINE = re.compile(r"( *)(- +)?([A-Za-z_]+) *:(?: +(.*))?")
 PLAIN = re.compile(r"""'[^']*'|"[^"\\]*"|[^\s'"\[\]{}&*|>!%@`,#][^\[\]{}#]*|\[[^\[\]{}]*\]""")
 KEYS = {"dataset_name", "version", "separator", "edge_data", "node_data", "graph_data", "file_name",
@@ -38,7 +38,7 @@ LABELS = ("label", "labels", "y")
 FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 WAY = ("in Python hpgcn.from_dgl(g) takes one graph g of one type, such as "
        "dgl.to_homogeneous(dgl.data.CSVDataset(FOLDER)[0])")
-CELL_BYTES = 120  # bytes of memory of a cell, without its text
+CELL_BYTES = 120  # memory per cell, without its text
 
 
 def belongs(path: Path) -> bool:
@@ -107,7 +107,7 @@ def _parse(file: Source) -> dict[str, Any]:
     if len(text) > LONGEST:
         raise DataError(f"{file}: more than {LONGEST} bytes")
 
-    # one `key: value` a line; an item of a list begins with a dash or a blank
+    # a line is `key: value`; items of lists begin with a dash or a blank
     values, block = {}, None
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
         line = line.rstrip()
@@ -121,7 +121,7 @@ def _parse(file: Source) -> dict[str, Any]:
             raise DataError(f"{file}: line {number}: {truncate(line.strip(), 40)!r}, expected "
                             f"`key: value` of {', '.join(sorted(KEYS))}")
 
-        # without an indent a value is text, and no value begins a list
+        # without indent: a value is text, and a missing value begins a list
         value = value[1:-1] if value[:1] in ("'", '"') else value
         if not inside:
             block = None if value else values.setdefault(match[3], [])
@@ -195,11 +195,11 @@ def _vertices(file: Source, names: list[str], columns: dict[str, list[str]]) -> 
     order = nodes.order
     none = np.empty(0, np.int64)
 
-    # vertices in increasing order of their ids
+    # sort the vertices by their ids
     raw = Raw(len(ids), none, none, original_ids=nodes.original_ids, reads=TARGET_FIRST)
     read = {"node_id", "graph_id"}
 
-    # features and labels, by the usual names of their columns
+    # find features and labels by the usual names of columns
     feature = next((name for name in names if plain(name) in FEATURES), None)
     if feature is not None:
         read.add(feature)
@@ -216,7 +216,7 @@ def _vertices(file: Source, names: list[str], columns: dict[str, list[str]]) -> 
             raw.labels, raw.class_names = classes.numbers[order], classes.names
             raw.notes += classes.notes
 
-    # masks of train, val and test
+    # read the masks of train, val and test
     masks = {}
     for key in SPLIT:
         name = f"{key}_mask"
@@ -232,7 +232,7 @@ def _vertices(file: Source, names: list[str], columns: dict[str, list[str]]) -> 
 
     # name the columns that have no meaning here
     if unread := [name for name in names if name not in read]:
-        raw.notes.append(f"columns of {file.path.name} are not read: {listed(unread)}")
+        raw.notes.append(f"columns of {file.path.name} are not read: {join_names(unread)}")
     return raw, nodes
 
 
@@ -275,4 +275,4 @@ def _edges(file: Source, separator: str, nodes: Nodes, raw: Raw, memory: int,
         check_finite(raw.values, f"{file}: {weight}")
         raw.notes.append(f"weights read from {weight} (--unweighted sets them to 1)")
     if unread := [name for name in others if name != weight]:
-        raw.notes.append(f"columns of {file.path.name} are not read: {listed(unread)}")
+        raw.notes.append(f"columns of {file.path.name} are not read: {join_names(unread)}")

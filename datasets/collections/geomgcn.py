@@ -15,7 +15,7 @@ from hpgcn.datasets.collections.linqs import rows_of
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import Source, decoded, folder_name, need, open_all, truncate
-from hpgcn.datasets.text.data_table import counted
+from hpgcn.datasets.text.data_table import plural
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
@@ -24,8 +24,8 @@ from hpgcn.graphs.validation import MAX_WIDTH, SPLIT, check_finite
 EDGES = "out1_graph_edges.txt"
 NODES = "out1_node_feature_label.txt"
 SPLIT_FILE = re.compile(r"(.+)_split_0\.6_0\.2_(\d+)\.npz")
-WIDTHS = {"film": 932, "actor": 932}  # columns where features are lists of numbers
-NUMBER_BYTES = 100  # bytes of memory of a number in a list of features
+WIDTHS = {"film": 932, "actor": 932}  # widths of sets whose features are lists of column numbers
+NUMBER_BYTES = 100  # memory per number in a list of features
 
 
 def belongs(path: Path) -> bool:
@@ -50,7 +50,7 @@ def read(source: Source, memory: int) -> Raw:
     edges, table = open_all(folder / file for file in (EDGES, NODES))
     source.files = [edges, table]
 
-    # vertices with their features and labels
+    # read vertices with features and labels
     ids, lists, labels, lines = _vertices(table, memory)
     nodes = Nodes(ids, table)
     order = nodes.order
@@ -58,7 +58,7 @@ def read(source: Source, memory: int) -> Raw:
     classes = parse_classes(labels, f"{table}: label", lambda k: f"line {lines[k]}",
                             classes=True)
 
-    # splits and edges
+    # read splits and edges
     masks = _masks(folder, name, len(ids), source, memory)
     sources, targets = _edges(edges, nodes, memory)
 
@@ -92,7 +92,7 @@ def _features(lists: list[bytes], lines: list[int], name: str, file: Source, mem
     counts = np.array([text.count(b",") + 1 if text.strip() else 0 for text in lists])
     need(NUMBER_BYTES * int(counts.sum()), memory, file)
 
-    # parse every row; the numbers do not say yet what they are
+    # parse every row, before it is known whether numbers are values or columns
     rows = []
     for line, text in zip(lines, lists):
         words = text.split(b",") if text.strip() else []
@@ -102,7 +102,7 @@ def _features(lists: list[bytes], lines: list[int], name: str, file: Source, mem
             raise DataError(f"{file}: line {line}: {truncate(error)}") from error
         check_finite(rows[-1], f"{file}: line {line}: feature")
 
-    # rows of one length that are no lists of numbers are columns
+    # rows of equal length are values, unless they look like lists of columns
     values = np.concatenate(rows)
     whole = bool(np.all(values == np.floor(values)))
     even = bool(np.all(counts == counts[0]))
@@ -111,14 +111,14 @@ def _features(lists: list[bytes], lines: list[int], name: str, file: Source, mem
         dense = values.reshape(len(rows), -1)
         return sp.csr_array(dense), f"features: {dense.shape[1]} columns of numbers"
 
-    # else each row lists the numbers of its features
-    most = 2 * len(repeated) > len(rows)  # as in rows of values, of which one is cut short
+    # otherwise each row lists the columns of its features
+    most = 2 * len(repeated) > len(rows)  # then rows may be values, and one of them truncated
     if not whole or values.min(initial=0) < 0 or values.max(initial=0) >= MAX_WIDTH or most:
         place = f"line {repeated[0]}: " if repeated else ""
         raise DataError(f"{file}: {place}features are neither rows of 0 and 1 of equal length, nor "
                         "lists of feature numbers")
 
-    # ones at the listed columns
+    # put ones into the listed columns
     width = max(int(values.max(initial=-1)) + 1, WIDTHS.get(name, 0))
     indptr = np.concatenate([[0], np.cumsum(counts)])
     features = sp.csr_array((np.ones(values.size), values.astype(np.int64), indptr),
@@ -127,7 +127,7 @@ def _features(lists: list[bytes], lines: list[int], name: str, file: Source, mem
     features.data[:] = 1
     note = f"features: lists of feature numbers, 0..{width - 1}"
     if repeated:
-        note += f"; {counted(len(repeated), 'list has', 'lists have')} a number twice, which is a 1"
+        note += f"; {plural(len(repeated), 'list has', 'lists have')} a number twice, which is a 1"
     return features, note
 
 
@@ -186,7 +186,7 @@ def _masks(folder: Path, name: str, n: int, source: Source,
                             "one data set")
         return None
 
-    # each file is a split
+    # read each file as a split
     need(3 * n * len(splits), memory, f"{folder}: {len(splits)} splits")
     columns = {key: [] for key in SPLIT}
     for _, _, path in splits:

@@ -13,11 +13,11 @@ import numpy as np
 from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive, read_array
 from hpgcn.datasets.source import folder_name, need, open_all, truncate
-from hpgcn.datasets.text.data_table import counted
+from hpgcn.datasets.text.data_table import plural
 from hpgcn.datasets.text.json_files import parse_json
 from hpgcn.datasets.text.lines import WHOLE
 from hpgcn.errors import DataError
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 from hpgcn.graphs.validation import MAX_WIDTH
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ADJACENCY = "adj_full.npz"
 BESIDE = ("feats.npy", "class_map.json", "role.json")
-TRAIN = "adj_train.npz"  # its entries are in adj_full.npz
+TRAIN = "adj_train.npz"  # not read, because adj_full.npz has its entries
 ROLES = {"train": "tr", "val": "va", "test": "te"}
 
 
@@ -63,7 +63,7 @@ def read(source: Source, memory: int) -> Raw:
             raw.labels = _classes(file, raw, memory)
         elif name == "role.json":
             raw.masks = _roles(file, raw.num_nodes, memory)
-    raw.notes += [f"no {listed(missing)} beside {ADJACENCY}"] * bool(missing)
+    raw.notes += [f"no {join_names(missing)} beside {ADJACENCY}"] * bool(missing)
     return raw
 
 
@@ -116,7 +116,7 @@ def _classes(file: Source, raw: Raw, memory: int) -> np.ndarray:
         if lists:
             absent = next(vertex for vertex in range(n) if str(vertex) not in classes)
             raise DataError(f"{file}: vertex {absent} is missing, expected classes of all {n}")
-        count = counted(n - len(classes), "vertex", "vertices")
+        count = plural(n - len(classes), "vertex", "vertices")
         raw.notes.append(f"{count} without a class in {file.path.name}: unlabeled")
     return labels
 

@@ -15,7 +15,7 @@ from hpgcn.datasets.convert_options import ConvertOptions
 from hpgcn.datasets.edges import edge_lists
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.source import Source, decoded, need, open_all, truncate
-from hpgcn.datasets.text.data_table import counted
+from hpgcn.datasets.text.data_table import plural
 from hpgcn.datasets.text.lines import BLANKS, NUMBER, open_lines
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
@@ -23,8 +23,8 @@ from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.validation import check_finite
 
 SUFFIXES = (".content", ".cites")
-SAMPLE = 1000  # lines that show the ids of papers
-ID_BYTES = 400  # bytes of memory of a paper, without its words
+SAMPLE = 1000  # first lines, whose ids are compared
+ID_BYTES = 400  # memory per paper, without its words
 
 
 def belongs(path: Path) -> bool:
@@ -108,7 +108,7 @@ def _content(file: Source, memory: int) -> tuple:
     if not ids:
         raise DataError(f"{file}: no vertices")
 
-    # CSR of all rows
+    # join the rows to a CSR matrix
     features = sp.csr_array((np.concatenate(values), np.concatenate(columns), np.array(counts)),
                             shape=(len(ids), width - 2))
     return ids, features if width > 2 else None, labels, lines
@@ -137,8 +137,8 @@ def _cites(file: Source, nodes: Nodes, memory: int) -> tuple[np.ndarray, np.ndar
                         "snap to read the edges alone")
     if left_out:
         names = truncate(", ".join(sorted(unknown)[:3])) + ", ..." * (len(unknown) > 3)
-        notes.append(f"{counted(left_out, 'line')} of {file.path.name} left out: "
-                     f"{counted(len(unknown), 'paper')} not in {nodes.where.path.name} ({names})")
+        notes.append(f"{plural(left_out, 'line')} of {file.path.name} left out: "
+                     f"{plural(len(unknown), 'paper')} not in {nodes.where.path.name} ({names})")
 
     return *np.array(edges, np.int64).reshape(-1, 2).T, notes
 

@@ -22,7 +22,7 @@ from hpgcn.datasets.text.lines import Grammar, read_columns
 from hpgcn.datasets.text.parse import U, V
 from hpgcn.datasets.text.text_cells import simple_numbers
 from hpgcn.errors import DataError
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 
 NODES = "num-node-list.csv.gz"
 TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")
@@ -30,8 +30,8 @@ EDGE_FEATURES = "edge-feat.csv.gz"
 READ = (*TABLES, "num-edge-list.csv.gz")
 ARCHIVES = ("data.npz", "node-label.npz")
 SPLIT = {"train": "train", "val": "valid", "test": "test"}
-LISTED_ONCE = ("products", "proteins")  # add_inverse_edge in OGB's nodeproppred/master.csv
-BLOCK = 1 << 24  # bytes of a table at a time
+LISTED_ONCE = ("products", "proteins")  # add_inverse_edge is true in OGB's nodeproppred/master.csv
+BLOCK = 1 << 24  # bytes of a table per read
 
 
 def belongs(path: Path) -> bool:
@@ -87,7 +87,7 @@ def _from_tables(raw: Path, source: Source, memory: int) -> Raw:
     features, labels = (_numbers(_file(source, raw / name), n, memory)
                         if (raw / name).exists() else None for name in TABLES[2:])
     unread = sorted(file.name for file in raw.glob("*.csv.gz") if file.name not in READ)
-    notes = [f"not read: {listed(unread)}"] if unread else []
+    notes = [f"not read: {join_names(unread)}"] if unread else []
     if EDGE_FEATURES in unread:
         notes.append(f"--edge-features {EDGE_FEATURES} reads the features of the edges")
     return Raw(n, rows, columns, features=features, labels=_labels(labels), reads=TARGET_FIRST,
@@ -107,11 +107,11 @@ def _from_archives(raw: Path, source: Source, memory: int) -> Raw:
     labels = archive.first("node_label")
     notes = archive.notes
     if unread := [key for key in archive.unread if key != "num_edges_list"]:
-        notes.append(f"not read: {listed(unread)}")
+        notes.append(f"not read: {join_names(unread)}")
     if "edge_feat" in unread:
         notes.append("--edge-features edge_feat reads the features of the edges")
 
-    # labels may lie in an archive of their own
+    # labels may lie in another archive
     if labels is None and (raw / ARCHIVES[1]).exists():
         archive = Archive(_file(source, raw / ARCHIVES[1]), memory)
         archive.require("node_label")

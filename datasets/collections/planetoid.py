@@ -26,16 +26,16 @@ from hpgcn.datasets.source import need, open_all, refused, truncate
 from hpgcn.datasets.text.lines import Grammar, read_columns
 from hpgcn.datasets.text.parse import U
 from hpgcn.errors import DataError
-from hpgcn.graphs.validation import first
+from hpgcn.graphs.validation import first_true
 
 if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
-PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
+PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # sorted by name
 FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
 NUM_VAL = 500
-EDGE_BYTES = 64  # bytes of memory of a neighbor on its way
-OBJECT_BYTES = 96  # bytes of memory of the objects that one byte of a pickle may create
+EDGE_BYTES = 64  # peak memory per neighbor
+OBJECT_BYTES = 96  # most memory of objects per byte of a pickle
 
 
 def belongs(path: Path) -> bool:
@@ -71,7 +71,7 @@ def read(source: Source, memory: int) -> Raw:
                         f"{packed.packing.command}")
     need(4 * sum(file.size for file in source.files), memory, source)
 
-    # features and classes must agree with each other
+    # refuse features and classes of different sizes
     allx, tx, x = (_features(files[part], memory) for part in ("allx", "tx", "x"))
     ally, ty, y = (_classes(files[part], X.shape[0], memory)
                    for part, X in (("ally", allx), ("ty", tx), ("y", x)))
@@ -91,7 +91,7 @@ def read(source: Source, memory: int) -> Raw:
     need(64 * n, memory, f"{files['test.index']}: {n} vertices")
     rows, columns = _edges(graph, n, files["graph"], memory)
 
-    # labels and masks, by the numbers of vertices
+    # assign labels and masks by vertex numbers
     labels = np.full(n, -1, np.int64)
     labels[:ally.size] = ally
     labels[test] = ty
@@ -140,7 +140,7 @@ def _classes(file: Source, rows: int, memory: int) -> np.ndarray:
     matrix = matrix.toarray() if sp.issparse(matrix) else matrix
 
     counts = np.count_nonzero(matrix, axis=1)
-    if (row := first(counts > 1)) is not None:
+    if (row := first_true(counts > 1)) is not None:
         raise DataError(f"{file}: row {row} has {counts[row]} classes, expected at most one")
     if not shape[1]:
         return np.full(rows, -1, np.int64)
@@ -157,7 +157,7 @@ def _test_index(file: Source, low: int, count: int, memory: int) -> np.ndarray:
     if test.size != count:
         raise DataError(f"{file}: {test.size} lines, but ty has {count} rows")
     order = np.argsort(test, kind="stable")
-    if (again := first(np.diff(test[order]) == 0)) is not None:
+    if (again := first_true(np.diff(test[order]) == 0)) is not None:
         k = order[again + 1]
         raise DataError(f"{file}: vertex {test[k]} is listed twice, the second time as number "
                         f"{k + 1}")
@@ -169,7 +169,7 @@ def _edges(graph: Any, n: int, file: Source, memory: int) -> tuple:
         raise DataError(f"{file}: expected a dict of lists of neighbors")
 
     counts = [len(row) for row in graph.values()]
-    size = EDGE_BYTES * sum(counts)  # a pickle may name one list many times
+    size = EDGE_BYTES * sum(counts)  # a pickle may refer to one list many times
     need(size, memory, f"{file}: {sum(counts)} edges")
     numbers = list(chain(graph, chain.from_iterable(graph.values())))
     if not all(type(number) is int for number in numbers):
@@ -181,7 +181,7 @@ def _edges(graph: Any, n: int, file: Source, memory: int) -> tuple:
         raise DataError(f"{file}: a vertex number does not fit into 64 bits") from error
 
     rows = np.repeat(numbers[:len(graph)], counts)
-    if (k := first((numbers < 0) | (numbers >= n))) is not None:
+    if (k := first_true((numbers < 0) | (numbers >= n))) is not None:
         neighbor = f"{rows[k - len(graph)]} has the neighbor " if k >= len(graph) else ""
         raise DataError(f"{file}: vertex {neighbor}{numbers[k]}, expected 0..{n - 1}")
 
@@ -248,7 +248,7 @@ def _encode(text: str, encoding: str) -> bytes:
 
 
 ALLOWED = {
-    "numpy.ndarray": object,  # which pickles pass to _reconstruct
+    "numpy.ndarray": object,  # pickles pass it to _reconstruct
     "numpy.core.multiarray._reconstruct": _Array, "numpy._core.multiarray._reconstruct": _Array,
     "scipy.sparse.csr.csr_matrix": _Csr, "scipy.sparse._csr.csr_matrix": _Csr,
     "numpy.dtype": _Dtype, "_codecs.encode": _encode, "collections.defaultdict": defaultdict,
@@ -274,6 +274,6 @@ def _load(file: Source, memory: int) -> Any:
     with refused(file, "broken pickle"):
         for count, (opcode, argument, at) in enumerate(pickletools.genops(data), 1):
             need(OBJECT_BYTES * count, memory, file)
-            if opcode.name.endswith("PUT") and argument > len(data):  # allocates that many slots
+            if opcode.name.endswith("PUT") and argument > len(data):  # a huge allocation
                 raise DataError(f"{file}: broken pickle (memo {argument} at byte {at})")
         return _Unpickler(data, file).load()

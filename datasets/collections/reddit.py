@@ -15,7 +15,7 @@ from hpgcn.datasets.raw_graph import TARGET_FIRST
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import folder_name, open_all
 from hpgcn.errors import DataError
-from hpgcn.graphs.validation import first
+from hpgcn.graphs.validation import first_true
 
 if TYPE_CHECKING:
     from hpgcn.datasets.raw_graph import Raw
@@ -47,7 +47,7 @@ def read(source: Source, memory: int) -> Raw:
     types = archive.read("node_types").ravel()
     if types.shape != (raw.num_nodes,):
         raise DataError(f"{data} node_types: shape {types.shape}, expected ({raw.num_nodes},)")
-    if (k := first(~np.isin(types, (0, *TYPES.values())))) is not None:
+    if (k := first_true(~np.isin(types, (0, *TYPES.values())))) is not None:
         raise DataError(f"{data} node_types: entry {k} is {types[k]}, expected 1 (train), 2 "
                         "(validate), 3 (test), or 0")
     raw.masks = {key: types == number for key, number in TYPES.items()}

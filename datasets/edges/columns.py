@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hpgcn.datasets.convert_options import ConvertOptions
     from hpgcn.datasets.source import Source
 
-MOST_SHOWN = 16  # words
+MOST_SHOWN = 16  # words in a message
 
 
 class UnclearError(Exception):
@@ -40,11 +40,11 @@ class UnclearError(Exception):
 class EdgeColumns:
     """The role of each column of an edge list: an end, the weight, or not read."""
 
-    roles: tuple[int, ...]  # U (the edge's first end), V (its second), W (its weight) or PASSED
-    ends: tuple[str, str] = ROW_FIRST  # what the first and the second end are called
-    reads: tuple[str, str] = ROW_FIRST  # which end is the row of the adjacency, or TARGET_FIRST
+    roles: tuple[int, ...]  # each U (first end), V (second end), W (weight) or PASSED
+    ends: tuple[str, str] = ROW_FIRST  # names of the first and the second end
+    reads: tuple[str, str] = ROW_FIRST  # ends that are row and column, or TARGET_FIRST
     notes: tuple[str, ...] = ()  # notes for the user
-    guessed: bool = False  # nothing but its place says that the third column holds weights
+    guessed: bool = False  # the third column holds weights only by its position
 
     @staticmethod
     def of_ends(ends: tuple[str, str], weighted: bool) -> EdgeColumns:
@@ -100,7 +100,7 @@ def from_header(names: list[str], where: Source | str, *, comment: bool = False,
         k for k, name in enumerate(names)
         if any(fnmatchcase(name, pattern) for pattern in options.edge_feature_names)]
     if features:
-        textual = range(len(names))  # other unknown columns are not read
+        textual = range(len(names))  # unknown columns are then not read
     try:
         bipartite = options is not None and options.bipartite
         if not bipartite:
@@ -169,7 +169,7 @@ def _refuse_two_kinds(names: list[str]) -> None:
         raise UnclearError("ids of two kinds: --bipartite numbers them separately")
 
 
-def _place(name: str, names: list[str]) -> int:
+def _index_of(name: str, names: list[str]) -> int:
     """Return the index in `names` of the column called `name`.
 
     Names are compared exactly, or else without case and blanks.
@@ -193,11 +193,11 @@ def _assign(names: list[str], textual: Sequence = (), weights: str | None = None
                            "and this file as --labels; if these are edges, use --columns "
                            "source,target")
 
-    # find what each name means; flags go before names
+    # find the meaning of each name; flags take precedence
     kinds = [kind_of(name) for name in names]
     if weights is not None:
         kinds = [("ignored", 0) if kind == ("weight", 0) else kind for kind in kinds]
-        kinds[_place(weights, names)] = "weight", 0
+        kinds[_index_of(weights, names)] = "weight", 0
     if bipartite:
         _find_two_kinds(names, kinds)
 
@@ -210,13 +210,13 @@ def _assign(names: list[str], textual: Sequence = (), weights: str | None = None
                            + "Use --bipartite for ids of two kinds. " * two
                            + _naming(words, numeric or ()))
 
-    # the other columns have weights or are not read
+    # read weights, and pass the other columns
     [ends] = pairs
     role_of = {(ends, 0): U, (ends, 1): V, ("weight", 0): W, ("ignored", 0): PASSED}
     roles = [role_of.get(kind, PASSED if kind[0] != "graph" and (weights or k in textual)
                          else None) for k, kind in enumerate(kinds)]
 
-    # propose flags where names leave a doubt
+    # where names are unclear, propose flags
     word_of = {U: ends[0], V: ends[1], W: "w"}
     words = [word_of[role] if role in word_of and role not in roles[:k] else "-"
              for k, role in enumerate(roles)]

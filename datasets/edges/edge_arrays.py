@@ -12,7 +12,7 @@ from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need
 from hpgcn.datasets.text.column_names import DIRECTED
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.validation import first
+from hpgcn.graphs.validation import first_true
 
 if TYPE_CHECKING:
     from hpgcn.datasets.convert_options import ConvertOptions
@@ -44,7 +44,7 @@ def read_edge_arrays(ends: Sequence[np.ndarray], weights: np.ndarray | None, n: 
     names : tuple of str
         A pair of ENDS of hpgcn.datasets.edges.columns: what the ends are called.
     """
-    # the range of ids
+    # check the range of ids
     where, *places = where
     given = options.flags("num_nodes", "compact")
     if n is not None and given:
@@ -57,12 +57,12 @@ def read_edge_arrays(ends: Sequence[np.ndarray], weights: np.ndarray | None, n: 
     high = max((int(end.max()) for end in ends if end.size), default=-1)
     from_one = options.base is None and low == 1 and high == stop
     for place, end in zip(places, ends):
-        if (k := first((end < base) | (end >= stop)) if end.size else None) is not None:
+        if (k := first_true((end < base) | (end >= stop)) if end.size else None) is not None:
             hint = "; ids begin at 1: use --base 1" if from_one else ""
             raise DataError(f"{where} {place}: entry {k} is {end[k]}, expected {base}.."
                             f"{stop - 1}{hint}")
 
-    # a list of one block
+    # number the vertices of the only block
     columns = EdgeColumns.of_ends(names, weights is not None)
     u, v = (end.astype(np.int64, copy=False) for end in ends)
     if n is not None and not u.size:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
 GEPHI_TYPE = re.compile(rb'[,;\t]\s*"?undirected"?\s*[,;\t\r\n]', re.IGNORECASE)
-KONECT_ROLES = (U, V, W, PASSED)  # the last is a time
-SAMPLE = 1 << 16  # bytes of edges that say whether ids are names
+KONECT_ROLES = (U, V, W, PASSED)  # the last column has times
+SAMPLE = 1 << 16  # bytes of edges that decide whether ids are names
 
 
 def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
@@ -61,7 +61,7 @@ def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *
     Names of vertices may take `memory` bytes.
     """
     with source.open(digest) as file:
-        # the comments and the first line say what the columns are
+        # find the columns by comments and the first line
         table = TextLines(file, source)
         comments, line = read_comments(table)
         start = table.line
@@ -75,7 +75,7 @@ def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *
         roles = named.roles + (PASSED,) * first.ended
         table.unread(*following if first.header else (line, *following))
 
-        # what both kinds of lists have in common
+        # collect what ids of both kinds need
         bipartite = options.bipartite or comments.bipartite
         notes += [*first.notes, *named.notes]
         shared = {
@@ -84,7 +84,7 @@ def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *
             "compact": options.compact,
             "sides": named.sides if bipartite else None}
 
-        # vertices that have names
+        # read ids that are names
         if not comments.konect and has_names(first, named.roles):
             options.refuse_for_names(source)
             notes += _comment_notes(comments, first)
@@ -95,7 +95,7 @@ def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *
             yield Stream(str(source), parts, named, base_known=True, names=names, **shared)
             return
 
-        # vertices that have numbers: find the range that is allowed
+        # otherwise ids are numbers: find their range
         base = options.base
         low = int(comments.konect is not None) if base is None else base
         num_nodes = options.num_nodes
@@ -105,7 +105,7 @@ def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *
         if num_nodes is not None:
             high = low + num_nodes - 1
 
-        # parse
+        # parse the edges
         grammar = Grammar(roles, first.delimiter, low=low, high=high, hint=True)
         notes += [*comments.notes(base), *_gephi_notes(first, following),
                   *_padding_notes(first, named.roles)]
@@ -140,7 +140,7 @@ def _columns(first: FirstLine, comments: Comments, options: ConvertOptions, wher
     They come from the first of these: --columns, a header, a header in a comment, the
     positions of the columns.
     """
-    # what the user says, or the file itself, goes first
+    # flags take precedence, then declarations of the file
     count = len(first.fields)
     if options.columns is not None:
         names = first.fields if first.header else [""] * count
@@ -154,7 +154,7 @@ def _columns(first: FirstLine, comments: Comments, options: ConvertOptions, wher
         return columns.from_header(first.names, first.place, fitting=fitting, numeric=numeric,
                                    options=options)
 
-    # KONECT fixes the columns; others may name them in a comment
+    # KONECT fixes the columns; other files may name them in a comment
     if comments.konect and options.weights is None:
         if not 2 <= count <= len(KONECT_ROLES):
             raise DataError(f"{where}: {count} field(s), expected the 2 to 4 fields of KONECT: two "
@@ -167,7 +167,7 @@ def _columns(first: FirstLine, comments: Comments, options: ConvertOptions, wher
         raise UsageError(f"--weights {options.weights}: {where} has no header with column names: "
                          "use --columns u,v,w to name the column of weights")
 
-    # without names two or three columns are clear
+    # without names, accept only two or three columns
     refuse_ragged(first.rows, lines, where)
     if count < 2:
         raise DataError(f"{where}: {count} field(s), expected two ids and optionally a weight")

@@ -14,8 +14,8 @@ from hpgcn.datasets.text.lines import TextLines, join_parts
 from hpgcn.datasets.text.parse import U, V, W
 from hpgcn.errors import DataError
 
-SIDE = 1 << 62  # added to the ids of the second end where the two are of different kinds
-LATE = 10**8  # numbers from here on are Unix times rather than weights
+SIDE = 1 << 62  # added to ids of the second end if vertices are of two kinds
+LATE = 10**8  # larger numbers are taken for Unix times, not weights
 
 
 @dataclass
@@ -26,20 +26,20 @@ class Stream:
     from `base` on, and weights w, finite float64 or None.
     """
 
-    where: str  # the file, for errors
+    where: str  # path, for errors
     parts: Iterator
     columns: EdgeColumns
-    num_nodes: int | None = None  # if the file says so: ids base..base + num_nodes - 1 are kept
-    counted: int | None = None  # vertices that the file says it has, whatever their ids
-    base: int = 0  # the id of vertex 0, where ids are kept
-    base_known: bool = False  # the user or the format says what it is
-    undirected: bool = False  # the file says so of edges, each listed once or in both directions
-    listed_once: bool = False  # edges have no direction, one is listed: `edges` gives both
+    num_nodes: int | None = None  # declared: ids are base..base + num_nodes - 1
+    counted: int | None = None  # declared number of vertices, of any ids
+    base: int = 0  # id of vertex 0, unless vertices are renumbered
+    base_known: bool = False  # whether the user or the format sets `base`
+    undirected: bool = False  # declared; an edge may be listed once or in both directions
+    listed_once: bool = False  # undirected edges, listed once; `edges` yields both directions
     notes: list[str] = field(default_factory=list)  # notes for the user; `raw` adds to them
-    names: VertexNames | None = None  # ids are numbers of these
-    compact: bool = False  # ids that are in no edge are no vertices
-    sides: tuple[str, str] | None = None  # the two kinds of ids, of the first end and the second
-    table: TextLines | None = None  # text, whose lines that look like comments are counted
+    names: VertexNames | None = None  # the names that ids stand for
+    compact: bool = False  # whether only ids in edges are vertices
+    sides: tuple[str, str] | None = None  # names of the two kinds of vertices
+    table: TextLines | None = None  # counts lines that look like comments
 
     @property
     def weighted(self) -> bool:
@@ -50,7 +50,7 @@ class Stream:
         third = _ThirdColumn() if self.columns.guessed else None
         empty = True
 
-        # count from 0, and give each edge the directions that it has
+        # count ids from 0, and list each edge in all its directions
         for u, v, w in self.parts:
             empty = empty and not u.size
             if third is not None:
@@ -98,14 +98,14 @@ class Stream:
         ids = numbering.original_ids
         if self.sides:
             second = ids >= SIDE
-            ids = np.concatenate([self._named(ids[~second], U), self._named(ids[second], V)])
+            ids = np.concatenate([self._side_ids(ids[~second], U), self._side_ids(ids[second], V)])
         elif self.names is not None:
             ids = self.names.array()
         elif ids is not None:
             ids = ids + self.base
         return numbering._replace(original_ids=ids)
 
-    def _named(self, ids: np.ndarray, side: int) -> np.ndarray:
+    def _side_ids(self, ids: np.ndarray, side: int) -> np.ndarray:
         """Return the ids of one side as texts SIDE:ID."""
         if self.names is not None:
             ids = self.names.array(side)
@@ -134,11 +134,11 @@ class Stream:
         n, ids, distinct, *_ = numbering
         notes = []
 
-        # lines and names that may be meant otherwise
-        if self.table is not None and self.table.marked:
+        # note lines and names that may have another meaning
+        if self.table is not None and self.table.comments:
             read = "skipped as comments" if self.names is None else "read as edges"
-            notes.append(f"{self.table.marked} lines below the first edge begin with # or %: they "
-                         f"are {read}")
+            notes.append(f"{self.table.comments} lines below the first edge begin with # or %: "
+                         f"they are {read}")
         if self.names is not None and (blanks := self.names.blanks()):
             notes.append(f"{' and '.join(blanks)} read as a vertex name: if it stands for an empty "
                          "cell, remove its lines")
@@ -146,7 +146,7 @@ class Stream:
             one, two = (f"{side}:ID" for side in self.sides)
             notes.append(f"two kinds of ids, {one} and {two}: edges are read in both directions")
 
-        # compare with the count of vertices that the header has
+        # compare the number of vertices with the declared one
         if self.num_nodes is not None:
             return notes
         if self.counted is not None and self.counted != n:

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from hpgcn.datasets.edges.preamble import Comments
 
 NUMERIC = re.compile("[-+.]?[0-9]")
-COMMA = re.compile(rb",[^ \d]|(?<!\d),\d")  # one that separates: in no decimal, before no blank
-PADDED = re.compile("0[0-9]+")  # a name made of digits, or a label: no writer pads a weight
+COMMA = re.compile(rb",[^ \d]|(?<!\d),\d")  # a separator, not within a decimal or before a blank
+PADDED = re.compile("0[0-9]+")  # a name or a label, because weights are never padded with zeros
 
 
 class FirstLine(NamedTuple):
     """The first line of an edge list, divided into fields, and the first edges."""
 
     delimiter: bytes
-    fields: list[str]  # words of the first line
-    header: bool  # whether they are the names of columns
-    rows: list[list[str]]  # fields of the first edges
+    fields: list[str]  # cells of the first line
+    header: bool  # whether `fields` are names of columns
+    rows: list[list[str]]  # cells of the first edges
     names: list[str] | None  # names of the columns, if there is a header
-    place: str  # where these are, for errors
+    place: str  # position of the names, for errors
     notes: tuple[str, ...] = ()
-    ended: bool = False  # whether a separator ends each line: a last column without a name
+    ended: bool = False  # whether a separator ends each line, as if there were another column
 
 
 def read_first_line(line: bytes, following: list[bytes], options: ConvertOptions, where: str,
@@ -68,17 +68,17 @@ def _read_first_line(line: bytes, delimiter: bytes, fields: list[str], wordy: bo
     if header is False and wordy:
         header = _is_above_integers(fields, _rows(following, delimiter))
 
-    # divide the line again where blanks or row numbers misled
+    # divide the line again if blanks or row numbers were misleading
     if not header and b"\t" in line and any(map(is_name, _fields(line, delimiter))):
-        delimiter = b"\t"  # names may have blanks in them
+        delimiter = b"\t"  # because names may contain blanks
         fields = _fields(line, delimiter)
     rows = _rows(following, delimiter)
     if header and rows and all(_is_numbered(text) for text in following if text.strip(BLANKS)) \
             and all(len(row) == len(fields) + 1 for row in rows):
-        fields = ["", *fields]  # R numbers the rows
+        fields = ["", *fields]  # R writes no name above the row numbers
         rows = _rows(following, delimiter)
 
-    # a header
+    # with a header: read the edges below it
     if header:
         weak = options.header is None and not _has_numbers(rows, len(fields)) and any(
             len(field) == 1 or "#" in _shape(field) for field in fields)
@@ -86,7 +86,7 @@ def _read_first_line(line: bytes, delimiter: bytes, fields: list[str], wordy: bo
                  "edge",) if weak else ()
         return FirstLine(delimiter, fields, True, rows, fields, where, notes)
 
-    # an edge, and maybe a file beside this one names the columns
+    # without: the line is an edge, and another file may name the columns
     rows = [fields, *rows]
     if beside is not None:
         names, path = beside
@@ -168,7 +168,7 @@ def _are_ended(delimiter: bytes, fields: list[str], following: list[bytes],
     lines = [text for line in following
              if (text := stripped(line, delimiter)) and text[:1] not in MARKS]
     if not fields[-1] and options.columns is not None:
-        return len(check_flag(options.columns)) == len(fields) - 1  # else a word is for the last
+        return len(check_flag(options.columns)) == len(fields) - 1  # else it names the last one too
     count = len(fields) + bool(fields[-1])
     return count > 2 and (bool(lines) or not fields[-1]) and all(
         text.endswith(delimiter) and len(_fields(text, delimiter)) == count for text in lines)
@@ -248,7 +248,7 @@ def _is_header(fields: list[str], rows: list[list], options: ConvertOptions, whe
         return True
     if len(rows) > 1 and [row[0] for row in rows] == fields[:len(rows)] and (
             {len(row) for row in rows} == {len(fields) + 1}):
-        return True  # names of a matrix's columns and rows
+        return True  # a matrix with names of rows and columns
     if _has_numbers(rows, len(fields)):
         return True
 
@@ -258,12 +258,12 @@ def _is_header(fields: list[str], rows: list[list], options: ConvertOptions, whe
         words = check_flag(options.columns)
         ends = [k for k, word in enumerate(words[:len(fields)]) if word not in ("-", "w")]
 
-    # names that occur again below are names of vertices
+    # names that recur below are vertices, not columns
     known = is_header(fields)
     above = {fields[k] for k in ends}
     below = {row[k] for row in rows for k in ends}
     again = bool(above & below)
-    if known:  # user1,user2 above user3,user4
+    if known:  # e.g. user1,user2 above user3,user4
         again |= any("#" in shape for shape in set(map(_shape, above)) & set(map(_shape, below)))
 
     if known != again:

@@ -9,16 +9,16 @@ import numpy as np
 if TYPE_CHECKING:
     pass
 
-MERGE = 1 << 20  # ids merged, or looked up, at once: fewer cost as much
+MERGE = 1 << 20  # ids that are merged or looked up at a time
 
 
 class Numbering(NamedTuple):
     """Map from the ids of an edge list to vertices 0..num_nodes - 1."""
 
     num_nodes: int
-    original_ids: np.ndarray | None = None  # (num_nodes,) int64, None where ids are kept
-    distinct: int = 0  # ids that are in an edge
-    first: int = 0  # the smallest of them
+    original_ids: np.ndarray | None = None  # (num_nodes,) int64; None if ids are vertex numbers
+    distinct: int = 0  # number of ids in edges
+    first: int = 0  # the smallest id in an edge
     in_edge: np.ndarray | None = None  # (num_nodes,) bool: whether a vertex is in an edge
 
 
@@ -47,11 +47,11 @@ class Ids:
         self.limit = limit
         self.refuse = refuse
         self.largest = -1
-        # whether each id below its length is present
+        # present[i] is whether id i has been added
         self.present = np.zeros(min(limit, MERGE), bool)
-        self.others = np.empty(0, np.int64)  # increasing
-        self.pending = []  # other ids, not merged yet
-        self.waiting = 0  # and how many
+        self.large = np.empty(0, np.int64)  # larger ids, increasing
+        self.pending = []  # arrays of larger ids to merge
+        self.waiting = 0  # number of ids in `pending`
 
     def add(self, ids: np.ndarray) -> None:
         """Add ids, (k,) int64, which must not be negative."""
@@ -69,17 +69,17 @@ class Ids:
             self.pending.append(ids[~small])
             self.waiting += self.pending[-1].size
             ids = ids[small]
-            if self.waiting > max(MERGE, min(self.others.size, self.limit)):
-                self._merge()  # costs as much as all merges before it
+            if self.waiting > max(MERGE, min(self.large.size, self.limit)):
+                self._merge()  # rarely: a merge costs as much as all earlier ones
 
         self.present[ids] = True
 
     def _merge(self) -> None:
-        self.others = np.unique(np.concatenate([self.others, *self.pending]))
+        self.large = np.unique(np.concatenate([self.large, *self.pending]))
         self.pending = []
         self.waiting = 0
-        if self.others.size > self.limit:
-            self.refuse(self.others.size)
+        if self.large.size > self.limit:
+            self.refuse(self.large.size)
 
     def result(self, counted: int | None = None, *, compact: bool = False,
                from_one: bool = False) -> Numbering:
@@ -90,14 +90,14 @@ class Ids:
         be 1..counted. With `compact` only ids that occur are vertices.
         """
         self._merge()
-        distinct = int(np.count_nonzero(self.present)) + self.others.size
-        first = int(self.others[0]) if self.others.size else 0
+        distinct = int(np.count_nonzero(self.present)) + self.large.size
+        first = int(self.large[0]) if self.large.size else 0
         if self.present.any():
             first = int(np.argmax(self.present))
-        ids = np.concatenate([np.flatnonzero(self.present), self.others])
+        ids = np.concatenate([np.flatnonzero(self.present), self.large])
 
         if from_one and not compact and first and self.largest == counted:
-            in_edge = _marked(ids - 1, self._checked(counted))
+            in_edge = _mask_of(ids - 1, self._check_count(counted))
             return Numbering(counted, np.arange(1, counted + 1), distinct, first, in_edge)
 
         kept = ids_are_kept(self.largest, distinct, counted, compact=compact)
@@ -105,19 +105,19 @@ class Ids:
         if kept and not compact and counted is not None:
             count = max(count, counted)
 
-        in_edge = _marked(ids if kept else slice(None), self._checked(count))
+        in_edge = _mask_of(ids if kept else slice(None), self._check_count(count))
         return Numbering(count, None if kept else ids, distinct, first, in_edge)
 
-    def _checked(self, count: int) -> int:
+    def _check_count(self, count: int) -> int:
         if self.refuse is not None and count > self.limit:
             self.refuse(count)
         return count
 
 
-def _marked(places: np.ndarray | slice, count: int) -> np.ndarray:
-    marked = np.zeros(count, bool)
-    marked[places] = True
-    return marked
+def _mask_of(places: np.ndarray | slice, count: int) -> np.ndarray:
+    mask = np.zeros(count, bool)
+    mask[places] = True
+    return mask
 
 
 def compact_ids(rows: np.ndarray, columns: np.ndarray,
@@ -127,7 +127,7 @@ def compact_ids(rows: np.ndarray, columns: np.ndarray,
     The ids of edges are two (e,) int64 that are not negative. `options` are those of
     `Ids.result`.
     """
-    ids = Ids(4 * rows.size + 1024)  # more than there can be, of 2 e distinct ones
+    ids = Ids(4 * rows.size + 1024)  # above the possible number, 2 e
     ids.add(rows)
     ids.add(columns)
     numbering = ids.result(**options)

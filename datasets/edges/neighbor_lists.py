@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from hpgcn.datasets.convert_options import ConvertOptions
     from hpgcn.datasets.source import Source
 
-TEXT_FACTOR = 50  # bytes of memory that a byte of text may become
+TEXT_FACTOR = 50  # memory per byte of text
 MARKS = ("#", "%")  # first characters of a comment
-FEW = 3  # lines, from which on counts are no accident
-SEPARATORS = ";,"  # besides blanks
+FEW = 3  # with fewer lines, matching counts may be an accident
+SEPARATORS = ";,"  # in addition to blanks
 HEAD = re.compile(r"([^\s:]+)\s*:(?:\s+|$)|(\d+):(?=\d[^:]*$)")  # the vertex in `0: 1 2`
-OWN_LINE = 0.25  # share of names that begin a line, below which lines are prose
+OWN_LINE = 0.25  # least share of names that begin a line; with fewer, lines are prose
 SIGNS = re.compile(r"[-=]*>|--+|[|:=]+|[\[\](){}].*|.*[\[\](){}]")  # words that are no ids
 COUNTS_FIRST = (
     "each line begins with the number of words after it, and nothing names its vertex: awk "
@@ -55,7 +55,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     except FormError as error:
         raise DataError(f"{source}: not an adjacency list: {error}") from None
     if options.bipartite:
-        return _of_two_kinds(rows, notes, source, memory)
+        return _read_two_kinds(rows, notes, source, memory)
     nodes = Nodes(list(dict.fromkeys(word for row in rows for word in row)), source)
     u = np.repeat([nodes.number[row[0]] for row in rows], [len(row) - 1 for row in rows])
     v = np.array([nodes.number[word] for row in rows for word in row[1:]], np.int64)
@@ -66,7 +66,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
                notes=["edges read in both directions", *notes])
 
 
-def _of_two_kinds(rows: list[list[str]], notes: list[str], source: Source, memory: int) -> Raw:
+def _read_two_kinds(rows: list[list[str]], notes: list[str], source: Source, memory: int) -> Raw:
     """Return the Raw of lists such as a user and the user's items."""
     whole = all(WHOLE.fullmatch(word) for row in rows for word in row)
     names = None if whole else VertexNames(source, memory, apart=True)
@@ -102,7 +102,7 @@ def split_lists(lines: list[str]) -> tuple[list, list]:
     rows, divided = _divide(lines)
     notes = [*divided]
 
-    # marks below the first edge: comments, unless ids are words
+    # marks below the first edge begin comments, unless ids are words
     plain = [row for row in rows if row[0][0] not in MARKS]
     count = len(rows) - len(plain)
     numbers = all(WHOLE.fullmatch(word) for row in plain for word in row)
@@ -113,7 +113,7 @@ def split_lists(lines: list[str]) -> tuple[list, list]:
               "comments"] * bool(count)
     rows = plain if numbers else rows
 
-    # counts of vertices and of neighbors
+    # refuse other formats and counts of vertices or neighbors
     _refuse_other_forms(rows)
     if _is_count(rows):
         rows = rows[1:]
@@ -133,7 +133,7 @@ def _divide(lines: list[str]) -> tuple[list, list]:
         lines = [line[head.end():] for head, line in zip(heads, lines)]
         notes.append("a colon follows the vertex of each line")
 
-    # commas or semicolons, if blanks alone divide no words
+    # split at commas or semicolons if blanks divide no words
     several = sum(len(re.split(r"[\s;,]+", line)) > 1 for line in lines)
     separator = next((each for each in SEPARATORS
                       if 2 * sum(each in line for line in lines) > several), None)
@@ -182,7 +182,7 @@ def _refuse_other_forms(rows: list[list]) -> None:
     if number is not None:
         raise FormError(f"{number} is no id of a vertex, expected whole numbers or names")
 
-    # in lists of names, many names begin a line
+    # in lists of neighbors, many names begin a line
     names = set(words)
     firsts = {row[0] for row in rows}
     if not all(map(str.isdecimal, names)) and len(firsts) < OWN_LINE * len(names):

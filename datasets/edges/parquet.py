@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from hpgcn.datasets.raw_graph import Raw
     from hpgcn.datasets.source import Source
 
-BATCH = 1 << 18  # rows
+BATCH = 1 << 18  # rows per read
 INTEGERS = ("int", "uint")
-EXACT = 2**53  # from here on float64 skips whole numbers
+EXACT = 2**53  # above it, float64 cannot hold all whole numbers
 NUMBERS = (*INTEGERS, "float", "double", "halffloat")
 TEXT = ("string", "large_string", "string_view", "dictionary<values=string",
         "dictionary<values=large_string")
@@ -45,9 +45,9 @@ def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *
     require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:
         with source.open(digest):
-            pass  # all of its bytes go through the digest as it is closed
+            pass  # closing adds all bytes to the digest
 
-    # columns and limits, before any row group is read
+    # find columns and limits before reading rows
     with open_parquet(source) as file:
         named, chosen, textual = _columns(file.schema_arrow, options, source)
         if textual:
@@ -57,7 +57,7 @@ def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *
             size = file.metadata.row_group(group).total_byte_size
             need(size, memory, f"{source}: row group {group}")
 
-        # text that may spell weights, and the range of ids that is allowed
+        # note text that is read as weights; find the range of ids
         notes = [f"{truncate(name)} is text: read as numbers" for name in chosen[2:]
                  if str(file.schema_arrow.field(name).type).startswith(TEXT)]
         names = VertexNames(source, memory, apart=options.bipartite) if textual else None
@@ -88,7 +88,7 @@ def _columns(schema: Any, options: ConvertOptions, source: Source) -> tuple:
     textual = all(kind.startswith(TEXT) for kind in ends)
     ids = ("text", TEXT) if textual else ("integers", NUMBERS)
 
-    # ends and weights must have the right types, in one column each
+    # refuse wrong types, and ends or weights in several columns
     weights = "numbers", (*NUMBERS, "bool", *TEXT)
     for role, (wanted, allowed) in ((U, ids), (V, ids), (W, weights)):
         if role not in named.roles:
@@ -173,7 +173,7 @@ def _values(column: Any, name: str, row: int, limits: tuple[int, int] | None,
         low, high = limits
         expected = f"{low}..{high}"
         wrong = (values < low) | (values > high)
-        if values.dtype.kind == "f":  # whole numbers, as pandas writes them beside gaps
+        if values.dtype.kind == "f":  # pandas writes whole numbers as floats if cells are missing
             odd = (values != np.floor(values)) | (np.abs(values) >= EXACT)
             expected = "an integer" if odd.any() else expected
             wrong = odd if odd.any() else wrong

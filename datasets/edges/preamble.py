@@ -22,34 +22,34 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
     from hpgcn.datasets.text.lines import TextLines
 
-VERTICES = re.compile(rb"[#%] hpgcn .*\bvertices (\d{1,18})\b")  # as `hpgcn generate` writes it
+VERTICES = re.compile(rb"[#%] hpgcn .*\bvertices (\d{1,18})\b")  # written by `hpgcn generate`
 UNDIRECTED = re.compile(rb"[#%]\s*undirected (graph|network)\b", re.IGNORECASE)
 COUNTED = re.compile(rb"[#%].*?\b(?:num_?)?(?:nodes|vertices)(?:\s*[:=]\s*|\s+)(\d{1,18})"
-                     rb"(?![\d.,]*\d)", re.IGNORECASE)  # SNAP
+                     rb"(?![\d.,]*\d)", re.IGNORECASE)  # as in files of SNAP
 WEIGHTS = (b"unweighted|positive|posweighted|signed|multisigned|weighted|multiweighted|"
            b"multiposweighted|dynamic")
 KONECT = re.compile(rb"%\s*(sym|asym|bip)\s+(" + WEIGHTS + rb")\s*", re.IGNORECASE)
 KONECT_SIZES = re.compile(rb"%\s*\d+\s+(\d{1,18})\s+(\d{1,18})\s*")  # edges, vertices twice
-STATED = re.compile(rb'"?sep=.?"?')  # a first line that Excel takes for the separator
+STATED = re.compile(rb'"?sep=.?"?')  # a line for Excel with the separator
 DIRECTIONS = {"sym": "undirected, each edge listed once", "asym": "directed",
               "bip": "bipartite"}
-MOST_WORDS = 16  # words of a comment that may be a header
-MOST_LINES = 1000  # comment lines that are kept
+MOST_WORDS = 16  # longer comments are no header
+MOST_LINES = 1000  # comments that are remembered
 FIELDS = re.compile(rb"[\s,;]+")
 COUNT = re.compile(rb"\d{1,18}")
-ROW = re.compile(rb"^[ \t\r]*[^#% \t\r\n]", re.MULTILINE)  # the first letter of an edge
+ROW = re.compile(rb"^[ \t\r]*[^#% \t\r\n]", re.MULTILINE)  # the first character of an edge
 
 
 @dataclass
 class Comments:
     """Facts that the comments above an edge list state."""
 
-    num_nodes: int | None = None  # vertices, numbered from 0, isolated ones included
-    counted: int | None = None  # vertices that the edges are said to have, whatever their ids
-    undirected: bool = False  # SNAP says that edges have no direction
-    konect: tuple[str, str] | None = None  # its words for the graph (sym, asym) and for the weights
-    headers: dict[int, list[str]] = field(default_factory=dict)  # by length: the last of each
-    lines: deque = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # those of no header
+    num_nodes: int | None = None  # number of vertices, whose ids are 0..num_nodes - 1
+    counted: int | None = None  # declared number of vertices, of any ids
+    undirected: bool = False  # declared in files of SNAP
+    konect: tuple[str, str] | None = None  # KONECT's words for the graph (sym, asym) and weights
+    headers: dict[int, list[str]] = field(default_factory=dict)  # number of columns -> last header
+    lines: deque = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # other comments
 
     def take(self, text: bytes) -> None:
         """Extract the facts from one comment, bytes without surrounding blanks."""
@@ -66,7 +66,7 @@ class Comments:
         elif self.konect and (sizes := KONECT_SIZES.fullmatch(text)):
             self.counted = int(sizes[1]) + (int(sizes[2]) if self.bipartite else 0)
 
-        # a comment may name the columns
+        # keep a comment that may name the columns
         title = text.lstrip(b"#% \t").decode("utf-8", "replace")
         words = re.split(r"[\s,;]+", title, maxsplit=MOST_WORDS)
         if len(words) <= MOST_WORDS and is_header(words):
@@ -117,8 +117,8 @@ def read_comments(table: TextLines) -> tuple[Comments, bytes]:
 class Sizes(NamedTuple):
     """Counts in the first lines of an edge list."""
 
-    lines: int  # lines that hold the counts
-    num_nodes: int | None  # vertices, if the counts say so
+    lines: int  # number of lines with counts
+    num_nodes: int | None  # None if the counts lack it
     note: str
 
 
@@ -132,7 +132,7 @@ def find_sizes(line: bytes, following: list[bytes], source: Source, start: int, 
     order if each vertex has an edge. A lone number may be either. A third number 0 or 1 is
     a flag.
     """
-    # one line of up to three numbers, or two lines of one
+    # expect one line of up to three numbers, or two lines of one
     counts = _fields(line)
     rows = [_fields(text) for text in following if text.strip(BLANKS)[:1] not in (b"", *MARKS)]
     lines = 1
@@ -143,11 +143,11 @@ def find_sizes(line: bytes, following: list[bytes], source: Source, start: int, 
     if not (rows and 1 <= len(counts) <= 3 and all(map(COUNT.fullmatch, counts))):
         return None
 
-    # a pair of edges in both directions, and no counts
+    # an edge in both directions is no line of counts
     if len(rows) == 1 and rows[0][:2] == counts[::-1]:
         return None
 
-    # the counts must fit the first edges and the size before all edges are counted
+    # compare counts with the first edges and the size, then with all edges
     counts = list(map(int, counts))
     length = sum(map(len, following)) / len(following) + 1
     if complete:
@@ -195,7 +195,7 @@ def _shape(counts: list[int], rows: list[list], is_rows: Callable) -> tuple[int 
         same = counts[0] == counts[1]
         return counts[0] if same else None, "the numbers of rows, columns and edges"
     for (n, m), what in ((counts, "vertices and edges"), (counts[::-1], "edges and vertices")):
-        # evidence is thin if edges are listed twice, or the order is not the usual one
+        # repeated edges or an unusual order make it doubtful
         every = n == len(set(both))
         usual = what == "vertices and edges"
         if fits(n, both) and (((usual or every) and is_rows(m)) or (every and is_rows(2 * m))):

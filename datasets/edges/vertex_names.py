@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
     from hpgcn.datasets.text.lines import TextLines
 
-NAME_BYTES = 250  # bytes of memory of each name, besides four times the longest as an array
+NAME_BYTES = 250  # memory per name, plus four times the longest name
 
 MISSING = ("nan", "NaN", "NAN", "none", "None", "null", "Null", "NULL", "NA", "N/A", "#N/A", "<NA>")
 
@@ -48,7 +48,7 @@ class VertexNames:
         numbers = self.sides[side]
         found = numbers.get(name)
         if found is None:
-            name = name.strip()  # as tables do
+            name = name.strip()  # like cells of tables
             found = numbers.get(name)
         if found is None:
             if not name or "\0" in name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
@@ -104,7 +104,7 @@ def named_parts(table: TextLines, roles: tuple[int, ...], delimiter: bytes, name
                 raise DataError(f"{table.where}: line {table.line}: repeats the header: remove "
                                 "this line")
             if text.strip(BLANKS):
-                table.marked += text[:1] in MARKS
+                table.comments += text[:1] in MARKS
                 _take(split_line(text, delimiter), roles, names, columns,
                       f"{table.where}: line {table.line}")
 

@@ -27,7 +27,7 @@ from hpgcn.datasets.generators.edge_draws import shuffled
 if TYPE_CHECKING:
     from hpgcn.datasets.generators.degree_distribution import Degrees
 
-FIRST_DRAWS = 1 << 18  # pairs within blocks at a time, as degrees are counted
+FIRST_DRAWS = 1 << 18  # pairs within blocks that are drawn at a time to count degrees
 
 
 class Bter:

@@ -11,10 +11,10 @@ from hpgcn.datasets.generators.triangles import Triangles
 if TYPE_CHECKING:
     from hpgcn.datasets.generators.degree_distribution import Degrees
 
-EXACT_STEPS = 1 << 33  # comparisons, a few seconds: beyond, wedges are drawn
-ENTRY_BYTES = 8  # bytes of memory for each entry while triangles are counted
+EXACT_STEPS = 1 << 33  # comparisons, a few seconds; if more are needed, wedges are sampled
+ENTRY_BYTES = 8  # memory per entry to count triangles
 WEDGES = 1000  # wedges drawn from each class of degrees
-WIDTH = 1.1  # largest degree of a class over its least one, where that is more than one degree
+WIDTH = 1.1  # bound on the ratio of degrees in a class of several degrees
 
 
 def describe_match(degrees: Degrees, indptr: Any, indices: Any, room: int) -> str:
@@ -88,7 +88,7 @@ def sampled(indptr: np.ndarray, indices: Any, degree: np.ndarray,
     from each class by a key: a vertex, and two of its neighbors. The standard error of
     a share c is sqrt(c (1 - c) / wedges).
     """
-    # classes of degrees from 2 on, each WIDTH times as wide as it begins
+    # form classes of degrees from 2 on; each ends at WIDTH times its first degree
     order = np.argsort(degree, kind="stable")
     ordered = degree[order]
     first = int(np.searchsorted(ordered, 2))

@@ -14,13 +14,13 @@ import numpy as np
 if TYPE_CHECKING:
     from hpgcn.datasets.generators.degree_distribution import Degrees
 
-WIDTH = 1.04  # largest degree of a class over its least one, where that is more than one degree
-ROUNDS = 16  # rounds of fitting blocks: the mean error no longer shrinks then
-STEP = 0.5  # share of what is missing that a round makes up for
-LINK_ROUNDS = 100  # at most; a dozen where the graph is sparse
-LINKED = 1e-4  # relative error of expected degrees at which they end
-MOST_STUBS = 4.0  # times the excess degree: a star would need without end
-MOST_SHARE = 1 - 1e-6  # share of the stubs that one vertex may have
+WIDTH = 1.04  # bound on the ratio of degrees in a class of several degrees
+ROUNDS = 16  # rounds of fitting blocks; more do not reduce the mean error
+STEP = 0.5  # share of the deficit that a round corrects
+LINK_ROUNDS = 100  # upper bound; sparse graphs need a dozen
+LINKED = 1e-4  # relative error of expected degrees that ends these rounds
+MOST_STUBS = 4.0  # bound on stubs per excess degree, because a star has no finite solution
+MOST_SHARE = 1 - 1e-6  # bound on the share of stubs of one vertex
 
 
 @dataclass
@@ -31,11 +31,11 @@ class _Classes:
     """
 
     of_value: np.ndarray
-    size: np.ndarray  # (c,) float64: vertices
-    mean: np.ndarray  # (c,) float64: of d
+    size: np.ndarray  # (c,) float64: number of vertices
+    mean: np.ndarray  # (c,) float64: mean of d
 
     @classmethod
-    def of(cls, counts: np.ndarray) -> _Classes:
+    def from_counts(cls, counts: np.ndarray) -> _Classes:
         values = np.flatnonzero(counts)
         values = values[values > 0]
         number = np.empty(values.size, np.int64)
@@ -99,14 +99,14 @@ def fit_blocks(degrees: Degrees, starts: np.ndarray) -> np.ndarray:
     triangles as well, most of all at vertices of high degree. The probabilities here
     are lower by the expected number of these triangles. They are rounded to 2^-24.
     """
-    classes = _Classes.of(degrees.counts)
+    classes = _Classes.from_counts(degrees.counts)
     segments = _Segments(degrees, classes, starts)
     d = classes.mean
     pairs = d * (d - 1) / 2
     wanted = _by_class(degrees, classes) * pairs
 
     others = segments.block_size - 1
-    corners = others * (others - 1) / 2  # pairs of other vertices, with each a triangle if all link
+    corners = others * (others - 1) / 2  # pairs of other vertices: possible triangles
     most = segments.by_class(corners)
     # cube of the probability
     cube = np.divide(wanted, pairs, out=np.zeros_like(d), where=pairs > 0)
@@ -117,8 +117,7 @@ def fit_blocks(degrees: Degrees, starts: np.ndarray) -> np.ndarray:
         stubs, link = _linked(classes.size, d - mates, mates, stubs)
         reached = link * classes.size
         made = segments.by_class(within**3 * corners)
-        # both, one, or none of two neighbors lie in the block; the last: linked by a
-        # block or not
+        # add triangles with two, one or no neighbor in the block of the vertex
         made += mates * np.einsum("gh,gh->g", link, reached)
         made += np.einsum("gh,gh,h->g", link, reached, mates) / 2
         made += np.einsum("gh,gh->g", np.matmul(reached, link), reached) / 2
@@ -135,7 +134,7 @@ def fit_stubs(excess: np.ndarray, in_block: np.ndarray) -> np.ndarray:
     between hubs. Extra stubs make up for that.
     """
     counts = np.bincount(excess)
-    classes = _Classes.of(counts)
+    classes = _Classes.from_counts(counts)
     ratio = np.zeros(counts.size)
     if not classes.size.size:
         return ratio
@@ -169,9 +168,9 @@ def _linked(size: np.ndarray, excess: np.ndarray, mates: np.ndarray,
     others = size - np.diag(np.minimum(1, size))
     link = np.zeros_like(others)
 
-    # match stubs, and scale them until each class has the edges that it wants
+    # scale stubs until each class has its expected number of edges
     for _ in range(LINK_ROUNDS):
-        total = size @ stubs - 1  # one is matched with each of the others
+        total = size @ stubs - 1  # each stub can be matched with all others
         if total <= 0:
             break
         share = np.minimum(np.maximum.outer(stubs, stubs) / total, MOST_SHARE)

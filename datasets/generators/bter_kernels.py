@@ -13,7 +13,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 PAIRS, ROUNDING, MATCHING, LABELS = (np.uint64(stream) for stream in (11, 12, 13, 14))
 ONE, HALF, LOW = np.uint64(1), np.uint64(32), np.uint64(0xFFFFFFFF)
 ROUNDS = np.uint64(6)  # rounds of the Feistel network
-BITS = 32  # bits of a probability
+BITS = 32  # binary digits of a probability
 
 
 @jit()
@@ -33,7 +33,7 @@ def block_starts(counts: np.ndarray) -> np.ndarray:
     start = counts[:2].sum()
     starts = np.empty((n - start) // 3 + 2, np.int64)
     size = 0
-    below = start  # vertices of a degree below d + 1
+    below = start  # number of vertices with degree at most d
     for d in range(2, counts.size):
         below += counts[d]
         while start < below:
@@ -56,7 +56,7 @@ def pairs_within(key: np.uint64, starts: np.ndarray, pairs: np.ndarray, least: n
     size = 0
     at = first
 
-    # go from block to block, which have numbers of pairs of their own
+    # go through the blocks, whose pairs are numbered consecutively
     block = np.searchsorted(pairs, first, side="right") - 1
     while at < last:
         stop = min(last, pairs[block + 1])
@@ -71,7 +71,7 @@ def pairs_within(key: np.uint64, starts: np.ndarray, pairs: np.ndarray, least: n
                 row += 1
             column = row + 1 + skipped
 
-            # draw all pairs of the block that are wanted
+            # draw the requested pairs of the block
             for number in range(at, stop):
                 if mix(key + np.uint64(number) * GOLDEN) >> HALF < least[block]:
                     u[size] = row

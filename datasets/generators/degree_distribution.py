@@ -20,9 +20,9 @@ from hpgcn.graphs.reordering import symmetric_pattern
 if TYPE_CHECKING:
     from hpgcn.graphs.graph import Graph
 
-MOST = 1 << 40  # vertices, and degrees in a file
+MOST = 1 << 40  # bound on vertices, and on degrees in a file
 MOST_SCALED = 1e6
-DEGREE_BYTES = 64  # bytes of memory for each degree up to the largest
+DEGREE_BYTES = 64  # memory per degree up to the largest
 FIELDS = ("degree", "count")
 
 
@@ -96,7 +96,7 @@ class Degrees:
         if factor == 1:
             return self
 
-        # no vertex may exceed `most`: the others grow by more
+        # cap degrees at `most`, and let the other degrees grow by more
         degree = np.flatnonzero(self.counts)
         count = self.counts[degree]
         most = max(self.num_nodes // 2, int(degree[-1]))
@@ -106,7 +106,7 @@ class Degrees:
                              f"than {self.num_nodes} vertices of degree up to {most} can have")
         middle = _capped(degree, count, wanted, most)
 
-        # spread each degree, and its clustering, over the degrees around it
+        # distribute each degree and its clustering to the nearest degrees
         counts, vertices, clustered = np.zeros((3, most + 2))
         for value, number, share in zip(middle, count, self.clustering[degree]):
             spread = _spread(value, number, min(factor, 2 * (most - value)))
@@ -136,7 +136,7 @@ def read_degrees(path: Path | str, memory: int) -> Degrees:
     degree on two lines is refused as well, and one too large for the number of
     vertices. BudgetError if tables up to the largest degree exceed `memory` bytes.
     """
-    # read the lines, and refuse a degree that is there twice
+    # read the lines, and refuse a repeated degree
     file = Source(path)
     entries = {}
     with file.open() as stream:
@@ -154,7 +154,7 @@ def read_degrees(path: Path | str, memory: int) -> Degrees:
             share = _share(words[2], where) if len(words) == 3 else np.nan
             entries[degree] = number, count, share
 
-    # a simple graph must be able to have these degrees
+    # refuse degrees that no simple graph has
     total = sum(count for _, count, _ in entries.values())
     if not total:
         raise DataError(f"{file}: no vertices, expected lines of degree, count and optionally "
@@ -167,7 +167,7 @@ def read_degrees(path: Path | str, memory: int) -> Degrees:
                         f"to {total} vertices")
     need(DEGREE_BYTES * top, memory, f"{file}: degrees up to {top}")
 
-    # arrays by degree
+    # fill arrays indexed by degree
     counts = np.zeros(top + 1, np.int64)
     clustering = np.full(top + 1, np.nan)
     for degree, (_, count, share) in entries.items():
@@ -219,7 +219,7 @@ def by_degree(degree: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, np
 def _capped(degree: np.ndarray, count: np.ndarray, wanted: Any, most: int) -> np.ndarray:
     """Return min(t x degree, most), with t chosen so that all degrees sum to `wanted`."""
     low = 0.0
-    high = float(max(1, most))  # degree 1 is then as large as can be
+    high = float(max(1, most))  # then degree 1 gets the largest share
     for _ in range(100):
         middle = (low + high) / 2
         if count @ np.minimum(middle * degree, most) < wanted:

@@ -18,8 +18,8 @@ from hpgcn.runtime.progress_bar import bar
 if TYPE_CHECKING:
     from hpgcn.datasets.generators.bter import Bter
 
-CHUNK = 1 << 18  # draws at a time
-MOST_THREADS = 4  # drawing threads: the consumer of edges is no faster
+CHUNK = 1 << 18  # draws per chunk
+MOST_THREADS = 4  # more threads draw faster than edges are consumed
 
 
 class EdgeDraws:

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 BTER = "bter"
 KINDS = (*keyed_sampling.KINDS, BTER)
 SCALE = EDGE_FACTOR = 16
-ENTRIES = 1 << 20  # entries of rows that are written as text at a time
-FEATURE_ROWS = 1 << 16  # drawn by one key
-VERTEX_BYTES = 96  # bytes of memory for each vertex, besides features and entries
+ENTRIES = 1 << 20  # entries per block of text
+FEATURE_ROWS = 1 << 16  # rows of features per key of the draws
+VERTEX_BYTES = 96  # memory per vertex, without features and entries
 PERCENT = (60, 20, 20)
-SEPARATION = 2.0  # distance of a class mean from 0, in units of the noise of one feature
+SEPARATION = 2.0  # distance of class means from 0, in standard deviations of a feature
 MOST_SEPARATE = 1e6
 
 
@@ -67,7 +67,7 @@ def generate(kind: str, *, features: int = 64, classes: int = 8, separation: flo
     which live as long as the Scratch. UsageError for settings that are out of range, or
     that need too much memory.
     """
-    # refuse what is out of range or does not fit
+    # refuse sizes out of range or too large for memory
     for name, value, high in (("features", features, 1 << 20), ("classes", classes, 1 << 16)):
         _check_range(name, value, 0, high)
     if not 0 <= separation <= MOST_SEPARATE:
@@ -81,7 +81,7 @@ def generate(kind: str, *, features: int = 64, classes: int = 8, separation: flo
     if not on_disk:
         _refuse_large(draws, features, room)
 
-    # labels, masks and features, in shuffled order
+    # draw labels, masks and features, in shuffled order
     order = draws.order()
     labels = X = masks = None
     if classes:
@@ -92,7 +92,7 @@ def generate(kind: str, *, features: int = 64, classes: int = 8, separation: flo
         known = np.zeros(n, np.int64) if labels is None else labels
         X = _Features(known, max(classes, 1), features, separation, seed)
 
-    # edges, in memory or sorted on disk
+    # draw edges, in memory or sorted on disk
     if on_disk:
         budget = memory_budget() if memory is None else memory
         edges = drawing.stream(draws, order)
@@ -160,7 +160,7 @@ def write_edge_list(kind: str, path: Path | str, *, classes: int = 8, seed: int 
                    f"{draws.name if kind == BTER else made_of}, seed {seed}\n".encode())
         text: Any = np.empty(0, np.uint8)
         for row, stop in row_blocks(indptr, ENTRIES):
-            room = 40 * int(indptr[stop] - indptr[row])  # twice 19 digits, a blank, a newline
+            room = 40 * int(indptr[stop] - indptr[row])  # two numbers, a blank, a newline
             if text.size < room:
                 text = np.empty(room, np.uint8)
             size = keyed_sampling.write_rows(indptr, indices, row, stop, text)
@@ -259,14 +259,14 @@ class _Features:
             low = max(first, start)
             high = min(last, stop)
             rows = X[low - start:high - start]
-            whole = high - low == last - first  # else rows before and after are drawn as well
+            whole = high - low == last - first  # otherwise more rows are drawn than needed
             drawn = rows if whole else np.empty((last - first, self.shape[1]), np.float32)
             self._noise(3 + first).standard_normal(dtype=np.float32, out=drawn)
             drawn += self.mean[self.labels[first:last]]
             if not whole:
                 rows[:] = drawn[low - first:high - first]
 
-        # each block has a key of its own, so that any thread may draw it
+        # each block has its own key, so that any thread may draw it
         blocks = range(start - start % FEATURE_ROWS, stop, FEATURE_ROWS)
         with start_pool(min(len(blocks), default_threads(), drawing.MOST_THREADS))[0] as pool:
             for done in [pool.submit(draw, first) for first in blocks]:

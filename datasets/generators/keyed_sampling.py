@@ -14,9 +14,10 @@ from hpgcn.kernels.orders import sort_row
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-DRAWS = np.uint64(64)  # counters that one edge has
-A, AB, ABC = (np.uint64(share * 2**32) for share in (0.57, 0.76, 0.95))  # R-MAT, cumulated
-WITHIN = np.uint64(0.8 * 2**32)  # share of the draws of `sbm` that stay within a class
+DRAWS = np.uint64(64)  # counters per edge
+# cumulative probabilities of R-MAT
+A, AB, ABC = (np.uint64(share * 2**32) for share in (0.57, 0.76, 0.95))
+WITHIN = np.uint64(0.8 * 2**32)  # probability that an edge of `sbm` stays within a class
 
 
 @jit(inner=True)
@@ -42,7 +43,7 @@ def rmat(seed: np.uint64, first: int, last: int, scale: int,
         column = np.int64(0)
         bits = np.uint64(0)
         for level in range(scale):
-            if level % 2 == 0:  # 32 bits a level
+            if level % 2 == 0:  # a level takes 32 bits
                 key += GOLDEN
                 bits = mix(key)
             x = bits & LOW
@@ -68,7 +69,7 @@ def sbm(seed: np.uint64, first: int, last: int, scale: int,
         if mix(key + GOLDEN + GOLDEN) & LOW < WITHIN:
             label = row * classes // n
             low = -(-label * n // classes)  # first vertex of the class
-            high = -(-(label + 1) * n // classes)  # and of the next one
+            high = -(-(label + 1) * n // classes)  # first vertex of the next class
             other = low + other % (high - low)
         u[edge - first] = row
         v[edge - first] = other

@@ -13,7 +13,7 @@ import numpy as np
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.threads import Threaded, chunks
 
-ROWS = 64  # rows of a chunk
+ROWS = 64  # rows per chunk
 
 
 class Triangles:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
 NAMES = ("A", "network", "adj", "adjacency", "net", "adj_matrix", "adjacency_matrix", "adj_mat",
-         "Problem")  # what the matrix is called
-EDGES = re.compile("edges?_?(list|index)?", re.IGNORECASE)  # what lists of edges are called
+         "Problem")  # names of the matrix
+EDGES = re.compile("edges?_?(list|index)?", re.IGNORECASE)  # names of lists of edges
 
 
 def find_name(found: Iterable[str], names: Sequence, but: str | None = None) -> str | None:
@@ -35,16 +35,16 @@ def square(shapes: dict[str, tuple]) -> list[str]:
             if len(shape) == 2 and shape[0] == shape[1] > 1 and not EDGES.fullmatch(name)]
 
 
-def choose_matrix(shapes: dict[str, tuple], asked: str | None, where: Source) -> str | None:
+def choose_matrix(shapes: dict[str, tuple], choice: str | None, where: Source) -> str | None:
     """Return the name of the adjacency, or None if no matrix is square.
 
-    It is `asked` (--matrix), else a known name, else the only square matrix. `shapes`
+    It is `choice` (--matrix), else a known name, else the only square matrix. `shapes`
     has the shapes of all arrays.
     """
-    if asked is not None:
-        name = find_name(shapes, [asked])
+    if choice is not None:
+        name = find_name(shapes, [choice])
         if name is None:
-            raise DataError(f"{where}: no matrix is called {truncate(asked, 40)!r} (--matrix), "
+            raise DataError(f"{where}: no matrix is called {truncate(choice, 40)!r} (--matrix), "
                             f"expected one of: {listed_shapes(shapes)}")
         return name
     name = find_name(shapes, NAMES)

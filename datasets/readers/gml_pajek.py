@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hpgcn.datasets.raw_graph import Raw
     from hpgcn.datasets.source import Source
 
-TEXT_FACTOR = 50  # bytes of memory that a byte of text may become as a graph of NetworkX
+TEXT_FACTOR = 50  # memory per byte of text as a graph of NetworkX
 SHAPE = re.compile(r"[A-Za-z]\w*")  # a word that begins the drawing of a Pajek vertex
 
 
@@ -30,7 +30,7 @@ def read_gml(source: Source, memory: int, options: ConvertOptions) -> Raw:
     """Read GML; vertices are called by their labels if these are distinct, else by ids."""
     networkx = require("networkx", "io", "reading GML")
     text = whole_text(source, memory, TEXT_FACTOR).decode("utf-8")
-    if not re.search(r"\bmultigraph\b", text):  # or NetworkX refuses an edge that is there twice
+    if not re.search(r"\bmultigraph\b", text):  # otherwise NetworkX refuses repeated edges
         text = re.sub(r"^(\s*graph\s*\[)", r"\1 multigraph 1 ", text, count=1, flags=re.MULTILINE)
     with refused(source, "broken GML"), warnings.catch_warnings(action="ignore"):
         try:
@@ -38,7 +38,7 @@ def read_gml(source: Source, memory: int, options: ConvertOptions) -> Raw:
         except RecursionError as error:
             raise DataError(f"{source}: broken GML (nested too deep)") from error
 
-    # labels are names if they are distinct, else ids are
+    # name vertices by labels if these are distinct, else by ids
     ids = list(G)
     nodes = [dict(G.nodes[node]) for node in ids]
     names = [str(node) for node in ids]
@@ -59,10 +59,10 @@ def read_pajek(source: Source, memory: int) -> Raw:
 
     It has *Vertices, then *Arcs (u -> v: v aggregates u) and *Edges (both directions).
     """
-    # sections follow each other: vertices first
+    # read the sections, vertices first
     lines = whole_text(source, memory, TEXT_FACTOR).decode("utf-8").splitlines()
     labels, drawn, arcs, edges = {}, {}, [], []
-    longest = 0  # words of an edge
+    longest = 0  # most words of an edge
     n = section = None
     for number, line in enumerate(lines, 1):
         text = line.strip()
@@ -70,7 +70,7 @@ def read_pajek(source: Source, memory: int) -> Raw:
         if not text or text[0] == "%":
             continue
 
-        # a section begins
+        # begin a section
         if text[0] == "*":
             word, *rest = text.lower().split()
             section = {"*network": "", "*vertices": "v", "*arcs": "a", "*edges": "e"}.get(word)
@@ -93,7 +93,7 @@ def read_pajek(source: Source, memory: int) -> Raw:
         except ValueError as error:
             raise DataError(f"{where}: {error}") from error
 
-        # a vertex
+        # read a vertex
         if section == "v":
             k = _vertex(words[0], n, where)
             if k in labels:
@@ -102,7 +102,7 @@ def read_pajek(source: Source, memory: int) -> Raw:
             drawn[k] = _drawing(words[2:])
             continue
 
-        # an arc or an edge
+        # read an arc or an edge
         if len(words) < 2:
             raise DataError(f"{where}: 1 field(s), expected two vertices and optionally a weight")
         longest = max(longest, len(words))
@@ -112,7 +112,7 @@ def read_pajek(source: Source, memory: int) -> Raw:
     if n is None:
         raise DataError(f"{source}: no *Vertices in {len(lines)} lines")
 
-    # say what is left out; labels name vertices if they are distinct
+    # note what is not read; name vertices by labels if these are distinct
     notes = ["attributes of edges after their weight are not read"] * (longest > 3)
     nodes = [drawn.get(k, {}) for k in range(n)]
     names = [labels.get(k, str(k + 1)) for k in range(n)]

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.text.column_names import DIRECTED, end_names, find_ends
 from hpgcn.errors import DataError
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 
 if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
-LINKS = ("links", "edges")  # keys of NetworkX up to 3.3 and d3, and of NetworkX from 3.4 on
+LINKS = ("links", "edges")  # keys of NetworkX < 3.4 and d3, and of NetworkX >= 3.4
 INDEX = "edge_index"
 ENDS = (("source", "target"), ("from", "to"))
-INNER = ("attributes", "metadata")  # objects with the attributes of a node or a link
-KINDS = ("directed", "undirected", "mixed")  # types of graphology
+INNER = ("attributes", "metadata")  # keys of the attributes of a node or a link
+KINDS = ("directed", "undirected", "mixed")  # types of graphs in graphology
 FORM = ("an object with nodes and links (or edges, or adjacency), Cytoscape's elements, JGF's "
         "graph, or a list of edges")
 
@@ -24,11 +24,11 @@ FORM = ("an object with nodes and links (or edges, or adjacency), Cytoscape's el
 class Form(NamedTuple):
     """The nodes and links of a document."""
 
-    nodes: list[dict] | None  # None: only links have ids
-    links: list[tuple]  # start, end, attributes, and whether it has a direction (None: not said)
-    directed: bool | None  # what holds for links that do not say it; None: not said either
-    both_listed: bool = False  # a link without direction is listed at both ends
-    pairs: bool = False  # links are pairs u, v, and no source and target
+    nodes: list[dict] | None  # None if only links have ids
+    links: list[tuple]  # start, end, attributes, and whether it is directed or None
+    directed: bool | None  # default for links with None
+    both_listed: bool = False  # whether undirected links are listed at both ends
+    pairs: bool = False  # whether ends are u and v rather than source and target
     notes: tuple[str, ...] = ()
 
 
@@ -51,14 +51,14 @@ def find_form(document: Any, where: Source) -> Form:
         if len(keys) == 1:
             read = _edge_index if keys[0] == INDEX else _list_of_edges
             form = read(document[keys[0]], keys[0], where)
-            others = listed(key for key in document if key != keys[0])
+            others = join_names(key for key in document if key != keys[0])
             return form._replace(notes=(f"not read: {others}",) * bool(others))
         if document and all(isinstance(each, list | dict) for each in document.values()):
             return _neighbors(document, where)
-        raise DataError(f"{where}: JSON with {listed(document) or 'nothing'}, expected {FORM}")
+        raise DataError(f"{where}: JSON with {join_names(document) or 'nothing'}, expected {FORM}")
 
-    # nodes and links, or nodes and adjacency lists
-    nodes = _nodes(_listed(document["nodes"]), where, document)
+    # read nodes and links, or nodes and adjacency lists
+    nodes = _nodes(_as_list(document["nodes"]), where, document)
     directed = _flag(document, "directed", where)
     if isinstance(document.get("adjacency"), list):
         return Form(nodes, _adjacency(document["adjacency"], nodes, where), directed, True)
@@ -115,7 +115,7 @@ def _are_elements(document: list) -> bool:
 
 def _jgf(graph: dict[str, Any], where: object) -> Form:
     """Return the Form of JSON Graph Format, whose edges are directed unless it says otherwise."""
-    nodes = _listed(graph.get("nodes"))
+    nodes = _as_list(graph.get("nodes"))
     edges = graph.get("edges", [])
     if not isinstance(edges, list):
         raise DataError(f"{where}: graph: edges is no list")
@@ -125,7 +125,7 @@ def _jgf(graph: dict[str, Any], where: object) -> Form:
                 True if directed is None else directed)
 
 
-def _listed(nodes: Any) -> Any:
+def _as_list(nodes: Any) -> Any:
     """Return an object from ids to nodes as a list of nodes."""
     if not isinstance(nodes, dict):
         return nodes
@@ -198,7 +198,7 @@ def _nodes(nodes: Any, where: Source, document: dict[str, Any]) -> list[dict]:
     A node that is just an id becomes {"id": id}.
     """
     if not isinstance(nodes, list) or not nodes:
-        raise DataError(f"{where}: JSON with {listed(document) or 'nothing'}, expected {FORM}")
+        raise DataError(f"{where}: JSON with {join_names(document) or 'nothing'}, expected {FORM}")
     nodes = [_flat(node) if isinstance(node, dict) else {"id": node} for node in nodes]
     for k, node in enumerate(nodes):
         for key in ("id", "key"):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hpgcn.datasets.readers.json_forms import Form
     from hpgcn.datasets.source import Source
 
-NAMES = ("id", "key", "name", "label")  # what a node is called by, the first that all links use
+NAMES = ("id", "key", "name", "label")  # keys of a node; links use the first that fits all
 
 
 def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
@@ -59,7 +59,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     ends = np.array([[number[link[end]] for link in links] for end in range(2)], np.int64)
     names = [str(node.pop(key, k)) for k, node in enumerate(form.nodes)]
 
-    # a link without direction is read both ways
+    # add the reverse of undirected links
     default = form.directed or False
     directed = np.array([default if link[3] is None else link[3] for link in form.links], bool)
     unsaid = "" if form.directed is not None else (
@@ -101,10 +101,10 @@ def _edge_list(form: Form, source: Source, memory: int, options: ConvertOptions)
 def _numbering(nodes: list[dict], links: list, where: Source,
                notes: list) -> tuple[str | None, dict]:
     """Return the member that names the nodes (or None), and the number of each end."""
-    # ids and names may call the nodes, if each is there once
+    # find the keys whose values are distinct
     n = len(nodes)
     ends = {end for start, stop, _ in links for end in (start, stop)}
-    names = {}  # ids of all nodes, by what they are called
+    names = {}  # key -> ids of all nodes
     for key in NAMES:
         values = [node.get(key) for node in nodes]
         if not any(value is None or isinstance(value, list | dict) for value in values):
@@ -114,7 +114,7 @@ def _numbering(nodes: list[dict], links: list, where: Source,
             if len(set(values)) == n:
                 names[key] = values
 
-    # take the first that all links use; some write numbers as text in one of both
+    # take the first key that all links use; nodes or links may write numbers as text
     for key, values in names.items():
         number = {value: k for k, value in enumerate(values)}
         if ends <= number.keys():
@@ -124,7 +124,7 @@ def _numbering(nodes: list[dict], links: list, where: Source,
         if key in ("id", "key") and {str(end) for end in ends} <= number.keys():
             return key, {end: number[str(end)] for end in ends}
 
-    # else links use positions; refuse an invalid end
+    # otherwise links use positions: refuse an invalid end
     key = next(iter(names), None)
     first = names.get(key)
     common = ends.intersection(first or ())
@@ -139,6 +139,6 @@ def _numbering(nodes: list[dict], links: list, where: Source,
         raise DataError(f"{where}: a link ends at {truncate(repr(wrong), 40)}, expected the "
                         f"{called} of a node")
 
-    # places are the numbers
+    # positions are vertex numbers
     notes.append("links give the positions of nodes in their list, from 0")
     return key, {k: k for k in range(n)}

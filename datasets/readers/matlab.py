@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from hpgcn.datasets.raw_graph import Raw
     from hpgcn.datasets.source import Source
 
-EDGES = "edge_index"  # sources and targets (2, e), from 0, of Lim et al.
+EDGES = "edge_index"  # from Lim et al.: sources and targets (2, e), from 0
 GROUPS = "group"  # key of DeepWalk's sets: 0 or 1 for each vertex and label
 FEATURES = ("attributes", "attribute", "attrb", "features", "feature", "feat", "fea", "node_feat",
             "X")
-LABELS = ("label", "labels", "gnd", "node_label", "class", "Y")  # a number for each vertex
+LABELS = ("label", "labels", "gnd", "node_label", "class", "Y")  # keys of one number per vertex
 FACTS = "local_info"  # key of Facebook100
 FACT_NAMES = ("status", "gender", "major", "second_major", "dorm", "year", "high_school")
-GENDER = 1  # its column in these: 1 or 2, 0 unknown
+GENDER = 1  # column of Facebook100 with 1 or 2, or 0 if unknown
 
 
 def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
@@ -51,7 +51,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     places = [find_name(arrays, names, but=name)
               for names in (FEATURES, LABELS, [GROUPS], [FACTS])]
 
-    # read those that are used
+    # read the variables that are used
     where = f"{source}: {name}"
     try:
         matrix = arrays[name].field("A", where) if name.lower() == "problem" else arrays[name]
@@ -72,7 +72,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
         if values is not None:
             _take_labels(raw, values, f"{source}: {key}", memory, one=labels is not None)
 
-    # name what was not read
+    # note variables that were not read
     read_names = {name, *(places[3:] if facts is not None else places[:2])}
     if facts is None and labels is None:
         read_names.add(places[2])
@@ -102,16 +102,16 @@ def _graph(name: str, matrix: Any, features: Any, labels: Any, source: Source, m
     return read_edge_arrays(ends, None, n, options, memory, [f"{source}:", *places])
 
 
-def _choose(shapes: dict[str, tuple], asked: str | None, where: Source) -> str:
+def _choose(shapes: dict[str, tuple], choice: str | None, where: Source) -> str:
     """Return the name of the variable with the adjacency or the edges."""
-    if asked is None and find_name(shapes, NAMES) is None:
+    if choice is None and find_name(shapes, NAMES) is None:
         edges = find_name(shapes, [EDGES])
         if edges is not None:
             return edges
     others = {name: shape for name, shape in shapes.items()
               if find_name([name], (*FEATURES, *LABELS, GROUPS, FACTS)) is None}
-    name = (asked is None and choose_matrix(others, None, where)) or choose_matrix(
-        shapes, asked, where)
+    name = (choice is None and choose_matrix(others, None, where)) or choose_matrix(
+        shapes, choice, where)
     if name is None:
         raise DataError(f"{where}: holds {listed_shapes(shapes)}, expected a square matrix, or "
                         f"{EDGES}")
@@ -134,7 +134,7 @@ def _take_labels(raw: Raw, values: Any, where: str, memory: int, *, one: bool) -
     raw.labels, raw.class_names = classes.numbers, classes.names
     raw.notes += classes.notes
 
-    # classes that begin at 1 keep their numbers as names
+    # name classes that begin at 1 by their numbers
     count = int(raw.labels.max(initial=0))
     if np.array_equal(np.unique(raw.labels[raw.labels >= 0]), np.arange(1, count + 1)) and count:
         raw.labels = np.where(raw.labels > 0, raw.labels - 1, -1)
@@ -148,7 +148,7 @@ def _take_facts(raw: Raw, facts: np.ndarray, where: str) -> None:
     if sp.issparse(facts) or facts.dtype.kind not in "fiu" or facts.shape != (n, 7):
         raise DataError(f"{where} has shape {np.shape(facts)}, expected numbers ({n}, 7)")
 
-    # the label
+    # take the gender as label
     gender = facts[:, GENDER]
     wrong = ~np.isin(gender, (0, 1, 2))
     if wrong.any():
@@ -157,7 +157,7 @@ def _take_facts(raw: Raw, facts: np.ndarray, where: str) -> None:
                         "unknown")
     raw.labels = gender.astype(np.int64) - 1
 
-    # a column of 0 and 1 for each value of another fact
+    # encode the other facts as one-hot features
     columns = [np.unique(facts[:, k], return_inverse=True) for k in range(7) if k != GENDER]
     blocks = [sp.csr_array((np.ones(n, np.float32), place.ravel(), np.arange(n + 1)),
                            shape=(n, values.size)) for values, place in columns]

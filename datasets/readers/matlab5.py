@@ -16,11 +16,11 @@ from hpgcn.errors import DataError
 if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
-HEADER = 128  # bytes
+HEADER = 128  # bytes of the header
 MATRIX, COMPRESSED = 14, 15
 TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8",
          13: "u8"}
-STRUCT, SPARSE = 2, 5  # classes
+STRUCT, SPARSE = 2, 5  # classes of arrays
 NUMERIC = range(6, 16)
 COMPLEX = 0x0800
 MOST_FIELDS = 1000
@@ -46,7 +46,7 @@ class Elements:
         kind, size = np.frombuffer(head, f"{self.order}u4").tolist()
         start = self.at + 8
 
-        if kind >> 16:  # a small one, within its tag
+        if kind >> 16:  # a small element lies within its tag
             kind, size = kind & 0xFFFF, kind >> 16
             start = self.at + 4
             if size > 4:
@@ -141,7 +141,7 @@ def variables(source: Source, memory: int) -> dict[str, Matrix]:
         raise DataError(f"{source}: no header of MATLAB 5 to 7: convert a MATLAB 4 file with "
                         "scipy.io.savemat('graph.mat', scipy.io.loadmat(FILE))")
 
-    # matrices by name; some are compressed, within the memory that is left
+    # collect matrices by name; decompress within the remaining memory
     matrices = {}
     elements = Elements(data, order)
     elements.at = HEADER

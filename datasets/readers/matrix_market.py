@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
     from hpgcn.datasets.text.lines import TextLines
 
-FIELDS = {  # whether values are integers; None: no values
+FIELDS = {  # field -> whether values are integers, None without values
     "real": False, "double": False, "integer": True, "unsigned-integer": True, "pattern": None}
 SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 
@@ -80,7 +80,7 @@ class MarketEntries(NamedTuple):
 def _entries(source: Source, memory: int, square: bool = True) -> MarketEntries:
     notes = []
     with open_lines(source) as table:
-        # the banner, or its absence, says how entries are read
+        # find the form of entries by the banner, or by its absence
         line = table.readline() or b""
         bare = _is_sizes(words(line))
         integral, sign = (None, 0) if bare else _banner(line, source)
@@ -108,7 +108,7 @@ def _entries(source: Source, memory: int, square: bool = True) -> MarketEntries:
                           integral=bool(integral), comments=False)
         rows, columns, values = table.columns(grammar, memory)
 
-    # their number must be that of the header
+    # refuse another number of entries than declared
     if rows.size < nnz:
         raise DataError(f"{source}: ends after line {table.line} with {rows.size} entries, but the "
                         f"header declares {nnz}")
@@ -116,7 +116,7 @@ def _entries(source: Source, memory: int, square: bool = True) -> MarketEntries:
         line = _line_of_entry(source, nnz + 1, header)
         raise DataError(f"{source}: line {line}: more entries than the header declares")
 
-    # count from 0; a symmetric file lists one triangle
+    # count from 0; mirror the triangle of a symmetric matrix
     rows -= 1
     columns -= 1
     if n != m:
@@ -139,8 +139,8 @@ def _dense(source: Source, memory: int) -> np.ndarray:
         grammar = Grammar((W,), names=("", "", "value"), integral=bool(integral), comments=False)
         values = table.columns(grammar, memory)[2]
 
-    # the file has one triangle of a symmetric matrix
-    chosen = np.ones((m, n), bool)  # transposed: its rows are the columns of the file
+    # the file lists one triangle of a symmetric matrix
+    chosen = np.ones((m, n), bool)  # transposed, because rows of the array are columns of the file
     if sign:
         chosen = np.triu(chosen, int(sign < 0))
     if values.size != np.count_nonzero(chosen):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
     from hpgcn.datasets.text.lines import TextLines
 
-DIGITS = 18  # digits of a number at most: it fits 64 bits
-ENTRY_BYTES = 120  # bytes of memory of an entry on its way
+DIGITS = 18  # most digits of a number, so that it fits 64 bits
+ENTRY_BYTES = 120  # peak memory per entry
 
 
 def read(source: Source, memory: int) -> Raw:
@@ -81,7 +81,7 @@ def _lists(table: TextLines, n: int, m: int, skipped: int, weighted: bool,
     row = entries = 0
     step = 1 + weighted
 
-    # a line is a vertex: its own weights, then its neighbors
+    # a line lists the weights of a vertex, then its neighbors
     for line in table.rest():
         text = line.strip(BLANKS)
         if text[:1] == b"%" or (row == n and not text):
@@ -90,7 +90,7 @@ def _lists(table: TextLines, n: int, m: int, skipped: int, weighted: bool,
         if row == n:
             raise DataError(f"{where}: more lines than the {n} vertices of the header{hint}")
 
-        # whole numbers, in the count that the header gives
+        # refuse other than whole numbers, and a wrong count of them
         words = text.split()
         for word in words:
             if not word.isdigit() or len(word) > DIGITS:
@@ -101,7 +101,7 @@ def _lists(table: TextLines, n: int, m: int, skipped: int, weighted: bool,
                             f"then {'pairs' if weighted else 'its neighbors'}")
         numbers = np.array(words[skipped:], dtype=f"S{DIGITS}").astype(np.int64)
 
-        # neighbors in range, and not too many in all
+        # refuse neighbors out of range, and more than declared
         neighbors = numbers[::step]
         wrong = (neighbors < 1) | (neighbors > n) | (neighbors == row + 1)
         if wrong.any():
@@ -113,7 +113,7 @@ def _lists(table: TextLines, n: int, m: int, skipped: int, weighted: bool,
         parts.append((neighbors - 1, numbers[1::2] if weighted else None))
         row += 1
 
-    # the totals must be those of the header
+    # refuse other totals than declared
     if row < n:
         raise DataError(f"{table.where}: ends after line {table.line} with {row} vertices, but the "
                         f"header declares {n}{hint}")
@@ -136,7 +136,7 @@ def _check(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, n: 
     They do if a neighbor is listed twice, or an edge at one end only, or with two
     weights.
     """
-    # no neighbor twice
+    # refuse repeated neighbors
     places = np.arange(1, rows.size + 1)
     matrix = sp.coo_array((places, (rows, columns)), shape=(n, n)).tocsr()
     if matrix.nnz < rows.size:
@@ -146,7 +146,7 @@ def _check(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, n: 
         raise DataError(f"{where}: vertex {rows[k] + 1} lists its neighbor {columns[k] + 1} twice")
     image = np.zeros(rows.size, np.int64)
 
-    # each edge at both ends
+    # refuse edges that are listed at one end only
     transposed = matrix.T.tocsr()
     transposed.sort_indices()
     matrix.sort_indices()
@@ -159,8 +159,8 @@ def _check(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, n: 
     if values is None:
         return
 
-    # with the same weight at both ends
-    image[matrix.data - 1] = transposed.data - 1  # the place of the same edge at its other end
+    # refuse edges with two weights
+    image[matrix.data - 1] = transposed.data - 1  # position of the edge at its other end
     wrong = values != values[image]
     if wrong.any():
         k = np.argmax(wrong)

@@ -11,7 +11,7 @@ from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST, Raw
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
-from hpgcn.graphs.edge_weights import attribute_names, choose_weight, listed, weights_of
+from hpgcn.graphs.edge_weights import attribute_names, choose_weight, join_names, weights_of
 from hpgcn.graphs.validation import check_finite
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Network:
     directed: Sequence = field(default_factory=list)
     ends: np.ndarray | None = None
     base: int = 0  # the first id, if all ids are whole numbers
-    both_listed: bool = False  # a link without direction is there twice
-    unsaid: str = ""  # the end of the note on links without direction
+    both_listed: bool = False  # whether undirected links are listed twice
+    unsaid: str = ""  # end of the note on links without direction
     notes: list[str] = field(default_factory=list)
 
     def add_node(self, name: str, attributes: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ class Network:
         place[vertices.order] = np.arange(len(self.names))
         u, v = place[ends]
 
-        # weights
+        # choose the weights
         names = attribute_names((None, attributes) for *_, attributes in self.links)
         name = choose_weight(names, weights, source, "--weights {}".format)
         for start, end, attributes in self.links:
@@ -91,9 +91,9 @@ class Network:
         w, name, notes = weights_of(self.links, weights, source, "--weights {}".format)
         check_finite(w, f"{source}: weight")
         if name is not None:
-            notes.append(f"weights read from {listed([name])} (--unweighted sets them to 1)")
+            notes.append(f"weights read from {join_names([name])} (--unweighted sets them to 1)")
 
-        # a link without direction is read both ways
+        # add the reverse of undirected links
         both = ~directed & (u != v)
         if not self.both_listed and both.any():
             u, v = np.concatenate([u, v[both]]), np.concatenate([v, u[both]])

@@ -15,7 +15,7 @@ from hpgcn.datasets.text.column_names import DIRECTED, end_names, find_ends
 from hpgcn.datasets.unsupported_formats import SAVE
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array, numbers_of_texts
-from hpgcn.graphs.validation import SPLIT, check_finite, check_range, first
+from hpgcn.graphs.validation import SPLIT, check_finite, check_range, first_true
 
 if TYPE_CHECKING:
     from hpgcn.datasets.convert_options import ConvertOptions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FEATURES = ("attr_matrix", "x", "X", "node_feat", "node_features", "features", "feature", "feats",
             "feat")
-ADJACENCY = ("adj_", "adj_matrix.", "adj_matrix_", "adj.")  # with which names of CSR begin
+ADJACENCY = ("adj_", "adj_matrix.", "adj_matrix_", "adj.")  # prefixes of the names of CSR arrays
 LABELS = ("labels", "label", "y", "node_label", "node_labels")
 
 
@@ -80,11 +80,11 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
         raw.feature_names = archive.read("feature_names", "U").tolist()
     raw.masks = _masks(archive, raw.num_nodes)
     if raw.masks is not None:
-        raw.in_edge = None  # they say which vertices there are
+        raw.in_edge = None  # the arrays determine the vertices
     if lists is not None:
         weights = options.asked_weights
         if weights is None and "data" in archive.unread:
-            weights = "data"  # as in scipy.sparse.coo_array
+            weights = "data"  # a name of scipy.sparse.coo_array
         raw.values = _edge_weights(archive, raw.rows.size, raw.num_nodes, weights)
     raw.notes = archive.notes + raw.notes
     raw.notes += archive.unread_notes()
@@ -115,7 +115,7 @@ def _from_lists(archive: Archive, keys: Sequence[str], n: int | None,
         places = [f"{keys[0]} {word} {end}" for end in range(2)]
     else:
         names = end_names(keys)
-        ends = [_whole(archive.read(key), f"{archive.source} {key}") for key in keys]
+        ends = [_as_integers(archive.read(key), f"{archive.source} {key}") for key in keys]
         places = list(keys)
         if ends[0].shape != ends[1].shape:
             raise DataError(f"{archive.source} {keys[1]}: shape {ends[1].shape}, expected "
@@ -124,18 +124,18 @@ def _from_lists(archive: Archive, keys: Sequence[str], n: int | None,
     raw = read_edge_arrays(ends, None, n, options, archive.memory, [str(archive.source), *places],
                            names=names)
     if keys == ("edges",):
-        # as Platonov et al. (2023) load them, whose directed sets say so in their names
+        # the names of files of Platonov et al. (2023) contain "directed" if edges are directed
         raw.symmetrize = not re.search("(?<!un)directed", archive.source.path.stem)
         raw.notes.append("edges read in both directions" if raw.symmetrize else
                          "edges read as directed, because of the file's name")
     return raw
 
 
-def _whole(numbers: np.ndarray, where: str) -> np.ndarray:
+def _as_integers(numbers: np.ndarray, where: str) -> np.ndarray:
     """Return ids as integers; raise DataError for fractions."""
     if numbers.dtype.kind == "f":
         check_finite(numbers, where)
-        if (k := first(numbers != np.floor(numbers))) is not None:
+        if (k := first_true(numbers != np.floor(numbers))) is not None:
             raise DataError(f"{where}: entry {k} is {numbers[k]}, expected ids")
         return numbers.astype(np.int64)
     return numbers
@@ -145,19 +145,19 @@ def _from_matrix(archive: Archive, options: ConvertOptions) -> Raw:
     """Return the Raw of the adjacency matrix, sparse or dense."""
     source, memory = archive.source, archive.memory
     refuse_list_flags(options, source)
-    asked = options.matrix
-    prefix = archive.csr_prefix(*(ADJACENCY if asked is None else (f"{asked}_", f"{asked}.")))
+    choice = options.matrix
+    prefix = archive.csr_prefix(*(ADJACENCY if choice is None else (f"{choice}_", f"{choice}.")))
     if prefix is not None:
         raw = from_matrix(archive.read_csr(prefix), memory, f"{source} {prefix[:-1]}")
         if f"{prefix}data" not in archive:
             raw.values = None
         return raw
-    if archive.is_sparse and asked is None:
+    if archive.is_sparse and choice is None:
         return from_matrix(archive.read_sparse(), memory, str(source))
 
-    # a dense matrix
+    # read a dense matrix
     shapes = archive.unread_shapes()
-    name = choose_matrix(shapes, asked, source)
+    name = choose_matrix(shapes, choice, source)
     if name is not None:
         raw = from_matrix(archive.read(name), memory, f"{source} {name}")
         raw.notes.append(f"adjacency read from {name}")
@@ -214,10 +214,10 @@ def _features(archive: Archive) -> Any:
 
 
 def _edge_weights(archive: Archive, num_edges: int, num_nodes: int,
-                  asked: str | bool | None) -> np.ndarray | None:
+                  choice: str | bool | None) -> np.ndarray | None:
     """Return the weight of each edge, (e,), or None; note edge arrays that are not read."""
     shapes = archive.unread_shapes()
-    key, left = choose_array(shapes, num_edges, num_nodes, asked, str(archive.source),
+    key, left = choose_array(shapes, num_edges, num_nodes, choice, str(archive.source),
                              "--weights {}".format)
     archive.notes += left.values()
     archive.unread = [other for other in archive.unread if other not in left]

@@ -21,8 +21,8 @@ from hpgcn.graphs.validation import check_csr_arrays, check_range
 if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
-END_RECORD = 22  # bytes at the end of a zip, its comment aside
-HEADER_LIMIT = 10_000  # bytes; NumPy's own limit
+END_RECORD = 22  # bytes of the record that ends a zip, before its comment
+HEADER_LIMIT = 10_000  # bytes, as in NumPy
 COMPRESSED = ("data", "indices", "indptr")
 SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
 
@@ -49,7 +49,7 @@ def read_npy(stream: BinaryIO, size: int, where: object, memory: int,
         raise DataError(f"{where}: shape {shape} of {dtype} takes {nbytes} bytes, but the file has "
                         f"{size - offset}")
 
-    # read
+    # read the numbers
     need(nbytes, memory, where)
     with refused(where), warnings.catch_warnings(action="ignore"):  # see _read_header
         stream.seek(0)
@@ -92,11 +92,11 @@ class Archive:
     def __init__(self, source: Source, memory: int) -> None:
         self.source = source
         self.memory = memory
-        self.left = memory
-        self.notes = []  # what was cast or copied
+        self.memory_left = memory
+        self.notes = []  # notes on casts and copies
         self.members = {}
 
-        # list the members; names must be distinct
+        # list the members; refuse repeated names
         with source.open() as stream, refused(source), zipfile.ZipFile(stream) as archive:
             infos = archive.infolist()
             for info in infos:
@@ -106,16 +106,16 @@ class Archive:
                                     "expected one of each name")
                 self.members[name] = info
 
-            # the end of the archive says how many there are
+            # compare the number of members with the record at the end
             stream.seek(-END_RECORD - len(archive.comment), os.SEEK_END)
             stated = int.from_bytes(stream.read(END_RECORD)[10:12], "little")
-            if stated not in (len(infos), 0xFFFF):  # 0xFFFF: too many for this field
+            if stated not in (len(infos), 0xFFFF):  # 0xFFFF stands for more
                 raise DataError(f"{source}: broken data ({len(infos)} members, {stated} declared)")
 
-            for info in infos:  # a damaged name must not pass for an array that is not there
+            for info in infos:  # a damaged name would look like a missing array
                 archive.open(info).close()
 
-        self.unread = list(self.members)  # names of members that were not read so far
+        self.unread = list(self.members)  # names of members not read yet
 
     def __contains__(self, key: str) -> bool:
         return key in self.members
@@ -137,11 +137,11 @@ class Archive:
     def read(self, key: str, kinds: str = "fiub") -> np.ndarray:
         """Return the array called `key`; `kinds` are dtype kinds, as for `read_npy`."""
         info = self.members[key]
-        need(info.file_size, min(self.memory // 2, self.left), f"{self.source} {key}")
-        self.left -= info.file_size
+        need(info.file_size, min(self.memory // 2, self.memory_left), f"{self.source} {key}")
+        self.memory_left -= info.file_size
         self.unread.remove(key)
         longer = copy.copy(info)
-        longer.file_size += 1  # zipfile stops at the declared size: let it go on to see more
+        longer.file_size += 1  # zipfile stops at the declared size, which hides further bytes
         with self._open(key, longer) as (content, where):
             array, notes = read_npy(content, info.file_size, where, self.memory, kinds)
         self.notes += notes
@@ -177,7 +177,7 @@ class Archive:
 
     def _unread_headers(self) -> Iterator[tuple[str, tuple]]:
         for key in self.unread:
-            with suppress(DataError):  # no array
+            with suppress(DataError):  # not an array
                 yield key, self.header(key)
 
     def first(self, *keys: str, kinds: str = "fiub") -> np.ndarray | None:

@@ -11,7 +11,7 @@ from hpgcn.datasets.raw_graph import TARGET_FIRST
 from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.edge_weights import choose_array, listed
+from hpgcn.graphs.edge_weights import choose_array, join_names
 from hpgcn.graphs.validation import SPLIT, check_edge_arrays, check_ids
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     others = {key: value for key, value in numbers.items()
               if key not in pyg.READ and np.ndim(value)}
 
-    # edges, as a list or as a sparse matrix
+    # read edges, from a list or a sparse matrix
     if "edge_index" in numbers:
         raw = _edges(numbers, others, source, memory, options)
     elif sp.issparse(numbers.get("adj_t")):
@@ -55,11 +55,11 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
         raise DataError(f"{source}: holds {names}, expected edge_index (2, e), or adj_t, a sparse "
                         "tensor")
 
-    # masks, and what is left out
+    # read masks, and note what is not read
     masks = {key: numbers[f"{key}_mask"] for key in SPLIT if f"{key}_mask" in numbers}
     said = others if "edge_index" in numbers else ()
     if unread := [key for key in data if key not in pyg.READ and key not in said]:
-        raw.notes.append(f"not read: {listed(unread)}")
+        raw.notes.append(f"not read: {join_names(unread)}")
     raw.features, raw.labels, raw.masks = numbers.get("x"), numbers.get("y"), masks or None
     raw.class_names = data.get("class_names") if "y" in numbers else None
     raw.feature_names = data.get("feature_names") if "x" in numbers else None
@@ -72,7 +72,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
 def _edges(arrays: dict[str, Any], others: dict[str, Any], source: Source, memory: int,
            options: ConvertOptions) -> Raw:
     """Return the Raw of `edge_index`, with weights and notes on arrays that are not read."""
-    # the number of vertices
+    # find the number of vertices
     n = arrays.get("num_nodes")
     if isinstance(n, np.ndarray):
         n = int(n.ravel()[0]) if n.size == 1 and n.dtype.kind in "iu" else -1
@@ -82,18 +82,18 @@ def _edges(arrays: dict[str, Any], others: dict[str, Any], source: Source, memor
     if n is not None and n < 0:
         raise DataError(f"{source}: num_nodes is {n}, expected an integer from 0")
 
-    # weights, and arrays that are not read
+    # choose weights, and note other arrays
     shapes = {key: tuple(value.shape) for key, value in others.items()}
     edges = arrays["edge_index"]
     name, left = choose_array(shapes, edges.shape[-1] if edges.ndim else 0, n,
                               options.asked_weights, str(source), "--weights {}".format)
     notes = list(left.values())
     if unread := [key for key in others if key != name and key not in left]:
-        notes.append(f"not read: {listed(unread)}")
+        notes.append(f"not read: {join_names(unread)}")
     if name is not None:
         notes.append(f"weights read from {name} (--unweighted sets them to 1)")
 
-    # a list of edges
+    # read a list of edges
     ends, values = check_edge_arrays(edges, None if name is None else others[name], str(source))
     places = [f"edge_index row {end}" for end in range(2)]
     raw = read_edge_arrays(ends, None if name is None else values, n, options, memory,

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from hpgcn.datasets.raw_graph import Raw
     from hpgcn.datasets.source import Source
 
-TEXT_FACTOR = 50  # bytes of memory that a byte of text may become
+TEXT_FACTOR = 50  # memory per byte of text
 ENCODING = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([^"']*)["']""")
 ENCODINGS = (b"utf-8", b"utf8", b"us-ascii", b"ascii")
 NUMBERS = {"int": int, "integer": int, "long": int, "float": float, "double": float}
 BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
-TIMES = {"start", "end", "startopen", "endopen", "timestamp"}  # attributes of lives in GEXF
+TIMES = {"start", "end", "startopen", "endopen", "timestamp"}  # attributes of times in GEXF
 
 
 class _Key(NamedTuple):
@@ -61,7 +61,7 @@ def read_graphml(source: Source, memory: int, options: ConvertOptions) -> Raw:
                                 _text(key, "default"), key.get("for", "all"))
             for key in _children(root, "key")}
 
-    # graphs in nodes belong to the same graph
+    # graphs within nodes are part of the same graph
     network = Network()
     inner = [graph for graph in (graphs[0].iter() if graphs else ()) if _is(graph, "graph")]
     for graph in inner:
@@ -95,10 +95,10 @@ def read_gexf(source: Source, memory: int, options: ConvertOptions) -> Raw:
                                 _text(key, "default"), owner)
             for key in _children(table, "attribute")}
 
-    # nodes and edges, also those within nodes
+    # read nodes and edges, also within nodes
     network = Network()
     lives = {"nodes": 0, "edges": 0}
-    groups = 0  # nodes with nodes in them
+    groups = 0  # nodes that contain nodes
     default = graphs[0].get("defaultedgetype") if graphs else None
     for element in (graphs[0].iter() if graphs else ()):
         if _is(element, "node"):
@@ -178,7 +178,7 @@ def _graphml_data(element: ElementTree.Element, keys: dict, where: str) -> dict[
         key = keys.get(data.get("key"))
         if key is None:
             raise DataError(f"{where} (no key {truncate(data.get('key'), 40)})")
-        if len(data):  # yEd draws the node, and writes its label there
+        if len(data):  # yEd writes the label into a drawing of the node
             labels = [part.text for part in data.iter() if _is(part, f"{owner.title()}Label")]
             if labels and labels[0]:
                 found["label"] = labels[0].strip()
@@ -198,7 +198,7 @@ def _gexf_data(element: ElementTree.Element, keys: dict, where: str) -> dict[str
             found.setdefault(key.name, []).append(key.value(each.get("value", ""), where))
     found = {name: values[0] if len(values) == 1 else OverTime(values)
              for name, values in found.items()}
-    for part in element:  # as Gephi draws the node
+    for part in element:  # Gephi's drawing of the node
         if _is(part, "position"):
             found |= {axis: float(part.get(axis)) for axis in "xyz" if axis in part.attrib}
         elif _is(part, "size"):

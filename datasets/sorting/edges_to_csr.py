@@ -41,19 +41,19 @@ def build(raw: Raw, where: str, notes: list[str], options: ConvertOptions) -> tu
     if options.strict:
         _refuse_irregular(raw, where)
 
-    # merge duplicates; SciPy sums them in an order of its own
+    # merge duplicates
     duplicates = check_duplicates(options.duplicates)
     shared = {"symmetrize": options.symmetrize or raw.symmetrize or raw.undirected, "name": where}
     edges = raw.rows, raw.columns, raw.values
     with np.errstate(over="ignore"):
         total = 0.0 if raw.values is None else np.abs(raw.values).sum(dtype=np.float64)
-    again = not np.isfinite(total)  # sums overflow, maybe in only one order of the input
+    again = not np.isfinite(total)  # an overflow may depend on the order of summation
     if not again:
         *csr, counts = merged_adjacency(*edges, raw.num_nodes, duplicates, **shared)
         again = raw.values is not None and counts.duplicates
 
-    # weights that repeat are summed in the order of the input
-    if again:  # SciPy sums weights in an order of its own
+    # sum weights of repeated edges in the order of the input
+    if again:  # SciPy's order of summation differs
         loops = repeated_loops(*edges[:2])
         if duplicates == "sum-edges":
             edges = without(loops, *edges)
@@ -66,7 +66,7 @@ def build(raw: Raw, where: str, notes: list[str], options: ConvertOptions) -> tu
         counts.repeated_loops = loops.size
         counts.ones = False
 
-    # let the edges go
+    # free the memory of the edges
     raw.rows = raw.columns = raw.values = None
     if options.strict and raw.undirected and raw.symmetrize and counts.asymmetric:
         raise DataError(f"{where}: {counts.asymmetric} edges are listed in only one direction, but "

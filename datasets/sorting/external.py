@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from hpgcn.datasets.sorting.disk_arrays import Scratch
     from hpgcn.graphs.graph import Graph
 
-VERTEX_BYTES = 32  # bytes of memory for each vertex, besides features and labels
-SLACK = 96 << 20  # bytes that parsing, imports yet to come and the allocator take
-RUN = 1 << 22  # entries in memory while the input is read: more are no faster
+VERTEX_BYTES = 32  # memory per vertex, without features and labels
+SLACK = 96 << 20  # bytes for parsing, later imports and the allocator
+RUN = 1 << 22  # bound on the entries of a run; longer runs are no faster
 TOP = np.uint64(2**64 - 1)
 
 
@@ -44,14 +44,14 @@ class Entries:
     where: str
     numbering: Numbering
     runs: Runs
-    weighted: bool  # there are weights, and not all of them are 1
-    mirror: bool  # the image of each entry is there too
-    strict: bool  # entries carry their numbers
-    last_loops: bool  # the last of a vertex's loops counts
-    rounded: int  # weights that float32 does not hold
-    tally: np.ndarray  # (6,) int64: see hpgcn.datasets.sorting.sort_kernels
-    scratch: object  # where the runs are
-    size: int  # entries in memory at once
+    weighted: bool  # whether there are weights other than 1
+    mirror: bool  # whether entries are stored with their images
+    strict: bool  # whether entries have their numbers in the input
+    last_loops: bool  # whether only the last loop of a vertex counts
+    rounded: int  # number of weights that float32 rounds
+    tally: np.ndarray  # (6,) int64, indexed as in `sort_kernels`
+    scratch: object  # has the files of the runs
+    size: int  # bound on the entries in memory
 
     @property
     def zeros(self) -> int:
@@ -83,14 +83,14 @@ class Entries:
         entry = 2 * (24 + 32 * self.weighted + 24 * self.strict)
         capacity = room(memory - 9 * self.numbering.num_nodes) // entry
         keys = _SortedKeys(self, max(8, min(capacity, max(RUN, len(self.runs) >> 8))))
-        with start_pool(1)[0] as pool:  # reads and sorts a range while another is written
+        with start_pool(1)[0] as pool:  # sorts one range while another is written
             windows = keys.windows()
             pending = pool.submit(next, windows, None)
             while (window := pending.result()) is not None:
                 pending = pool.submit(next, windows, None)
                 rows.take(*window)
 
-        # refuse or count duplicates, then let the runs go
+        # refuse or count duplicates, then free the runs
         duplicates = int(self.tally[sort_kernels.KEPT] - rows.tally[sort_kernels.MERGED])
         if self.strict and duplicates:
             number, u, v = keys.repeated
@@ -147,22 +147,22 @@ def collect(stream: Stream, scratch: Scratch, memory: int, options: ConvertOptio
     def refuse(count: int) -> None:
         need(VERTEX_BYTES * count, memory, f"{stream.where}: {count} vertices")
 
-    # ids become vertices later, unless their range is known
+    # collect ids, unless their range is known
     ids = None
     if stream.num_nodes is None:
         ids = Ids(memory // VERTEX_BYTES, refuse)
     else:
         refuse(stream.num_nodes)
 
-    # size of a run: what fits into memory beside its own sorting
+    # compute the size of a run, so that memory suffices to sort it
     mirror = options.symmetrize or stream.undirected
     duplicates = check_duplicates(options.duplicates)
     counted = duplicates != "merge"
     weighted = counted or (stream.weighted and not options.unweighted)
-    entry = 2 * (64 + 24 * weighted + 24 * options.strict)  # twice: half is for distinct ids
+    entry = 2 * (64 + 24 * weighted + 24 * options.strict)  # twice, because distinct ids take half
     size = max(8, min(RUN, room(memory) // entry))
 
-    # buffers of a run
+    # allocate the buffers of a run
     rows, columns = np.empty((2, size), np.uint64)
     weights = np.empty(size if weighted else 0)
     numbers = np.empty(size if options.strict else 0, np.int64)
@@ -199,7 +199,7 @@ def collect(stream: Stream, scratch: Scratch, memory: int, options: ConvertOptio
     runs.add(rows[:filled], columns[:filled], weights[:filled], numbers[:filled])
     del rows, columns, weights, numbers
 
-    # now that all ids are known, number the vertices
+    # number the vertices, as all ids are known now
     numbering = Numbering(stream.num_nodes)
     if ids is not None:
         numbering = ids.result(**stream.numbering_options)
@@ -215,7 +215,7 @@ def collect(stream: Stream, scratch: Scratch, memory: int, options: ConvertOptio
         raise DataError(f"{stream.where}: {tally[sort_kernels.LOOPS]} self loops, the first at "
                         f"entry {tally[sort_kernels.LOOP_ENTRY]}: {u} -> {u} (--strict)")
 
-    # replace ids by numbers of vertices in the runs
+    # replace ids by vertex numbers in the runs
     weighted = bool(weighted and (counted or tally[sort_kernels.NOT_ONE]))
     if original_ids is not None:
         runs = runs.renumbered(partial(np.searchsorted, original_ids), scratch.new_array(), size,
@@ -238,7 +238,7 @@ class _SortedKeys:
         n = entries.numbering.num_nodes
         self.shift = max(self.runs.shift, (n - 1).bit_length() - RANGES)
         self.sizes = self.runs.sizes(((n - 1) >> self.shift) + 1, self.shift)
-        self.repeated = None  # strict: number and ends of the first entry that repeats another
+        self.repeated = None  # if strict: number and ends of the first repeated entry
 
     def windows(self) -> Iterator[tuple]:
         """Yield (first row, end row, keys, weights, whether complete) of each window.
@@ -248,13 +248,13 @@ class _SortedKeys:
         n = self.entries.numbering.num_nodes
         first = 0
 
-        # rows that fit into memory together
+        # find the next rows that fit into memory together
         while first < self.sizes.size:
             ends = np.cumsum(self.sizes[first:])
             fitting = int(np.searchsorted(ends, self.capacity, side="right"))
             stop = first + max(1, min(fitting, self.capacity >> self.shift))
 
-            # the columns of rows that do not fit are divided
+            # divide the columns of rows that are too long
             low = np.uint64(0)
             high = np.uint64(0)
             while high < TOP:
@@ -286,7 +286,7 @@ class _SortedKeys:
                                       weighted=entries.weighted, numbered=entries.strict):
             if filled + piece[0].size > size:
                 filled = self._merge(keys[:filled], weights[:filled], numbers[:filled], row)
-            if filled + piece[0].size > size:  # still: leave the upper half to the next window
+            if filled + piece[0].size > size:  # leave the upper half to the next window
                 high = (keys[filled // 2] & ~sort_kernels.ONE) - sort_kernels.ONE
                 filled = int(np.searchsorted(keys[:filled], high, side="right"))
             filled = sort_kernels.join(*piece, row, bits, low, high, keys, weights, numbers, filled)
@@ -307,7 +307,7 @@ class _SortedKeys:
         end, again = sort_kernels.combine(keys, weights, numbers, np.argsort(keys), merged, sums,
                                           entries.last_loops, entries.key_bits, row)
 
-        # remember the first entry that is there twice
+        # remember the first repeated entry
         if again >= 0 and (self.repeated is None or again < self.repeated[0]):
             originals = (keys & sort_kernels.ONE) == 0
             key = int(keys[np.argmax((numbers == again) & originals)])
@@ -317,7 +317,7 @@ class _SortedKeys:
             self.repeated = (again, *(ends if ids is None else ids[ends]))
 
         keys[:end] = merged[:end]
-        numbers[:end] = -1  # known: these come first from now on
+        numbers[:end] = -1  # seen before: now an entry with these ends repeats another
         if weights.size:
             weights[:end] = sums[:end]
 
@@ -345,7 +345,7 @@ class _FinishedRows:
 
         self.hash_keys = np.frombuffer(os.urandom(16), np.uint64).copy()
         self.fingerprint = np.zeros(2, np.uint64)
-        self.open = None  # counts, row sums and loops of rows that are not finished
+        self.open = None  # counts, row sums and loops of unfinished rows
 
     def take(self, start: int, stop: int, keys: np.ndarray, weights: np.ndarray,
              last: bool) -> None:
@@ -355,7 +355,7 @@ class _FinishedRows:
             self.open = np.zeros(count, np.int64), np.zeros(count), np.zeros(count)
             self.before = int(self.tally[sort_kernels.STORED])
 
-        # rows that continue from the last window
+        # continue rows of the last window
         counts, degree_row, degree_loop = self.open
         columns = np.empty(keys.size, self.indices.dtype)
         values = np.empty(0 if self.values is None else keys.size, np.float32)

@@ -11,9 +11,9 @@ from hpgcn.kernels.entries import add_fingerprint
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.orders import sort_row
 
-KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # positions in append's tally
-# positions in emit's tally; LOST: negative weights without an image, of which max(A,
-# A^T) leaves 0; UNEQUAL: entries whose image has another weight
+KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # indices of the tally of `append`
+# Indices of the tally of `emit`. LOST counts negative weights without an image, for which
+# max(A, A^T) is 0. UNEQUAL counts entries whose image has another weight.
 MERGED, CANCELLED, STORED, VALUED, DIAGONAL, INFINITE, OVERFLOW, LOST, UNEQUAL = range(9)
 ONE = np.uint64(1)
 
@@ -28,14 +28,14 @@ def append(u: np.ndarray, v: np.ndarray, w: np.ndarray, mirror: bool, rows: np.n
     `weights` and `numbers` are written unless they are empty.
     """
     for k in range(u.size):
-        # zeros are dropped, others remembered if they are not 1
+        # drop zeros; count weights other than 1
         if w.size:
             if w[k] == 0:
                 tally[ZEROS] += 1
                 continue
             tally[NOT_ONE] += w[k] != 1
 
-        # loops: note the first, which an error names
+        # count loops, and note the first for an error
         if u[k] == v[k]:
             if tally[LOOPS] == 0:
                 tally[LOOP_ENTRY] = tally[KEPT]
@@ -127,7 +127,7 @@ def combine(keys: np.ndarray, weights: np.ndarray, numbers: np.ndarray, order: n
         while stop < order.size and keys[order[stop]] == key:
             stop += 1
 
-        # put it into the order of the input; note the first repetition
+        # sort the run by position in the input; note the first repetition
         if stop > start + 1:
             sort_row(order[start:stop])
             if numbers.size and not key & ONE:
@@ -173,7 +173,7 @@ def emit(keys: np.ndarray, weights: np.ndarray, bits: np.uint64, first: int, mir
     end = 0
     k = 0
     while k < keys.size:
-        # an entry and its image follow each other: take the larger
+        # take the larger of an entry and its image, which are adjacent
         pair = keys[k] >> ONE
         row = np.int64(keys[k] >> bits)
         column = np.int64(pair & ((ONE << (bits - ONE)) - ONE))

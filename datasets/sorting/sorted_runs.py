@@ -15,14 +15,14 @@ from hpgcn.datasets.sorting import sort_kernels
 if TYPE_CHECKING:
     from hpgcn.datasets.sorting.disk_arrays import DiskArray
 
-RANGES = 10  # bits: a run is divided into at most 2^RANGES ranges of rows
+RANGES = 10  # a run is divided into at most 2^RANGES ranges of rows
 
 
 @dataclass(frozen=True)
 class _SortedRun:
     shift: int  # range b holds the rows with row >> shift == b
     index: np.ndarray  # (ranges + 1,) int64: first entry of each range
-    columns: tuple[tuple[int, np.dtype], ...]  # first byte, dtype: rows, columns, weights, numbers
+    columns: tuple[tuple[int, np.dtype], ...]  # first byte and dtype of each array
 
     def cut(self, position: Any, shift: int) -> Any:
         """Return the position of the first entry of range number `position`, of 2^shift rows."""

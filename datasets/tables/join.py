@@ -15,7 +15,7 @@ from hpgcn.datasets.tables.label_files import read_labels
 from hpgcn.datasets.tables.split_files import read_split, read_split_folder
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
-from hpgcn.datasets.text.data_table import counted
+from hpgcn.datasets.text.data_table import plural
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import check_classes, renumber_classes
 from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_masks
@@ -38,7 +38,7 @@ def join(raw: Raw, entries: Entries | None, options: TableOptions, where: str) -
             raise UsageError("--add-vertices: only with a file of --features, --labels or --split")
         return
 
-    # the order of rows in files without ids
+    # read the order of rows for files without ids
     vertices = VertexIds(raw, where, options.memory)
     options = replace(options, count=raw.num_nodes)
     sources, order = [], None
@@ -72,7 +72,7 @@ def join(raw: Raw, entries: Entries | None, options: TableOptions, where: str) -
             sources.append(_open(split, raw, where, [column_of_split or "*"]))
             found = read_split(sources[-1], column_of_split or None, vertices, options, counts)
         files.append(found)
-    if options.features is not None:  # last: columns of the labels and the split are no features
+    if options.features is not None:  # last, to omit the columns of labels and split
         path, column = table_files.file_and_column(options.features)
         if path != table_files.GRAPH:
             path = options.features
@@ -82,17 +82,17 @@ def join(raw: Raw, entries: Entries | None, options: TableOptions, where: str) -
         sources.append(source)
         files.append(table_files.read_features(source, vertices, options))
 
-    # refuse an order that nothing uses
+    # refuse an order that no file uses
     if order is not None and all(rows.keys is not None for rows in files):
         raise UsageError(f"--ids {order.where}: all files of labels, features and splits have ids, "
                          "so --ids has no use")
 
-    # vertices that only tables have
+    # add vertices that only tables have
     _add_vertices(vertices, entries, [*files, *([order] if order else [])])
     if options.add_vertices and order is None:
         _add_trailing(vertices, entries, files)
 
-    # hand the rows to the vertices
+    # assign the rows to the vertices
     places = _places(vertices, files, order)
     if _leave_out(vertices, entries, files, places):
         places = _places(vertices, files, order)
@@ -138,7 +138,7 @@ def _add_vertices(vertices: VertexIds, entries: Entries | None, files: list[Vert
         if rows.keys is None:
             continue
 
-        # ids of this table that no edge has
+        # find ids of the table that no edge has
         rows_in_graph = vertices.find(rows.keys)
         _refuse_shifted(rows, vertices)
         unknown = np.flatnonzero(rows_in_graph < 0)
@@ -160,12 +160,12 @@ def _add_vertices(vertices: VertexIds, entries: Entries | None, files: list[Vert
             raise DataError(f"{rows.where}: id {min(keys)}, but ids begin at {vertices.raw.base} "
                             "(--base)")
 
-        # add them, and note their number
+        # add the vertices, and note their number
         more = {key: rows.where for key in keys if key not in new}
         new.update(more)
         if more:
             vertices.raw.notes.append(
-                f"{rows.where}: {counted(len(more), 'vertex', 'vertices')} without edges added: "
+                f"{rows.where}: {plural(len(more), 'vertex', 'vertices')} without edges added: "
                 f"ids of {rows.kind} in no edge")
     if new:
         vertices.move(entries, *vertices.add(list(new)))
@@ -197,7 +197,7 @@ def _add_trailing(vertices: VertexIds, entries: Entries | None, files: list[Vert
     if raw.first == 1:
         raise DataError(f"{rows.where}: {rows.size}, expected {raw.num_nodes} rows; ids begin at "
                         "1: give --base 0 or --base 1 as the id of row 0")
-    more = counted(rows.num_rows - raw.num_nodes, "vertex", "vertices")
+    more = plural(rows.num_rows - raw.num_nodes, "vertex", "vertices")
     raw.notes.append(f"{rows.where}: {rows.num_rows} rows: {more} without edges added after the "
                      "largest id")
     vertices.move(entries, np.arange(raw.num_nodes), rows.num_rows, None)
@@ -220,7 +220,7 @@ def _leave_out(vertices: VertexIds, entries: Entries | None, files: list[VertexR
     if index is None or not vertices.is_open or files[index].keys is None:
         return False
 
-    # numbers are dropped only if no edge and no other table has them
+    # find numbers that no edge and no table has
     missing = missing_vertices(places[index], raw.num_nodes)
     listed_there = np.zeros(raw.num_nodes, bool)
     for rows, place in zip(files, places):
@@ -229,10 +229,10 @@ def _leave_out(vertices: VertexIds, entries: Entries | None, files: list[VertexR
     if not missing.any() or (missing & (raw.in_edge | listed_there)).any():
         return False
 
-    # close the gaps, and keep the ids of the file
+    # renumber the vertices without these gaps, and store the ids of the file
     image = np.where(missing, -1, np.cumsum(~missing) - 1)
     ids = np.arange(raw.num_nodes) + raw.base if raw.original_ids is None else raw.original_ids
-    count = counted(np.count_nonzero(missing), "number")
+    count = plural(np.count_nonzero(missing), "number")
     raw.notes.append(f"{files[index].where}: {count} below the largest id dropped: in no edge and "
                      "without features")
 
@@ -257,12 +257,12 @@ def _take(raw: Raw, rows: VertexRows, places: np.ndarray, options: TableOptions)
     missing = missing_vertices(places, n)
     count = int(np.count_nonzero(missing))
     if rows.order is not None:
-        note = (f"{rows.where}: {counted(rows.num_rows, 'row')} of {rows.kind} matched by "
+        note = (f"{rows.where}: {plural(rows.num_rows, 'row')} of {rows.kind} matched by "
                 f"{rows.order}")
         if rows.kind == "labels":
             blank = rows.values[places >= 0] < 0 if rows.values.ndim == 1 else ()
             if without := count + np.count_nonzero(blank):
-                note += f", {counted(without, 'vertex', 'vertices')} without a label"
+                note += f", {plural(without, 'vertex', 'vertices')} without a label"
         raw.notes.append(note)
     elif len(places) > n:
         raw.notes.append(f"{rows.where}: {rows.kind} have one row per id "
@@ -273,13 +273,13 @@ def _take(raw: Raw, rows: VertexRows, places: np.ndarray, options: TableOptions)
         raw.notes.append(f"{rows.where}: rows of {rows.kind} are those of vertices {names}, in "
                          "order")
 
-    # a split: unlabeled vertices are in none of its parts
+    # remove unlabeled vertices from a split
     if rows.kind == "split":
         masks = by_vertex(rows, places, n, False)
         if raw.labels is not None and np.ndim(raw.labels) == 1:
             unlabeled = masks.reshape(n, -1).any(axis=1) & (np.asarray(raw.labels) < 0)
             if unlabeled.any():
-                raw.notes.append(f"{rows.where}: {counted(unlabeled.sum(), 'vertex', 'vertices')} "
+                raw.notes.append(f"{rows.where}: {plural(unlabeled.sum(), 'vertex', 'vertices')} "
                                  "without a label left out of the split")
                 masks[unlabeled] = False
         masks = {part: masks[:, k] for k, part in enumerate(SPLIT)}
@@ -289,7 +289,7 @@ def _take(raw: Raw, rows: VertexRows, places: np.ndarray, options: TableOptions)
 
     # refuse a vertex without a row, unless the file may leave some out
     if count and rows.kind == "features" and rows.is_partial:
-        raw.notes.append(f"{rows.where}: {counted(count, 'vertex', 'vertices')} without features")
+        raw.notes.append(f"{rows.where}: {plural(count, 'vertex', 'vertices')} without features")
     elif count and (rows.kind == "features" or rows.values.ndim != 1):
         v = int(np.argmax(missing))
         name = v + raw.base if raw.original_ids is None else raw.original_ids[v]
@@ -297,7 +297,7 @@ def _take(raw: Raw, rows: VertexRows, places: np.ndarray, options: TableOptions)
         raise DataError(f"{rows.where}: {count} vertices have no row of {rows.kind}, the first is "
                         f"id {truncate(name, 40)}, expected one row per vertex{hint}")
 
-    # labels or features
+    # order labels or features by vertex
     values = by_vertex(rows, places, n, -1 if rows.kind == "labels" else 0)
     if rows.kind == "labels":
         raw.class_names = rows.class_names

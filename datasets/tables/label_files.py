@@ -12,14 +12,14 @@ from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.datasets.text.column_names import is_known
-from hpgcn.datasets.text.data_table import NumberColumn, TextColumn, counted
+from hpgcn.datasets.text.data_table import NumberColumn, TextColumn, plural
 from hpgcn.datasets.text.delimited import SEPARATORS
 from hpgcn.datasets.text.json_files import JsonObject, multi_hot
 from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import FEW, NUMBER, parse_classes
 from hpgcn.graphs.contents import check_names
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 
 if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hpgcn.datasets.tables.vertex_ids import VertexIds
     from hpgcn.datasets.text.data_table import Table
 
-TEXT_FACTOR = 20  # bytes of memory that a byte of text may become
+TEXT_FACTOR = 20  # memory per byte of text
 
 
 def read_labels(source: Source, vertices: VertexIds, options: TableOptions) -> VertexRows:
@@ -37,7 +37,7 @@ def read_labels(source: Source, vertices: VertexIds, options: TableOptions) -> V
     """
     rows = partial(VertexRows, "labels", str(source))
 
-    # files that have labels and nothing else
+    # read files that have only labels
     if table_files.is_array(source):
         array, notes = table_files.read_array(source, options.memory)
         if array.dtype.kind in "SU" and array.shape[1:] in ((), (1,)) and array.ndim:
@@ -48,7 +48,7 @@ def read_labels(source: Source, vertices: VertexIds, options: TableOptions) -> V
         texts, _, notes = read_libsvm(source, options.memory)
         return _classes(rows, texts, str(source), options, notes=notes)
 
-    # lists of labels, or a table
+    # read lists of labels, or else a table
     lists = _lists_of_lines(source, vertices, options)
     if lists is not None:
         return _multi_label(rows, lists, vertices, options)
@@ -56,14 +56,15 @@ def read_labels(source: Source, vertices: VertexIds, options: TableOptions) -> V
     if table is None:
         return _multi_label(rows, lists, vertices, options)
 
-    # columns of labels and of ids
+    # find the columns of labels and of ids
     taken = options.used_in(table)
     labels = roles.named_labels(table, options.label_column)
     ids = roles.find_ids(table, vertices, options.id_column, taken + labels)
     if len(labels) > 1:
-        return table_files.with_ids(_of_columns(rows, table, labels, options), table, ids, vertices)
+        found = _from_columns(rows, table, labels, options)
+        return table_files.with_ids(found, table, ids, vertices)
 
-    # one column of classes
+    # read one column of classes
     k = roles.find_label(table, ids, options.label_column, taken)
     column = table.columns[k]
     options.use(source.path, column.name)
@@ -78,7 +79,7 @@ def read_labels(source: Source, vertices: VertexIds, options: TableOptions) -> V
     return table_files.with_ids(rows, table, ids, vertices)
 
 
-def _of_columns(rows: Callable, table: Table, labels: list[int],
+def _from_columns(rows: Callable, table: Table, labels: list[int],
                 options: TableOptions) -> VertexRows:
     """Return the VertexRows of multi-label columns of 0 and 1, whose names are the classes."""
     names = tuple(table.columns[k].name for k in labels)
@@ -86,7 +87,7 @@ def _of_columns(rows: Callable, table: Table, labels: list[int],
     for name in names:
         options.use(table.where, name)
     values = np.stack([table.flags(k) for k in labels], axis=1).astype(np.float32)
-    note = f"{table.where}: multi-label: columns {listed(names)}"
+    note = f"{table.where}: multi-label: columns {join_names(names)}"
     return rows(values, place=table.place, class_names=names, notes=[*table.notes, note])
 
 
@@ -102,8 +103,8 @@ def _multi_label(rows: Callable, found: JsonObject | list[list], vertices: Verte
     if any(isinstance(label, str) for _, labels in pairs if isinstance(labels, list)
            for label in labels):
         made.values, made.class_names = multi_hot(pairs, made.where, options.memory)
-        made.notes.append(f"{made.where}: {counted(len(made.class_names), 'label')}: "
-                          f"{listed(made.class_names)}")
+        made.notes.append(f"{made.where}: {plural(len(made.class_names), 'label')}: "
+                          f"{join_names(made.class_names)}")
     else:
         made.values = _zeros_and_ones(pairs, made.where)
 
@@ -139,13 +140,13 @@ def _classes(rows: Callable, texts: list[str], where: str, options: TableOptions
 
     if classes.names is not None:
         check_names("class_names", classes.names, 0, len(classes.names), where)
-        count = counted(len(classes.names), "class", "classes")
+        count = plural(len(classes.names), "class", "classes")
         labeled = np.count_nonzero(classes.numbers >= 0)
-        named = not all(map(str.isdecimal, classes.names))  # numbers are refused later
+        named = not all(map(str.isdecimal, classes.names))  # numbers may be refused later
         if named and 2 * len(classes.names) > labeled > FEW:
             made.notes.append(f"{made.where}: {count} for {labeled} labels: are these vertex "
                               "names? Use --label-column NAME to name another column")
-        made.notes.append(f"{made.where}: {count}: {listed(classes.names)}")
+        made.notes.append(f"{made.where}: {count}: {join_names(classes.names)}")
 
     made.class_names = classes.names
     return made
@@ -160,7 +161,7 @@ def _lists_of_lines(source: Source, vertices: VertexIds,
     column.
     """
     head = source.head()
-    whole = len(head) < HEAD  # else the last line may be cut
+    whole = len(head) < HEAD  # otherwise the last line may be incomplete
     head = head.decode("utf-8", "replace").splitlines()[:None if whole else -1]
     separator = next((mark for mark in SEPARATORS if any(mark in line for line in head)), None)
     widths = {len(_words(line, separator)) for line in head if line.strip()}
@@ -183,7 +184,7 @@ def _lists_of_lines(source: Source, vertices: VertexIds,
     labels = [label for row in rows for label in row[1:]]
     several = sum(len(row) > 2 for row in rows)
     if several < 2 or not (2 * several > len(rows) or all(map(str.isdecimal, labels))):
-        return None  # a table with a broken line
+        return None  # a table with a damaged line
     return JsonObject([(row[0], row[1:]) for row in rows])
 
 

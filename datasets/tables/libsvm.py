@@ -32,7 +32,7 @@ def read_libsvm(source: Source, memory: int) -> tuple[list[str], sp.csr_array, l
     labels, indices, values, counts = [], [], [], []
     with open_lines(source) as table:
         for line in table.rest():
-            # a line is a label, then NUMBER:VALUE pairs
+            # parse a label, then NUMBER:VALUE pairs
             words = line.partition(b"#")[0].split()
             if not words:
                 continue
@@ -49,13 +49,13 @@ def read_libsvm(source: Source, memory: int) -> tuple[list[str], sp.csr_array, l
             counts.append(len(words) - 1)
             need(120 * (len(indices) + len(labels)), memory, source)
 
-    # CSR; numbers begin at 1 unless there is a 0
+    # build a CSR matrix; numbers begin at 1 unless a 0 occurs
     indices = np.array(indices, np.int64)
     first = int(indices.min(initial=1) > 0)
     X = sp.csr_array((np.array(values), indices - first, run_offsets(counts)),
                      shape=(len(labels), int(indices.max(initial=first - 1)) + 1 - first))
 
-    # refuse a feature that a row has twice
+    # refuse a repeated feature of a row
     repeated = X.copy()
     repeated.sum_duplicates()
     if repeated.nnz < X.nnz:

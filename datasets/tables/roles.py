@@ -26,24 +26,24 @@ from hpgcn.datasets.text.column_names import (
 from hpgcn.datasets.text.data_table import WHOLE
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import NUMBER, UNLABELED
-from hpgcn.graphs.edge_weights import listed, plain
+from hpgcn.graphs.edge_weights import join_names, plain
 
 if TYPE_CHECKING:
     from hpgcn.datasets.tables.vertex_ids import VertexIds
     from hpgcn.datasets.text.data_table import NumberColumn, Table, TextColumn
 
-NONE = "none"  # --id-column: rows are in the order of the vertices
-FIRST = 32  # cells after which a text among numbers is an error, not a name
-LINES = 3  # rows from which different values are no accident
+NONE = "none"  # value of --id-column: row i is vertex i
+FIRST = 32  # a text below more numbers is an error, not a name
+LINES = 3  # in fewer rows, values may be distinct by accident
 
 
 def settle_header(table: Table, vertices: VertexIds, header: bool | None, count: int | None = None,
-                  asked: list[str] = ()) -> None:
+                  requested: list[str] = ()) -> None:
     """Decide whether the first row of a text table is a header, and name the columns.
 
     If the rows leave that unclear, these decide:
 
-    - the column names in `asked`, which are numbers without a header;
+    - the column names in `requested`, which are numbers without a header;
     - `header` (--header, --no-header);
     - the number of rows, if it is to be `count`.
     """
@@ -51,12 +51,12 @@ def settle_header(table: Table, vertices: VertexIds, header: bool | None, count:
         return
     is_header = _is_header(table, vertices)
 
-    # names that the user gives may be in the first line
-    if is_header is None and asked:
+    # look for requested names in the first line
+    if is_header is None and requested:
         cells = {cell.strip().lower() for cell in table.first}
-        if any(name.lower() in cells for name in asked):
+        if any(name.lower() in cells for name in requested):
             is_header = True
-        elif all(name.isdigit() for name in asked):
+        elif all(name.isdigit() for name in requested):
             is_header = False
     if is_header is None and header is not None:
         is_header = header
@@ -88,35 +88,35 @@ def _settle_sizes(table: Table, vertices: VertexIds, header: bool | None,
                            "row)")
         return True
     if len(table.first) > 1 and count != table.num_rows + 1:
-        raise DataError(f"{where}: {listed(table.first)} may be a row, or the numbers of rows and "
-                        "columns below it: remove the line, or give --no-header if it is a row")
+        raise DataError(f"{where}: {join_names(table.first)} may be a row, or the numbers of rows "
+                        "and columns below it: remove the line, or give --no-header if it is a row")
     return False
 
 
 def _is_header(table: Table, vertices: VertexIds) -> bool | None:
     """Return whether the first row is a header; None if that is unclear."""
-    # words of a split in the first row and below are data
+    # words of a split both in the first row and below are data
     cells = [cell.strip() for cell in table.first]
     if any(is_split([cell]) and is_split(column.head())
            for cell, column in zip(cells, table.columns)):
-        return False  # train above val
+        return False  # e.g. train above val
 
-    # numbers that count the columns, as pandas writes them
+    # a row that numbers the columns is a header, which pandas writes
     numeric = [bool(NUMBER.fullmatch(cell)) for cell in cells]
     if cells == ["0"]:
-        return None  # as pandas names the only column
+        return None  # pandas names a single column 0
     if _is_counter(cells):
         leading = not numeric[0] and (not cells[0] or is_known(cells[0]))
         return True if leading else None
 
-    # names of vertices are data
+    # names of vertices are data, not a header
     named = vertices.named and any(
         cell in vertices.numbers and _are_vertices(column, vertices)
         for cell, column in zip(cells, table.columns))
     if named:
         return False
 
-    # else types and known words decide
+    # otherwise types and known words decide
     if any(not number and cell.lower() not in UNLABELED and _are_numbers(column.head())
            for cell, column, number in zip(cells, table.columns, numeric)):
         return True  # text above numbers
@@ -134,14 +134,14 @@ def _guess_header(table: Table, vertices: VertexIds, count: int) -> bool:
         return False
     if len(table.first) > 1 and vertices.named and any(
             _are_vertices(column, vertices) for column in table.columns):
-        return True  # none of the first row is a vertex
+        return True  # no cell of the first row is a vertex
     if count in (table.num_rows, table.num_rows + 1):
         return count == table.num_rows
     if table.first == ["0"] or _is_counter(table.first):
         return len(table.first) > 2
-    raise DataError(f"{table.where}: line {table.first_line}: {listed(table.first)}: is this line "
-                    "a header? Give --header or --no-header, or --id-column NAME (1, 2, .. without "
-                    "names)")
+    raise DataError(f"{table.where}: line {table.first_line}: {join_names(table.first)}: is this "
+                    "line a header? Give --header or --no-header, or --id-column NAME (1, 2, .. "
+                    "without names)")
 
 
 def _is_counter(cells: list[str]) -> bool:
@@ -189,7 +189,7 @@ def find_ids(table: Table, vertices: VertexIds, flag: str | None,
     if len(columns) < 2:
         return None
 
-    # candidates: usual names, then all columns without another role
+    # candidates are columns with usual names, or else all columns without another role
     names = [plain(column.name) for column in columns]
     usual = [k for k, name in enumerate(names) if re.fullmatch(ID, name) and k not in taken]
     others = [k for k in range(len(columns)) if k not in usual and k not in taken]
@@ -211,25 +211,25 @@ def find_ids(table: Table, vertices: VertexIds, flag: str | None,
             fitting += [k for k in (*usual, *others) if k not in counters
                         and vertices.fit(columns[k], table.num_rows, HALF)]
 
-    # an unusual name, with all ids and no other value
+    # accept an unusual name if the column has exactly the ids
     if not fitting and not usual:
         fitting = [k for k in misnamed if vertices.fit(columns[k], table.num_rows, 1)]
 
-    # without such values, a usual name will do
+    # otherwise accept a usual name
     if not fitting:
         fitting = usual or [k for k in others if re.fullmatch(WEAK_ID, names[k])
                             or (k == 0 and re.fullmatch(INDEX, names[0]))]
 
-    # one candidate must be left
+    # refuse several candidates
     if len(fitting) == 2 == len(columns) and names == ["1", "2"]:
-        return 0  # without names the ids come first
+        return 0  # without names, the first column has the ids
     if len(fitting) > 1:
-        raise DataError(f"{table.where}: columns {listed([columns[k].name for k in fitting])}: "
+        raise DataError(f"{table.where}: columns {join_names([columns[k].name for k in fitting])}: "
                         "which column has the ids of vertices? Give --id-column NAME")
     if fitting:
         return fitting[0]
 
-    # none: refuse columns that look like ids of other vertices
+    # without a candidate, refuse columns that look like ids of other vertices
     for k in (*others, *misnamed):
         if k in misnamed and not vertices.fit(columns[k], table.num_rows, HALF):
             continue
@@ -287,8 +287,9 @@ def find_label(table: Table, ids: int | None, flag: str | None, taken: list = ()
         labels = [k for k in rest if not re.fullmatch(f"{ID}|{SPLIT_NAME}|{MASK}|{INDEX}", names[k])
                   and (len(rest) == 1 or not is_split(table.columns[k].head()))]
     if len(labels) != 1:
-        raise DataError(f"{table.where}: columns {table.listed()}: which column is the label? Give "
-                        "--label-column NAME, or NAME,NAME,... for multi-label columns of 0 and 1")
+        raise DataError(f"{table.where}: columns {table.list_columns()}: which column is the "
+                        "label? Give --label-column NAME, or NAME,NAME,... for multi-label columns "
+                        "of 0 and 1")
     return labels[0]
 
 
@@ -302,11 +303,11 @@ def find_features(table: Table, ids: int | None, patterns: list[str] | None, use
     names = [column.name for column in table.columns]
     if patterns is not None:
         chosen = [k for pattern in patterns for k, name in enumerate(names)
-                  if fnmatchcase(name, pattern)]  # in the requested order
+                  if fnmatchcase(name, pattern)]  # in the order of the flag
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise DataError(f"{table.where}: no column is called {truncate(pattern, 40)} "
-                                f"({flag}), expected names among {table.listed()}")
+                                f"({flag}), expected names among {table.list_columns()}")
         return list(dict.fromkeys(chosen)), []
     rest = [k for k in range(len(names)) if k != ids]
     known = f"{CLASS}|{SPLIT_NAME}|{MASK}|{INDEX}" + "|y" * ("x" not in map(plain, names))
@@ -319,7 +320,7 @@ def find_split(table: Table, ids: int | None) -> Any:
 
     Parts are "train", "val" and "test".
     """
-    # masks, a column for each part
+    # read masks, one column per part
     masks = {}
     for k, column in enumerate(table.columns):
         name = plain(column.name)
@@ -329,7 +330,7 @@ def find_split(table: Table, ids: int | None) -> Any:
     if "train" in masks:
         return masks
 
-    # or one column of words, or of the numbers of the parts
+    # otherwise read one column of words or of part numbers
     rest = [k for k in range(len(table.columns)) if k != ids]
     worded = [k for k in rest if is_split(table.columns[k].head())]
     if not worded:
@@ -339,8 +340,8 @@ def find_split(table: Table, ids: int | None) -> Any:
     named = [k for k in worded if re.fullmatch(SPLIT_NAME, plain(table.columns[k].name))]
     candidates = worded if len(worded) == 1 else named
     if len(candidates) != 1:
-        raise DataError(f"{table.where}: columns {table.listed()}: which column has the words "
-                        f"train, val and test? Give --split {table.where}:COLUMN")
+        raise DataError(f"{table.where}: columns {table.list_columns()}: which column has the "
+                        f"words train, val and test? Give --split {table.where}:COLUMN")
 
     return candidates[0]
 

@@ -19,7 +19,7 @@ from hpgcn.datasets.text.json_files import JsonObject, read_json
 from hpgcn.datasets.text.lines import whole_text
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import BOOLEANS, UNLABELED
-from hpgcn.graphs.edge_weights import listed, plain
+from hpgcn.graphs.edge_weights import join_names, plain
 from hpgcn.graphs.validation import SPLIT
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from hpgcn.datasets.tables.vertex_ids import VertexIds
     from hpgcn.datasets.text.data_table import Table
 
-TORCH = (".pt", ".pth")  # a dict of torch.save
-TEXT_FACTOR = 20  # bytes of memory that a byte of text may become
-LIST = re.compile(rb"\s*(train|training|tr)[ \t]*[\s,;:|]", re.IGNORECASE)  # the first line
+TORCH = (".pt", ".pth")  # files with a dict
+TEXT_FACTOR = 20  # memory per byte of text
+# first line of a file of lists
+LIST = re.compile(rb"\s*(train|training|tr)[ \t]*[\s,;:|]", re.IGNORECASE)
 FLAGS = {"0", "1", "0.0", "1.0", *BOOLEANS}  # cells of a mask
 
 
@@ -100,11 +101,11 @@ def _from_table(table: Table, column: str | None, vertices: VertexIds,
     split = roles.find_split(table, ids) if split is None else split
     masks = np.zeros((table.num_rows, len(SPLIT)), bool)
 
-    # a mask for each part, or a column of words
+    # read a mask for each part, or a column of words
     if isinstance(split, dict):
         for part, k in split.items():
             masks[:, SPLIT.index(part)] = table.flags(k)
-        name = listed([table.columns[k].name for k in split.values()])
+        name = join_names([table.columns[k].name for k in split.values()])
         for k in split.values():
             options.use(table.where, table.columns[k].name)
     else:
@@ -191,7 +192,7 @@ def _from_keys(keys_of_parts: dict[str, Any], source: object, vertices: VertexId
     parts = [np.full(len(keys), SPLIT.index(part)) for part, keys in keys_of_parts.items()]
     keys = [*keys_of_parts.values()]
 
-    # an id may be in several parts
+    # merge the parts; an id may be in several
     parts = np.concatenate(parts)
     keys = [key for each in keys for key in each] if vertices.named else np.concatenate(keys)
     distinct: dict[Any, int] = {}
@@ -203,7 +204,7 @@ def _from_keys(keys_of_parts: dict[str, Any], source: object, vertices: VertexId
     unique = list(distinct)
     return VertexRows("split", str(source), masks,
                       unique if vertices.named else np.array(unique, np.int64),
-                      order=f"the ids in {listed(list(keys_of_parts))}")
+                      order=f"the ids in {join_names(list(keys_of_parts))}")
 
 
 def _from_array(array: np.ndarray, source: Source, notes: list[str]) -> VertexRows:
@@ -240,10 +241,10 @@ def _from_arrays(source: Source, vertices: VertexIds, options: TableOptions,
         arrays = numpy_files.Archive(source, options.memory)
         notes = arrays.notes
 
-    # masks or ids, by the names of the arrays
+    # recognize masks and ids by the names of the arrays
     masks, columns = {}, {}
     for key in arrays:
-        # which part the array is of
+        # find the part of the array
         part = PARTS.get(key.lower().removesuffix("s").removesuffix("_mask")
                                .removesuffix("_idx").removesuffix("_index"))
         if part is None:
@@ -253,7 +254,7 @@ def _from_arrays(source: Source, vertices: VertexIds, options: TableOptions,
         if part in masks or part in columns:
             raise DataError(f"{where}: there are two arrays for {part}, expected one")
 
-        # a mask, or ids
+        # distinguish masks from ids
         if "mask" in key.lower() or array.dtype.kind in "bf" or array.ndim > 1:
             num_rows = next((n for n in counts if n in array.shape), max(array.shape, default=0))
             masks[part] = as_mask(array, num_rows, where)
@@ -262,18 +263,18 @@ def _from_arrays(source: Source, vertices: VertexIds, options: TableOptions,
                    else NumberColumn(key, array))
             columns[part] = ids
 
-    # one array of words or numbers
+    # read one array of words or numbers
     coded = [key for key in arrays if re.fullmatch(SPLIT_NAME, plain(key))]
     if not masks and not columns and len(coded) == 1:
         return _from_array(np.asarray(arrays[coded[0]]), source, notes)
 
-    # all must be of one kind
+    # refuse a mixture of masks and ids
     if not masks and not columns:
-        raise DataError(f"{source}: arrays {listed(list(arrays))}, expected train_mask, val_mask "
-                        "and test_mask, or train_idx, val_idx and test_idx")
+        raise DataError(f"{source}: arrays {join_names(list(arrays))}, expected train_mask, "
+                        "val_mask and test_mask, or train_idx, val_idx and test_idx")
     if masks and columns:
-        raise DataError(f"{source}: {listed([*masks])} as masks and {listed([*columns])} as ids, "
-                        "expected masks or ids for all three")
+        raise DataError(f"{source}: {join_names([*masks])} as masks and {join_names([*columns])} "
+                        "as ids, expected masks or ids for all three")
     if columns:
         return _from_ids(columns, source, vertices)
 

@@ -23,14 +23,14 @@ from hpgcn.datasets.tables.libsvm import is_libsvm, read_libsvm
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.datasets.text import text_cells
 from hpgcn.datasets.text.column_names import is_known
-from hpgcn.datasets.text.data_table import CellError, NumberColumn, Table, TextColumn, counted
+from hpgcn.datasets.text.data_table import CellError, NumberColumn, Table, TextColumn, plural
 from hpgcn.datasets.text.delimited import read_delimited
 from hpgcn.datasets.text.json_files import feature_lists, json_table, read_json, records_table
 from hpgcn.datasets.text.parquet_table import read_parquet
 from hpgcn.datasets.text.text_cells import CellColumn
 from hpgcn.errors import DataError
 from hpgcn.graphs.contents import check_names
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 from hpgcn.graphs.validation import MAX_NAME
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
     from hpgcn.datasets.tables.vertex_ids import VertexIds
 
-GRAPH = ""  # in place of a path: the file of the graph
+GRAPH = ""  # in place of a path, means the file of the graph
 NAME_THEM = ("; name the columns to read with --feature-columns NAME,NAME,..., such as "
              "'f*'")
 PARQUET = b"PAR1"  # first bytes
@@ -51,8 +51,8 @@ class TableOptions(ConvertOptions):
     """The user's options, and values that the readers of all tables share."""
 
     memory: int = 0
-    count: int | None = None  # rows of a table without ids
-    used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
+    count: int | None = None  # number of rows of a table without ids
+    used: dict = field(default_factory=dict)  # file -> columns of labels and split
 
     def files(self) -> list:
         """Return the paths of all files of tables, without :COLUMN."""
@@ -61,7 +61,7 @@ class TableOptions(ConvertOptions):
         return [path for path in paths if path != GRAPH]
 
     @property
-    def asked(self) -> list[str]:
+    def requested_columns(self) -> list[str]:
         """The names of columns in the user's options."""
         labels = (self.label_column or "").split(",")
         names = (self.id_column, *labels, *(self.feature_columns or ()))
@@ -78,7 +78,7 @@ class TableOptions(ConvertOptions):
 
 
 class VertexAttributes:
-    """A table of the vertices of a Raw, in order, with the attributes `asked`.
+    """A table of the vertices of a Raw, in order, with the attributes `requested`.
 
     These are names or patterns. The table has those members of a Source that readers of
     tables use.
@@ -86,14 +86,14 @@ class VertexAttributes:
 
     suffix = ""
 
-    def __init__(self, raw: Raw, where: object, asked: Sequence[str]) -> None:
+    def __init__(self, raw: Raw, where: object, requested: Sequence[str]) -> None:
         self.path = where
         if not raw.attributes:
-            raise DataError(f"{where}: vertices have no attributes, of which {', '.join(asked)} "
-                            "should be one")
+            raise DataError(f"{where}: vertices have no attributes, of which "
+                            f"{', '.join(requested)} should be one")
         names = dict.fromkeys(name for node in raw.attributes for name in node)
         self.names = {name for name in names
-                      if any(fnmatchcase(name, pattern) for pattern in asked)}
+                      if any(fnmatchcase(name, pattern) for pattern in requested)}
         for node in raw.attributes:
             for name in self.names & node.keys():
                 if isinstance(node[name], OverTime):
@@ -126,7 +126,7 @@ def read_features(source: Source, vertices: VertexIds, options: TableOptions) ->
     """Return the VertexRows of a feature file, (rows, f) dense or sparse."""
     rows = partial(VertexRows, "features", str(source))
 
-    # files that have features and nothing else
+    # read files that have only features
     if is_array(source):
         values, notes = read_matrix_file(source, options.memory)
         return rows(values, notes=notes)
@@ -134,7 +134,7 @@ def read_features(source: Source, vertices: VertexIds, options: TableOptions) ->
         _, values, notes = read_libsvm(source, options.memory)
         return rows(values, notes=notes)
 
-    # lists of features, or a table
+    # read lists of features, or else a table
     table, lists = read_table(source, vertices, options)
     if table is None:
         patterns = options.feature_columns
@@ -150,7 +150,7 @@ def read_features(source: Source, vertices: VertexIds, options: TableOptions) ->
             rows.order = "the ids in it"
         return rows
 
-    # columns of features and of ids
+    # find the columns of features and of ids
     taken = used = options.used_in(table)
     if options.feature_columns is not None:
         taken = used + roles.find_features(table, None, options.feature_columns)[0]
@@ -160,10 +160,10 @@ def read_features(source: Source, vertices: VertexIds, options: TableOptions) ->
     # note which columns are features
     notes = [*table.notes]
     if len(table.columns) > 1:
-        notes.append(f"{source}: {counted(len(chosen), 'column')} of features: "
-                     f"{listed([table.title(k) for k in chosen])}")
+        notes.append(f"{source}: {plural(len(chosen), 'column')} of features: "
+                     f"{join_names([table.title(k) for k in chosen])}")
     if left_out:
-        notes.append(f"{source}: columns not read as features: {listed(left_out)} (use "
+        notes.append(f"{source}: columns not read as features: {join_names(left_out)} (use "
                      "--feature-columns to read them)")
     rows = rows(read_matrix(table, chosen, options.memory), place=table.place, notes=notes)
     rows.feature_names = _feature_names(table, chosen, notes)
@@ -179,7 +179,7 @@ def _feature_names(table: Table, chosen: list[int], notes: list[str]) -> tuple[s
              for column in (table.columns[k] for k in chosen)
              for width in [column.width] for k in range(width or 1)]
     if not table.named or names == [str(k) for k in range(len(names))]:
-        return None  # pandas numbers columns that have no names
+        return None  # pandas numbers unnamed columns
     with suppress(DataError):
         return check_names("feature_names", names, len(names), len(names), table.where)
     notes.append(f"{table.where}: names of features are not kept: some are equal, empty or longer "
@@ -193,7 +193,7 @@ def read_matrix(table: Table, chosen: list[int], memory: int) -> np.ndarray:
     Raise DataError if a cell is not a finite number.
     """
     if not chosen:
-        raise DataError(f"{table.where}: columns {table.listed()}: no column has features")
+        raise DataError(f"{table.where}: columns {table.list_columns()}: no column has features")
 
     # columns of one text are parsed together
     columns = [table.columns[k] for k in chosen]
@@ -233,7 +233,7 @@ def _refuse_infinite(table: Table, row: int, k: int, numbers: Any) -> None:
 def read_ids(source: Source, column: str | None, vertices: VertexIds,
              options: TableOptions) -> VertexRows:
     """Return the VertexRows of --ids, the order of rows in files without ids."""
-    # an array, or a column of a table
+    # read an array, or a column of a table
     if is_array(source):
         array, notes = read_array(source, options.memory, "iuSU")
         if array.ndim != 1:
@@ -251,8 +251,8 @@ def read_ids(source: Source, column: str | None, vertices: VertexIds,
         elif len(table.columns) > 1:
             k = roles.find_ids(table, vertices, options.id_column)
         if k is None:
-            raise DataError(f"{source}: columns {table.listed()}: which column has the ids? Give "
-                            f"--ids {source}:COLUMN")
+            raise DataError(f"{source}: columns {table.list_columns()}: which column has the ids? "
+                            f"Give --ids {source}:COLUMN")
         ids, place_of, notes = table.columns[k], table.place, table.notes
 
     keys = keys_of(ids, vertices, str(source), place_of)
@@ -328,7 +328,7 @@ def read_table(source: Source, vertices: VertexIds, options: TableOptions,
         names = vertices.numbers if vertices.named else ()
         table = read_delimited(source, options.memory, names, of_names=of_ids)
         roles.settle_header(table, vertices, options.header, None if of_ids else options.count,
-                            options.asked)
+                            options.requested_columns)
 
     if table is not None and not table.num_rows:
         raise DataError(f"{source}: no rows, expected a table")

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from hpgcn.datasets.sorting.external import Entries
     from hpgcn.datasets.text.data_table import NumberColumn, TextColumn
 
-NEARLY_ALL = 0.9  # share of numbers that are ids in edges, from which a column is one of ids
-HALF = 0.5  # share that is enough for names, which are seldom the same by accident
-ENOUGH = 100  # cells that say whether a column may have ids, in large tables
-ROUND = re.compile(r"(\d{1,18})\.0+", re.ASCII)  # a whole number as pandas writes it beside gaps
+NEARLY_ALL = 0.9  # share of numbers in edges that makes a column one of ids
+HALF = 0.5  # the same for names, which are rarely equal by accident
+ENOUGH = 100  # cells of a large table that decide whether a column has ids
+ROUND = re.compile(r"(\d{1,18})\.0+", re.ASCII)  # a whole number that pandas writes as a float
 
 
 class VertexIds:
@@ -165,7 +165,7 @@ class VertexIds:
         """
         head = column.head()
         if len(head) >= ENOUGH and len(set(head)) <= FEW:
-            return False  # a category
+            return False  # values repeat, so they are categories
         keys = self.keys(column)
         if keys is None:
             return False

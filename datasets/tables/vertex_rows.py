@@ -107,7 +107,7 @@ def take_positional(rows: VertexRows, vertices: VertexIds, order: VertexRows | N
     if rows.in_order:
         return np.arange(n)
 
-    # --ids gives each row its vertex
+    # assign rows by the file of --ids
     if order is not None:
         if rows.num_rows != order.num_rows:
             raise DataError(f"{rows.where}: {rows.size}, expected {order.num_rows} rows, one for "
@@ -115,7 +115,7 @@ def take_positional(rows: VertexRows, vertices: VertexIds, order: VertexRows | N
         rows.order = f"the ids in {order.where}"
         return vertices.find(order.keys)
 
-    # rows for all ids of a range, of which only some are vertices
+    # a row for each id of a range, of which only some are vertices: select these
     ids = raw.original_ids
     hint = ""
     if vertices.last is not None:
@@ -133,7 +133,7 @@ def take_positional(rows: VertexRows, vertices: VertexIds, order: VertexRows | N
                         f"ids of the {n} vertices are {kind}: give the id of each row with --ids "
                         f"FILE, one per line{hint}")
 
-    # one row for each vertex
+    # refuse another number of rows than vertices
     if rows.num_rows != n:
         if raw.first == 1 and rows.num_rows == n - 1:
             hint = "; ids begin at 1: use --base 1 to drop vertex 0"

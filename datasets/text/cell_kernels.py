@@ -134,7 +134,7 @@ def numbers(text: np.ndarray, delimiter: int, starts: np.ndarray, places: np.nda
         for k in range(places.size):
             place = places[k]
             if place >= 0:
-                # most cells have a number and nothing else
+                # parse a bare number, which most cells are
                 start = at
                 start = skip_blanks(text, start, delimiter)
                 value, end, _, known = decimal(text, start)
@@ -143,7 +143,7 @@ def numbers(text: np.ndarray, delimiter: int, starts: np.ndarray, places: np.nda
                     at = _next(text, end, delimiter)
                     continue
 
-            # other cells, with blanks or quotes around
+            # parse other cells, within blanks or quotes
             start, end, after = _cell(text, at, delimiter)
             at = _next(text, after, delimiter)
             if place < 0:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hpgcn.graphs.edge_weights import is_weight, plain
 
-# edges
+# names of columns of edges
 THING = ("(edge|link|node|vertex|vert|id|name|user|person|author|page|paper|entity|member|tx|"
          "protein|gene)?")
 NUMBER = "(id|idx|index|no|number)?"
 SOURCE = "(source|src|from|sender|start|origin)"
 TARGET = "(target|tgt|trg|dst|dest|destination|to|receiver|recipient|end)"
 DIRECTED = ("source", "target")
-ENDS = {  # both ends of an edge, as --columns spells them: how else they are called
+ENDS = {  # word of --columns -> other names of the two ends of an edge
     DIRECTED: (f"{THING}{SOURCE}{THING}{NUMBER}", f"{THING}{TARGET}{THING}{NUMBER}"),
     ("u", "v"): (f"{THING}u{NUMBER}", f"{THING}v{NUMBER}"),
     ("i", "j"): (f"{THING}i", f"{THING}j"),
@@ -23,14 +23,14 @@ ENDS = {  # both ends of an edge, as --columns spells them: how else they are ca
     ("node_a", "node_b"): (f"{THING}{NUMBER}(?<=.)a", f"{THING}{NUMBER}(?<=.)b"),
 }
 IGNORED = "|".join((
-    "unnamed[0-9]*|indexlevel[0-9]*|",  # an index that pandas wrote, without or with a name
+    "unnamed[0-9]*|indexlevel[0-9]*|",  # an index of pandas, without or with a name
     "(edge|link|row|rel|relation)?(id|idx|index|no|number)",
     "(start|end|unix|edge|created|updated|utc)?"
     "(times?|timestamps?|ts|at|dates?|datetime|timeset|interval)",
     "years?|months?|days?|hours?",
     "(edge|link|rel|relation)?"
     "(type|label|kind|class|name|colou?r|description|comment|title|directed)"))
-GRAPH = "(graph|subgraph|network|component)(id|idx|index|no|number|name)?"  # one of several
+GRAPH = "(graph|subgraph|network|component)(id|idx|index|no|number|name)?"  # a graph among several
 TRIPLE = (  # the head, relation and tail of a knowledge graph
     "(h|head|s|subj|subject)(entity)?(id|name)?",
     "(r|rel|relation|relationship|p|pred|predicate|property|verb)(type)?(id|name)?",
@@ -39,17 +39,17 @@ NEO4J = re.compile(r"([^:]*):([A-Za-z_-]+)(?:\[\])?(?:\(([^()]*)\))?(?:\{[^{}]*\
 NEO4J_ROLES = ("id", "start_id", "end_id", "type", "label", "ignore")
 SNAP = {"fromnodeid", "tonodeid"}
 
-# vertices
+# names of columns of vertices
 VERTEX = "(node|vertex|user|person|author|page|paper|entity)?(id|idx|index|name)?|unnamed[0-9]*"
 LABEL = ("(node|vertex|true)?"
          "(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?")
 MUSAE = "pagetype|mltarget"
 ID = "(new|node|vertex|vert|user|paper)?(id|idx|index|node|vertex)"
-INDEX = "(unnamed[0-9]*)?"  # an index that pandas wrote without a name
+INDEX = "(unnamed[0-9]*)?"  # an index of pandas without a name
 WEAK_ID = ".*(id|ids|idx|index|key)"
 CLASS = "(node|vertex|true)?(labels?|class|classes|target|gt|groundtruth)(id)?|" + MUSAE
 SPLIT_NAME = "(data)?(splits?|sets?|subset|fold|role|partition)"
-PARTS = {  # what a split calls its parts
+PARTS = {  # name in files -> part of a split
     "train": "train", "training": "train", "tr": "train", "val": "val", "valid": "val",
     "validation": "val", "va": "val", "dev": "val", "test": "test", "testing": "test",
     "te": "test"}

@@ -9,12 +9,12 @@ import numpy as np
 from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import BOOLEANS, NUMBER, UNLABELED
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 
 SEPARATOR = b"\0"  # between the cells of a block
 WHOLE = re.compile(r"[-+]?(\d{1,18})(\.0*)?", re.ASCII)
-HEAD = 500  # cells that decide what a column is
-EXACT = 2**53  # from here on float64 skips whole numbers
+HEAD = 500  # first cells, which decide the type of a column
+EXACT = 2**53  # above it, float64 cannot hold all whole numbers
 
 
 class CellError(Exception):
@@ -30,7 +30,7 @@ class CellError(Exception):
 class TextColumn:
     """A column of text cells, stored as blocks of UTF-8, about as large as its text."""
 
-    width = None  # numbers of a cell that is a list
+    width = None  # length of cells that are lists
 
     def __init__(self, name: str = "", cells: Sequence = ()) -> None:
         self.name = name
@@ -151,7 +151,7 @@ class Table:
     lines: object = None
     notes: list[str] = field(default_factory=list)
     first_line: int = 1
-    declared_rows: int | None = None  # by the first row, if it may be a line of sizes
+    declared_rows: int | None = None  # from the first row, if it may be a line of sizes
     in_order: bool = False  # row i is of vertex i, whatever its id
 
     def place(self, row: int) -> str:
@@ -193,12 +193,12 @@ class Table:
         if len(places) != 1:
             count = "no column is" if not places else f"{len(places)} columns are"
             raise DataError(f"{self.where}: {count} called {truncate(name, 40)!r} ({flag}), "
-                            f"expected one of {self.listed()}")
+                            f"expected one of {self.list_columns()}")
         return places[0]
 
-    def listed(self) -> str:
+    def list_columns(self) -> str:
         """Return the names of the first columns and the number of columns, for errors."""
-        return listed([self.title(k) for k in range(len(self.columns))])
+        return join_names([self.title(k) for k in range(len(self.columns))])
 
     def title(self, k: int) -> str:
         """Return the name of column k for messages."""
@@ -229,7 +229,7 @@ class Table:
         return numbers == 1
 
 
-def counted(count: int, one: str, several: str | None = None) -> str:
+def plural(count: int, one: str, several: str | None = None) -> str:
     """Return a number and its noun, such as "1 row" or "2 rows"."""
     return f"{count} {one if count == 1 else several or one + 's'}"
 

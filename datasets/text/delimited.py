@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hpgcn.datasets.source import need, not_utf8, truncate
 from hpgcn.datasets.text import text_cells
 from hpgcn.datasets.text.column_names import is_known
-from hpgcn.datasets.text.data_table import Table, TextColumn, counted
+from hpgcn.datasets.text.data_table import Table, TextColumn, plural
 from hpgcn.datasets.text.lines import BLANKS, open_lines
 from hpgcn.datasets.text.text_cells import CellColumn, TextCells
 from hpgcn.errors import DataError
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
     from hpgcn.datasets.text.lines import TextLines
 
-ROWS = 4096  # rows of a block
+ROWS = 4096  # rows per block
 SAMPLE = 20  # rows that decide the separator
-SEPARATORS = "\t;|,"  # in the order in which they are tried
-STATED = re.compile(r'"?sep=(.)"?')  # a first line that Excel takes for the separator
+SEPARATORS = "\t;|,"  # in the order of attempts
+STATED = re.compile(r'"?sep=(.)"?')  # a line for Excel with the separator
 SIZES = re.compile(r"(\d{1,18})(?:[ \t]*[ \t,;|][ \t]*(\d{1,9}))?", re.ASCII)
 CELL = re.compile(r"[^\t;|,]*")
-ROW_BYTES = 64  # bytes of memory of a row, besides three times its text
+ROW_BYTES = 64  # memory per row, plus three times its text
 
 
 def read_delimited(source: Source, memory: int, names: dict[str, int] | tuple = (), *,
@@ -39,7 +39,7 @@ def read_delimited(source: Source, memory: int, names: dict[str, int] | tuple = 
     text that is not UTF-8, and more than `memory` bytes.
     """
     with open_lines(source) as text_lines:
-        # the first lines say what separates cells
+        # find the separator by the first lines
         reader = _CellRows(text_lines, memory, names)
         sample = list(islice(reader.lines(), SAMPLE))
         stated = STATED.fullmatch(sample[0][1].strip()) if sample else None
@@ -55,7 +55,7 @@ def read_delimited(source: Source, memory: int, names: dict[str, int] | tuple = 
         separator = None if whole else _separator(texts)
         separator = separator if stated is None else stated[1]
 
-        # the first two rows say how many columns there are
+        # count the columns in the first two rows
         rows = reader.rows(chain(sample, reader.lines()), separator)
         first = next(rows, None)
         if first is None:
@@ -64,10 +64,10 @@ def read_delimited(source: Source, memory: int, names: dict[str, int] | tuple = 
         second = next(rows, None)
         widened = False
         if second is not None and len(second) == len(first) + 1:
-            first = ["", *first]  # as R writes the names of rows
+            first = ["", *first]  # R writes no name above the names of rows
             widened = True
 
-        # read the cells in blocks; a large text of simple cells is parsed where it lies
+        # read the cells in blocks; parse simple cells of large texts with compiled code
         table = Table(str(source), [TextColumn() for _ in first], 0, names_known=False,
                           first=first, lines=array("q"), first_line=first_line)
         cells = None
@@ -83,7 +83,7 @@ def read_delimited(source: Source, memory: int, names: dict[str, int] | tuple = 
                     column.append(texts)
         table.num_rows = len(table.lines)
 
-        # leave out a column that only trailing separators make
+        # drop an empty last column, which trailing separators make
         if widened and not any(table.columns[-1].texts()):  # a separator ends each row
             del table.columns[-1], table.first[0]
         table.declared_rows = size
@@ -95,10 +95,10 @@ def read_delimited(source: Source, memory: int, names: dict[str, int] | tuple = 
             table.notes.append(f"{source}: line {sized_line} is read as the numbers of rows and "
                                "columns")
 
-    # a comment above the rows may have the names of columns
+    # take names of columns from a comment above the rows
     if reader.comments:
         _take_comment(table, reader.comments[-1])
-        table.notes.append(f"{source}: {counted(len(reader.comments), 'line')} of comments above "
+        table.notes.append(f"{source}: {plural(len(reader.comments), 'line')} of comments above "
                            "the first row")
     return table
 
@@ -133,7 +133,7 @@ class _CellRows:
         self.table = table
         self.memory = memory
         self.names = names
-        self.comments = []  # lines above the first row
+        self.comments = []  # comments above the first row
         self.line = 0
         self.size = 0
         self.started = False
@@ -211,7 +211,7 @@ def _separator(texts: list[str]) -> str | None:
             return separator
     found = [separator for separator in SEPARATORS if separator in texts[0]]
     if found:
-        return max(found, key=texts[0].count)  # the reader names the row that differs
+        return max(found, key=texts[0].count)  # a row that differs is refused later
     widths = _widths([text.replace("\t", " ").strip() for text in texts], " ")
     return " " if widths and len(set(widths[1:] or widths)) == 1 and widths[-1] > 1 \
         and widths[0] >= widths[-1] - 1 else None

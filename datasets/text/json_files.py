@@ -22,7 +22,7 @@ from hpgcn.graphs.validation import MAX_WIDTH
 if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
-GRAPH_FACTOR, TABLE_FACTOR = 30, 40  # bytes of memory that a byte of text may become
+GRAPH_FACTOR, TABLE_FACTOR = 30, 40  # memory per byte of text
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SCALARS = (str, int, float, bool, type(None))
 
@@ -79,7 +79,7 @@ def json_table(found: Any, where: str, is_known: Callable) -> Table | None:
     `is_known(name)` says whether a name is that of a column rather than an id.
     """
     if isinstance(found, JsonObject):
-        return _of_object(found, where, is_known)
+        return _from_object(found, where, is_known)
     if not isinstance(found, list) or not found:
         raise DataError(f"{where}: expected an object or a list of objects")
     if all(isinstance(record, JsonObject) for record in found):
@@ -89,15 +89,15 @@ def json_table(found: Any, where: str, is_known: Callable) -> Table | None:
     return None
 
 
-def _of_object(pairs: JsonObject, where: str, is_known: Callable) -> Table | None:
+def _from_object(pairs: JsonObject, where: str, is_known: Callable) -> Table | None:
     names = [name for name, _ in pairs]
     values = [value for _, value in pairs]
     _refuse_repeated(names, where)
 
     if {"columns", "data"} <= set(names) and set(names) <= {"columns", "data", "index", "schema"}:
-        return _of_split(dict(pairs), where)
+        return _from_split(dict(pairs), where)
     if all(isinstance(value, SCALARS) for value in values):
-        return _of_columns({"id": names, "value": values}, where)
+        return _from_columns({"id": names, "value": values}, where)
 
     if all(isinstance(value, JsonObject) for value in values) and values:
         inner = [name for name, _ in values[0]]
@@ -105,32 +105,32 @@ def _of_object(pairs: JsonObject, where: str, is_known: Callable) -> Table | Non
         if by_id or (any(map(is_known, inner)) and not any(map(is_known, names))):
             return records_table([{"id": name, **dict(value)} for name, value in pairs], where)
         columns = {name: [cell for _, cell in value] for name, value in pairs}
-        return _of_columns({"": inner, **columns}, where)
+        return _from_columns({"": inner, **columns}, where)
 
     lists = [value for value in values if isinstance(value, list)]
     if len(lists) == len(values) and any(map(is_known, names)):
-        return _of_columns(dict(pairs), where)
+        return _from_columns(dict(pairs), where)
 
     return None
 
 
-def _of_split(parts: dict[str, Any], where: object) -> Table:
+def _from_split(parts: dict[str, Any], where: object) -> Table:
     rows = parts["data"]
     names = parts["columns"]
     if not all(isinstance(row, list) and len(row) == len(names) for row in rows):
         raise DataError(f"{where}: data: expected lists of {len(names)} values")
     columns = {str(name): [row[k] for row in rows] for k, name in enumerate(names)}
     index = parts.get("index")
-    return _of_columns(({} if index is None else {"": index}) | columns, where)
+    return _from_columns(({} if index is None else {"": index}) | columns, where)
 
 
 def records_table(records: list[dict], where: object) -> Table:
     """Return the Table of dicts, one for each row; a missing value is an empty cell."""
     names = dict.fromkeys(name for record in records for name in record)
-    return _of_columns({name: [record.get(name) for record in records] for name in names}, where)
+    return _from_columns({name: [record.get(name) for record in records] for name in names}, where)
 
 
-def _of_columns(columns: dict[str, Any], where: object) -> Table:
+def _from_columns(columns: dict[str, Any], where: object) -> Table:
     sizes = {name: len(cells) for name, cells in columns.items()}
     if len(set(sizes.values())) > 1:
         first, *rest = sizes
@@ -172,7 +172,7 @@ def feature_lists(found: Any, where: object, memory: int, dense: bool = False) -
         values = _dense(pairs, where, memory)
         return ids, values, f"lists of {values.shape[1]} features"
 
-    # else the numbers of features, each once
+    # otherwise a row lists column numbers, each once
     columns = []
     for row, numbers in pairs:
         whole = isinstance(numbers, list) and all(type(k) is int for k in numbers)
@@ -183,7 +183,7 @@ def feature_lists(found: Any, where: object, memory: int, dense: bool = False) -
         columns.append(np.unique(np.array(numbers, np.int64)))
     need(16 * len(columns), memory, f"{where}: {len(columns)} rows")
 
-    # ones in CSR
+    # build a CSR matrix of ones
     indptr = run_offsets([each.size for each in columns])
     indices = np.concatenate([*columns, np.empty(0, np.int64)])
     ones = np.ones(indices.size, np.float32)

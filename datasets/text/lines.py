@@ -14,34 +14,34 @@ from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, not_utf8, t
 from hpgcn.datasets.text import parse
 from hpgcn.datasets.text.parse import INT64_MAX, U, V, W
 from hpgcn.errors import DataError
-from hpgcn.graphs.validation import first
+from hpgcn.graphs.validation import first_true
 from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.progress_bar import bar
 
 if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
-BLOCK = 1 << 22  # bytes
-LONGEST_NUMBER = 400  # characters
+BLOCK = 1 << 22  # bytes of a block
+LONGEST_NUMBER = 400  # most characters of a number
 BLANKS = b" \t\r"
 MARKS = (b"#", b"%")  # first characters of a comment
 NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
-WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")  # an id that is no name
+WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")  # an id that is a number
 
 
 @dataclass(frozen=True)
 class Grammar:
     """The fields of a line: their roles, delimiter and limits."""
 
-    roles: tuple[int, ...] = (U, V)  # U, V (the two integers), W (the weight) or PASSED (not read)
-    delimiter: bytes = b" "  # for any run of blanks; else one character, maybe with blanks around
+    roles: tuple[int, ...] = (U, V)  # each U, V (integers), W (weight) or PASSED (not read)
+    delimiter: bytes = b" "  # a blank means any blanks; blanks around others are ignored
     low: int = 0
     high: int = INT64_MAX  # largest value of the two integers
-    # names of U, V and W in an error
+    # names of U, V and W in errors
     names: tuple[str, str, str] = ("first id", "second id", "weight")
-    integral: bool = False  # the weight must be an integer
-    hint: bool = False  # whether an error says when ids are names
-    comments: bool = True  # lines that start with # or % are skipped
+    integral: bool = False  # whether weights must be integers
+    hint: bool = False  # whether errors suggest that ids may be names
+    comments: bool = True  # whether lines that begin with # or % are skipped
 
     @property
     def weighted(self) -> bool:
@@ -136,8 +136,8 @@ class TextLines:
     def __init__(self, stream: BinaryIO, where: Source | str) -> None:
         self.stream = stream
         self.where = where
-        self.line = 0  # lines handed out so far
-        self.marked = 0  # lines parsed that begin with # or %
+        self.line = 0  # number of lines returned so far
+        self.comments = 0  # number of parsed lines that begin with # or %
         self.pending = b""
 
     def readline(self) -> bytes | None:
@@ -169,7 +169,8 @@ class TextLines:
         """Yield the rest of the text in blocks of whole lines, as bytes."""
         rest = self.pending
         self.pending = b""
-        raw = getattr(self.stream, "fileobj", self.stream)  # a gzip file: its length is known
+        # take the compressed file of a gzip file, because its length is known
+        raw = getattr(self.stream, "fileobj", self.stream)
         total = getattr(self.where, "size", None)
 
         with bar(total=total, desc=str(self.where), unit="B", unit_scale=True, leave=False) as done:
@@ -210,13 +211,13 @@ class TextLines:
                 pending.append(pool.submit(self._parse, block, grammar, self.line + 1, lines))
                 self.line += lines
                 if len(pending) > threads:
-                    yield self._counted(pending.popleft().result())
+                    yield self._count_comments(pending.popleft().result())
             while pending:
-                yield self._counted(pending.popleft().result())
+                yield self._count_comments(pending.popleft().result())
 
-    def _counted(self, parsed: tuple[tuple, int]) -> tuple:
+    def _count_comments(self, parsed: tuple[tuple, int]) -> tuple:
         part, skipped = parsed
-        self.marked += skipped
+        self.comments += skipped
         return part
 
     def columns(self, grammar: Grammar, memory: int = INT64_MAX) -> list:
@@ -263,7 +264,7 @@ class TextLines:
         strings = letters.astype(np.uint8).view(f"S{width}")[:, 0]
         values = strings.astype(np.float64)
 
-        if (k := first(~np.isfinite(values))) is not None:
+        if (k := first_true(~np.isfinite(values))) is not None:
             raise DataError(f"{self.where}: line {line[k]}: weight {strings[k].decode()} is too "
                             "large for a number")
         return values
@@ -281,7 +282,7 @@ def join_parts(parts: Iterator, weighted: bool, memory: int, where: Source | str
     for k in range(3 if weighted else 2):
         columns[k] = np.concatenate([part[k] for part in kept]) if kept else np.empty(0, np.int64)
         for part in kept:
-            part[k] = None  # lets go of it, so that no column is held twice for long
+            part[k] = None  # free it early, because the result has a copy
     return columns
 
 

@@ -14,7 +14,7 @@ from hpgcn.errors import DataError, require
 if TYPE_CHECKING:
     from hpgcn.datasets.source import Source
 
-FACTOR = 3  # bytes of memory that a byte of a column takes
+FACTOR = 3  # memory per byte of a column
 
 
 def open_parquet(source: Source) -> Any:
@@ -31,7 +31,7 @@ def refusing(source: Source) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise DataError(f"{source}: does not fit into memory") from error
-    except Exception as error:  # what ArrowInvalid and OSError share
+    except Exception as error:  # e.g. ArrowInvalid or OSError
         reason = truncate(" ".join(str(error).split()) or type(error).__name__)
         raise DataError(f"{source}: broken Parquet data ({reason})") from error
 
@@ -49,7 +49,7 @@ def read_parquet(source: Source, memory: int) -> Table:
     need(FACTOR * table.nbytes, memory, source)
     columns = [_column(name, table.column(k), source) for k, name in enumerate(names)]
 
-    index = "__index_level_0__"  # as pandas writes an index without a name
+    index = "__index_level_0__"  # pandas' name of an index without a name
     for column in columns:
         column.name = "" if column.name == index else column.name
 

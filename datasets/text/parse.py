@@ -15,21 +15,21 @@ from hpgcn.kernels.host.jit import jit
 if TYPE_CHECKING:
     pass
 
-# constants of words of 8 digits
+# constants for words of 8 bytes
 ONES, ZEROS, TO_HIGH, HIGH = (np.uint64(byte * 0x0101010101010101)
                               for byte in (0x01, 0x30, 0x76, 0x80))
 ONE = np.uint64(1)
 PAIRS = np.uint64(0x000000FF000000FF)
 FIRST, SECOND = np.uint64(100 + (1000000 << 32)), np.uint64(1 + (10000 << 32))
-SAFE = 18  # digits of an integer that always fits into 64 bits
+SAFE = 18  # an integer with at most this many digits fits into 64 bits
 INT64_MAX = int(np.iinfo(np.int64).max)
 POWERS = 10.0 ** np.arange(23)
 NEWLINE, TAB, RETURN, SPACE, QUOTE, HASH, PERCENT = b"\n\t\r \"#%"
 PLUS, MINUS, POINT, ZERO, NINE, LOWER_E, UPPER_E = b"+-.09eE"
 DIGITS = 19  # a mantissa of 19 digits fits into 64 bits
-LARGEST = 270  # power of ten, up to which products of doubles are exact in two parts
+LARGEST = 270  # largest power of ten for exact products of doubles, in two parts
 SPLITTER = 134217729.0  # 2^27 + 1: Dekker, 1971
-U, V, W, PASSED = range(4)  # a field is the first integer, the second, the number, or not read
+U, V, W, PASSED = range(4)  # roles of a field: first integer, second integer, number, not read
 DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER = range(7)
 
 
@@ -75,7 +75,7 @@ def _scaled(mantissa: np.uint64, scale: int) -> float:
     ten = TENS[0, scale + LARGEST]
     rest = high * TENS[1, scale + LARGEST] + low * ten
 
-    # the product high x ten and its rounding error
+    # compute the product high x ten and its rounding error
     product = high * ten
     part = SPLITTER * high
     high_top = part - (part - high)
@@ -97,7 +97,7 @@ def decimal(text: np.ndarray, at: int) -> tuple[float, int, bool, bool]:
     """
     sign, at = parse_sign(text, at)
     mantissa = np.uint64(0)
-    digits = 0  # without zeros in front
+    digits = 0  # without leading zeros
     seen = 0
     scale = 0
     point = False
@@ -111,7 +111,7 @@ def decimal(text: np.ndarray, at: int) -> tuple[float, int, bool, bool]:
             seen += 1
         at += 1
 
-    # exponent
+    # parse the exponent
     if seen and (text[at] == LOWER_E or text[at] == UPPER_E):
         positive, at = parse_sign(text, at + 1)
         exponent = 0
@@ -163,7 +163,7 @@ def _eight(text: np.ndarray, at: int) -> tuple:
     The digits are moved to the end of a word and summed in pairs, then in fours and
     eights.
     """
-    # the highest bit of each byte that is no digit; carries only reach bytes after the first
+    # set the highest bit of each byte that is no digit; carries reach only bytes after the first
     word = _load(text, at) ^ ZEROS
     others = ((word + TO_HIGH) | word) & HIGH
     size = np.uint64(8)
@@ -234,7 +234,7 @@ def _integer(text: np.ndarray, at: int) -> tuple[int, int, int]:
             return TOO_LARGE, value, at
         value = 10 * value + digit
         at += 1
-    if at > first and text[at] == POINT and text[at + 1] == ZERO:  # as pandas writes beside gaps
+    if at > first and text[at] == POINT and text[at + 1] == ZERO:  # 1.0 for 1 in pandas
         at += 2
         while text[at] == ZERO:
             at += 1
@@ -260,7 +260,7 @@ def parse(text: np.ndarray, delimiter: int, comments: bool, roles: np.ndarray, l
     skipped = 0
     plain = roles.size == 2 and roles[0] + roles[1] == U + V
     while at < text.size:
-        # most lines have two integers and nothing else
+        # parse a line of two integers, which most lines are
         if plain:
             before = count
             if roles[0] == U:
@@ -271,7 +271,7 @@ def parse(text: np.ndarray, delimiter: int, comments: bool, roles: np.ndarray, l
             if at == text.size:
                 break
 
-        # comments and empty lines
+        # skip comments and empty lines
         at = skip_blanks(text, at, delimiter)
         if comments and (text[at] == HASH or text[at] == PERCENT):
             skipped += 1
@@ -282,7 +282,7 @@ def parse(text: np.ndarray, delimiter: int, comments: bool, roles: np.ndarray, l
             line += 1
             continue
 
-        # fields of an edge; a column without a role is passed
+        # parse the fields of an edge, except those without a role
         for k in range(roles.size):
             # find where the field begins
             role = roles[k]

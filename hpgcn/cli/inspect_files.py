@@ -20,7 +20,7 @@ from hpgcn.graphs.partition import describe_nodes
 from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.files import changed, signature
-from hpgcn.runtime.text_table import NAMED, label_list, listed, percent, table
+from hpgcn.runtime.text_table import NAMED, join_first_names, label_list, percent, table
 from hpgcn.store.model_files import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import CLASS_NAMES, FEATURE_NAMES, GRAPH, PARTITIONED, mask_name, read_names
@@ -170,7 +170,7 @@ def _features(header, reader):
 
 
 def _feature_names(names):
-    return [("features", f"called {listed(names)}")] if names else []
+    return [("features", f"called {join_first_names(names)}")] if names else []
 
 
 def _labels(stored, reader):

@@ -15,8 +15,8 @@ from hpgcn.graphs.partition import positions_of, run_offsets
 
 LOST = "edges of negative weight dropped: max(A, A^T), which symmetrizes, is 0 for them"
 UNEQUAL = "edges have different weights in their two directions: max(A, A^T) keeps the larger"
-LARGE = 1 << 20  # number of entries from which compiled code is worth its start
-DUPLICATES = ("merge", "sum", "sum-edges")  # treatment of an edge that is listed several times
+LARGE = 1 << 20  # with fewer entries the compiler takes longer than it saves
+DUPLICATES = ("merge", "sum", "sum-edges")  # options for an edge that is listed several times
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Counts:
     zeros: int = 0
     loops: int = 0
     asymmetric: int = 0
-    repeated_loops: int = 0  # self loops that are followed by another loop of the same vertex
+    repeated_loops: int = 0  # loops of vertices that have another loop after them
     ones: bool = True  # all weights of the input are 1
     symmetric: bool = False  # the adjacency was made symmetric
-    lost: int = 0  # negative weights of edges in one direction: max(A, A^T) leaves 0
-    unequal: int = 0  # edges whose directions have different weights: max(A, A^T) keeps one
+    lost: int = 0  # edges of one direction and negative weight: max(A, A^T) is 0
+    unequal: int = 0  # edges with two different weights: max(A, A^T) takes the larger
 
 
 def build_adjacency(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, n: int, *,
@@ -125,7 +125,7 @@ def adjacency_of(A: Any, name: str, *, symmetrize: bool = False, unweighted: boo
     parallel edges.
     """
     # refuse malformed matrices, and remove stored zeros
-    asked = check_duplicates(duplicates)
+    choice = check_duplicates(duplicates)
     A = validation.check_adjacency(A, name)
     validation.check_finite(A.data, f"{name}: weight")
     kept = ~stored_as_zero(A.data)
@@ -137,7 +137,7 @@ def adjacency_of(A: Any, name: str, *, symmetrize: bool = False, unweighted: boo
         warn(f"{name}: {rounded_note(lost)}")
 
     # merge duplicates, and warn of changes
-    *csr, counts = merged_adjacency(rows, columns, values, A.shape[0], asked, name=name,
+    *csr, counts = merged_adjacency(rows, columns, values, A.shape[0], choice, name=name,
                                     symmetrize=symmetrize)
     for note in duplicates_notes(counts, duplicates, "duplicates={!r}".format):
         warn(f"{name}: {note}")
@@ -166,13 +166,13 @@ def merged_adjacency(rows: np.ndarray, columns: np.ndarray, values: np.ndarray |
     return *csr, counts
 
 
-def duplicates_notes(counts: Counts, asked: str | None, option: Callable) -> list[str]:
+def duplicates_notes(counts: Counts, choice: str | None, option: Callable) -> list[str]:
     """Return notes for the user on edges that the input lists several times.
 
     Parameters
     ----------
     counts : Counts
-    asked : str or None
+    choice : str or None
         One of DUPLICATES, None if the user has not chosen.
     option : callable
         Returns how a user chooses, such as "--duplicates sum".
@@ -183,15 +183,15 @@ def duplicates_notes(counts: Counts, asked: str | None, option: Callable) -> lis
     ['3 edges are listed before and count once: --duplicates sum counts each']
     """
     # duplicates that the user chose to merge, or edges without weights
-    if not counts.duplicates or asked in ("merge", "sum-edges"):
+    if not counts.duplicates or choice in ("merge", "sum-edges"):
         return []
-    if asked is None and counts.ones:
+    if choice is None and counts.ones:
         return [f"{counts.duplicates} edges are listed before and count once: {option('sum')} "
                 "counts each"]
 
     # duplicates whose weights are summed
     notes = []
-    if asked is None:
+    if choice is None:
         notes.append(f"{counts.duplicates} edges are listed before: their weights are summed")
     if counts.repeated_loops:
         notes.append(f"{counts.repeated_loops} self loops are listed before and summed: "
@@ -214,7 +214,7 @@ def row_and_column_sums(indptr: np.ndarray, indices: np.ndarray, data: np.ndarra
         from hpgcn.kernels import entries  # late, as it starts the compiler
 
         sums = np.zeros(n), np.zeros(n)
-        entries.add_sums(indptr, indices, _given(data), *sums)
+        entries.add_sums(indptr, indices, _kernel_data(data), *sums)
         return sums
 
     weights = np.ones(indices.size) if data is None else data.astype(np.float64)
@@ -232,7 +232,7 @@ def is_symmetric(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | Non
     if indices.size >= LARGE:
         from hpgcn.kernels import entries
 
-        return entries.is_symmetric(indptr, indices, _given(data), indptr[:-1].copy())
+        return entries.is_symmetric(indptr, indices, _kernel_data(data), indptr[:-1].copy())
 
     n = indptr.size - 1
     values = np.ones(indices.size, np.uint8) if data is None else data
@@ -243,7 +243,7 @@ def is_symmetric(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | Non
                for name in ("indptr", "indices", "data"))
 
 
-def _given(data: np.ndarray | None) -> np.ndarray:
+def _kernel_data(data: np.ndarray | None) -> np.ndarray:
     """Return the data of a matrix for a kernel, empty for None."""
     return np.empty(0, np.float32) if data is None else data
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 UNLABELED = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "none", "null", "nil", "?", "-", ".",
-                       "unknown", "unlabeled", "unlabelled", "missing"))  # in any case
+                       "unknown", "unlabeled", "unlabelled", "missing"))  # in lower case
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
 BOOLEANS = {"false": 0, "true": 1}
 LARGEST = 10**18
-FEW = 8  # labels, or classes without gaps, that are never taken for values to predict
-MOST_NAMED = 8  # classes or markers in a note
+FEW = 8  # at most this many labels or classes are never taken for values to predict
+MOST_NAMED = 8  # classes or labels that a note names
 
 
 class Classes(NamedTuple):
@@ -92,11 +92,11 @@ def parse_classes(texts: Sequence[str], where: str, place: Callable = "row {}".f
     known = [text for text in counts if text not in unlabeled]  # in the order of the input
     notes = []
     if marks := {text: count for text, count in unlabeled.items() if text}:
-        notes.append(f"{_count(marks)} {_listed(marks)} "
+        notes.append(f"{_count(marks)} {_join_texts(marks)} "
                      f"{'are' if sum(marks.values()) > 1 else 'is'} unlabeled")
 
     def refuse(text: str, expected: str) -> None:
-        raise DataError(f"{where}: {place(texts.index(text))}: label {_shown(text)}, "
+        raise DataError(f"{where}: {place(texts.index(text))}: label {_quote(text)}, "
                         f"expected {expected}")
 
     # read numbers, truth values or names, but no mixture
@@ -224,7 +224,7 @@ def classes_of(texts: list[str], where: str, place: Callable, *,
 
 def check_classes(y: ArrayLike, class_names: Sequence[str] | None, name: str) -> None:
     """Raise DataError for whole numbers y, (n,) or (n, 1), that look like values to predict."""
-    labels = _whole(y)
+    labels = _as_integers(y)
     if labels is None:
         return  # refused as no classes
     if np.asarray(y).dtype.kind == "f" and class_names is None:
@@ -237,7 +237,7 @@ def number_classes(y: ArrayLike, name: str) -> tuple:
 
     Return the labels, and the names of classes or None.
     """
-    labels = _whole(y)
+    labels = _as_integers(y)
     if labels is None:
         return y, None
     labels, names, notes = renumber_classes(labels)
@@ -246,7 +246,7 @@ def number_classes(y: ArrayLike, name: str) -> tuple:
     return (y, None) if names is None else (labels, names)
 
 
-def _whole(y: ArrayLike) -> np.ndarray | None:
+def _as_integers(y: ArrayLike) -> np.ndarray | None:
     """Return numbers (n,) or (n, 1) as int64, -1 for NaN; None unless all are whole."""
     array = _as_array(y)
     if array is None or array.dtype.kind not in "iuf" or not np.isin(array.shape[1:], 1).all():
@@ -282,7 +282,7 @@ def warn_of_labels(labels: np.ndarray | None, num_classes: int, name: str) -> No
                  "class per vertex pass y.argmax(1), with -1 for unlabeled")
         return
 
-    # one label per vertex: -1 may be meant as a class, and gaps may be an error
+    # one label per vertex: warn where -1 may be meant as a class, or gaps may be an error
     present = np.unique(labels)
     if present.tolist() == [-1, 1]:
         warn(f"{name}: labels are -1 and 1, but -1 means unlabeled: for two classes pass (y > "
@@ -373,7 +373,7 @@ def _note_case(names: list[str], notes: list) -> None:
     folded = Counter(name.casefold() for name in names)
     twice = sorted(name for name in names if folded[name.casefold()] > 1)
     if twice:
-        notes.append(f"classes that differ only in case: {_listed(twice)}")
+        notes.append(f"classes that differ only in case: {_join_texts(twice)}")
 
 
 def _count(marks: dict[str, int]) -> str:
@@ -381,10 +381,10 @@ def _count(marks: dict[str, int]) -> str:
     return f"{total} label{'s' * (total > 1)}"
 
 
-def _listed(texts: Collection[str]) -> str:
+def _join_texts(texts: Collection[str]) -> str:
     texts = sorted(texts)
     return ", ".join(map(printable, texts[:MOST_NAMED])) + ", ..." * (len(texts) > MOST_NAMED)
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return f"'{printable(text[:40])}'" + "..." * (len(text) > 40)

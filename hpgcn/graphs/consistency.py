@@ -15,17 +15,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
-from hpgcn.graphs.validation import first
+from hpgcn.graphs.validation import first_true
 
 if TYPE_CHECKING:
     from hpgcn.graphs.graph import Graph
     from hpgcn.graphs.graph_source import GraphSource
 
 KEYS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
-# Columns are summed in buckets: in a single one an error hides behind the rounding of
-# the columns.
+# Columns are summed in buckets, because rounding in one sum of all columns could hide an error.
 BUCKETS = 1024
-ENTRY_BYTES = 64  # bytes of memory for each entry while the first error is found
+ENTRY_BYTES = 64  # memory per entry to find the first error
 # tolerance of a sum of float32 weights in float64, relative to their absolute values
 TOLERANCE = 1e-9
 
@@ -175,6 +174,6 @@ def _refuse_column(matrix: sp.csr_array, stored: np.ndarray, where: str) -> None
     weights = matrix.data.astype(np.float64)
     sums, sizes = (np.bincount(matrix.indices, summed, matrix.shape[0])
                    for summed in (weights, np.abs(weights)))
-    if (k := first(~(np.abs(sums - stored) <= TOLERANCE * sizes))) is not None:
+    if (k := first_true(~(np.abs(sums - stored) <= TOLERANCE * sizes))) is not None:
         raise DataError(f"{where}: degree/column[{k}] is {stored[k]:.12g}, but the weights of "
                         f"column {k} sum to {sums[k]:.12g}")

@@ -13,7 +13,7 @@ from hpgcn.graphs.classes import (
     read_text_labels,
     warn_of_labels,
 )
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 from hpgcn.graphs.validation import (
     MAX_NAME,
     check_features,
@@ -23,7 +23,7 @@ from hpgcn.graphs.validation import (
     num_splits,
 )
 
-ROWS = 4096  # rows whose columns are put in order at a time
+ROWS = 4096  # rows whose columns are reordered at a time
 NAMED = {"class_names": "the labels have {} classes", "feature_names": "there are {} features"}
 
 
@@ -56,7 +56,7 @@ def check_contents(X: Any, y: Any, masks: Any, n: int, name: str, split: str, *,
     DataError
         What `Graph.from_scipy` refuses of them.
     """
-    # the features, the labels and the number of classes
+    # check the features and the labels; count the classes
     X, feature_names = split_frame(X, feature_names)
     features = check_features(X, n, name)
     num_features = 0 if features is None else features.shape[1]
@@ -72,7 +72,7 @@ def check_contents(X: Any, y: Any, masks: Any, n: int, name: str, split: str, *,
     labels, num_classes = check_labels(y, n, name)
     multilabel = labels is not None and labels.ndim == 2
 
-    # names of classes may say that there are more of them
+    # names may include classes without a vertex
     if class_names is not None:
         if labels is None:
             raise DataError(f"{name}: has class_names, but no labels")
@@ -82,7 +82,7 @@ def check_contents(X: Any, y: Any, masks: Any, n: int, name: str, split: str, *,
     else:
         warn_of_labels(labels, num_classes, name)
 
-    # the splits, and the facts for the header
+    # check the splits; collect the fields of the header
     masks = check_masks(masks, n, labels, name, split)
     arrays = {"features": features, "labels": labels, "masks": masks, "class_names": class_names,
               "feature_names": feature_names}
@@ -121,13 +121,13 @@ def check_names(field: str, names: Sequence[str], least: int, most: int,
     if isinstance(names, str | bytes) or not hasattr(names, "__len__"):
         raise DataError(f"{where} are a {type(names).__name__}, expected a list of text")
 
-    # one name for each
+    # refuse another number of names
     names = tuple(names)
     if not least <= len(names) <= most:
         bounds = f"{least}" if least == most else f"{least} to {most}"
         raise DataError(f"{where}: {len(names)} names, but {NAMED[field].format(bounds)}")
 
-    # each name is short text, and none occurs twice
+    # refuse long names, other types and repetitions
     number = {}
     for k, name in enumerate(names):
         if not isinstance(name, str):
@@ -204,7 +204,7 @@ def match_names(trained: tuple[str, ...] | None, found: tuple[str, ...] | None, 
     if not missing and not unexpected:
         note = f"{where}: features are put into the order of {model}, by their names"
         return np.array([place[name] for name in trained]), note
-    parts = [f"{len(names)} {kind}: {listed(names)}" for kind, names in (
+    parts = [f"{len(names)} {kind}: {join_names(names)}" for kind, names in (
         ("missing", missing), ("unexpected", unexpected)) if names]
     raise DataError(f"{where}: features are not those that {model} was trained on: "
                     f"{'; '.join(parts)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn.errors import DataError
-from hpgcn.graphs.validation import MAX_WIDTH, first
+from hpgcn.graphs.validation import MAX_WIDTH, first_true
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -43,7 +43,7 @@ def check_edge_features(features: ArrayLike, count: int, name: str) -> np.ndarra
 
 def check_finite_rows(array: np.ndarray, start: int, where: str) -> None:
     """Raise DataError for a number that is not finite; the first row has number `start`."""
-    if (k := first(~np.isfinite(array.ravel()))) is not None:
+    if (k := first_true(~np.isfinite(array.ravel()))) is not None:
         row, column = divmod(k, array.shape[1])
         raise DataError(f"{where} at ({start + row}, {column}) is {array[row, column]}, expected a "
                         "finite number")
@@ -78,7 +78,7 @@ def features_of_entries(coords: Sequence[np.ndarray], features: ArrayLike, indpt
     keys = rows * n + columns
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
-    if (k := first(keys[1:] == keys[:-1])) is not None:
+    if (k := first_true(keys[1:] == keys[:-1])) is not None:
         row, column = divmod(int(keys[k]), n)
         raise DataError(f"{name}: the edge {column} -> {row} is listed twice, but edge_features "
                         "need each edge once")

@@ -31,21 +31,21 @@ def is_weight(name: str) -> bool:
     return re.fullmatch(WEIGHT, plain(name)) is not None
 
 
-def listed(names: Iterable) -> str:
+def join_names(names: Iterable) -> str:
     """Return names joined by commas for a message; a long list is shortened."""
     names = [printable(str(name))[:80] or "one without a name" for name in names]
     rest = f", ... ({len(names)} in all)" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + rest
 
 
-def choose_weight(names: list[str], asked: Any, where: object, option: Callable) -> str | None:
+def choose_weight(names: list[str], choice: Any, where: object, option: Callable) -> str | None:
     """Return the name of the edge attribute to read as weights, or None.
 
     Parameters
     ----------
     names : sequence of str
         The attributes that edges have.
-    asked : str, None or False
+    choice : str, None or False
         The attribute that the user names; None: the one that `is_weight`; False: none.
     where : str
         The input, for errors.
@@ -58,26 +58,27 @@ def choose_weight(names: list[str], asked: Any, where: object, option: Callable)
         There is no such attribute, or several are called a weight.
     """
     # the user names an attribute, or refuses all
-    if asked is False:
+    if choice is False:
         return None
-    if asked is not None:
-        same = [name for name in names if name == asked]
-        same = same or [name for name in names if plain(name) == plain(asked)]
+    if choice is not None:
+        same = [name for name in names if name == choice]
+        same = same or [name for name in names if plain(name) == plain(choice)]
         if len(same) == 1:
             return same[0]
         raise DataError(f"{where}: edges have {len(same) or 'no'} attribute{'s' * (len(same) > 1)} "
-                        f"{printable(asked)}, expected one of: {listed(names) or '(none)'}")
+                        f"{printable(choice)}, expected one of: {join_names(names) or '(none)'}")
 
     # otherwise take the only one that is called a weight
     weights = [name for name in names if is_weight(name)]
     if len(weights) > 1:
-        raise DataError(f"{where}: {listed(weights)} all look like edge weights, expected one: "
+        raise DataError(f"{where}: {join_names(weights)} all look like edge weights, expected one: "
                         f"{option(weights[0])} selects the first")
     return weights[0] if weights else None
 
 
-def choose_array(shapes: dict[str, tuple], num_edges: int, num_nodes: int, asked: str | bool | None,
-                 where: str, option: Callable) -> tuple[str | None, dict[str, str]]:
+def choose_array(shapes: dict[str, tuple], num_edges: int, num_nodes: int,
+                 choice: str | bool | None, where: str,
+                 option: Callable) -> tuple[str | None, dict[str, str]]:
     """Return the array to read as edge weights, or None, and notes on ignored arrays.
 
     Parameters
@@ -86,7 +87,7 @@ def choose_array(shapes: dict[str, tuple], num_edges: int, num_nodes: int, asked
         Shapes of the arrays that nothing else is made of, by name.
     num_edges, num_nodes : int
         An array of weights is (num_edges,) or (num_edges, 1).
-    asked, where, option
+    choice, where, option
         See `choose_weight`.
 
     Returns
@@ -103,7 +104,7 @@ def choose_array(shapes: dict[str, tuple], num_edges: int, num_nodes: int, asked
     single = ((num_edges,), (num_edges, 1))
     fitting = [name for name, shape in shapes.items()
                if shape in single or plain(name) in ("edgeweight", "weight")]
-    name = choose_weight(list(shapes) if asked else fitting, asked, where, option)
+    name = choose_weight(list(shapes) if choice else fitting, choice, where, option)
     if name is not None and shapes[name] not in single:
         raise DataError(f"{where} {printable(name)}: shape {shapes[name]}, expected ({num_edges},):"
                         " one weight for each edge")
@@ -117,12 +118,12 @@ def choose_array(shapes: dict[str, tuple], num_edges: int, num_nodes: int, asked
             continue
         left[other] = (f"{other} of shape {shape} is not read: an edge has one weight "
                        f"({setting('edge_features', other)} reads it as features)")
-        if shape in single and asked is None:
+        if shape in single and choice is None:
             left[other] = f"{other} is not read as weights: {option(other)} reads it"
     return name, left
 
 
-def weights_of(edges: list[tuple], asked: str | bool | None, where: object,
+def weights_of(edges: list[tuple], choice: str | bool | None, where: object,
                option: Callable) -> tuple:
     """Read the weight of each edge from its attributes.
 
@@ -132,12 +133,12 @@ def weights_of(edges: list[tuple], asked: str | bool | None, where: object,
     ----------
     edges : list of (start, end, dict)
         Ends, for errors, and attributes by name.
-    asked, where, option
+    choice, where, option
         See `choose_weight`.
     """
     # read the weight of each edge, 1 where it is missing
     names = attribute_names((None, attributes) for _, _, attributes in edges)
-    weight = choose_weight(names, asked, where, option)
+    weight = choose_weight(names, choice, where, option)
     missing = object()
     values = []
     texts = 0
@@ -160,13 +161,13 @@ def weights_of(edges: list[tuple], asked: str | bool | None, where: object,
     notes = [f"{weight} is text in {texts} edges: read as numbers"] * bool(texts)
     lacking = sum(weight not in attributes for _, _, attributes in edges)
     if weight is not None and lacking:
-        notes.append(f"{lacking} of {len(edges)} edges have no {listed([weight])}: their weight "
-                     "is 1")
+        notes.append(f"{lacking} of {len(edges)} edges have no {join_names([weight])}: their "
+                     "weight is 1")
     if unread := [other for other in names if other not in (weight, "id")]:
-        numeric = [name for name in unread if weight is asked is None and all(
+        numeric = [name for name in unread if weight is choice is None and all(
             isinstance(attributes.get(name, 0), numbers.Real) for *_, attributes in edges)]
         hint = f" ({option(numeric[0])} reads it as weights)" if numeric else ""
-        notes.append(f"attributes of edges are not read: {listed(unread)}{hint}")
+        notes.append(f"attributes of edges are not read: {join_names(unread)}{hint}")
     return values, weight, notes
 
 

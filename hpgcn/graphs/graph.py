@@ -279,15 +279,15 @@ class Graph(GraphSource):
         entries = slice(self.indptr[low], self.indptr[high])
         rows = dataclasses.replace(
             self, start=start, indptr=self.indptr[low:high + 1] - self.indptr[low],
-            indices=self.indices[entries], **self._of_entries(entries),
-            **self._of_rows(slice(low, high)))
+            indices=self.indices[entries], **self._arrays_of_entries(entries),
+            **self._arrays_of_rows(slice(low, high)))
         return rows if split is None else rows.of_split(split)
 
-    def _of_entries(self, chosen: np.ndarray | slice) -> dict[str, Any]:
+    def _arrays_of_entries(self, chosen: np.ndarray | slice) -> dict[str, Any]:
         return {name: array[chosen] for name in ENTRY_ARRAYS
                 if (array := getattr(self, name)) is not None}
 
-    def _of_rows(self, chosen: np.ndarray | slice) -> dict[str, Any]:
+    def _arrays_of_rows(self, chosen: np.ndarray | slice) -> dict[str, Any]:
         fields = {name: array[chosen] for name in ROW_ARRAYS
                   if (array := getattr(self, name)) is not None}
         if self.masks is not None:
@@ -366,7 +366,7 @@ class Graph(GraphSource):
         indptr, indices, source = permuted_entries(self.indptr, self.indices, perm,
                                                    with_source=with_source)
         return dataclasses.replace(self, indptr=indptr, indices=indices, offsets=offsets,
-                                   **self._of_entries(source), **self._of_rows(perm))
+                                   **self._arrays_of_entries(source), **self._arrays_of_rows(perm))
 
 
 def assemble(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None, X: Any = None,

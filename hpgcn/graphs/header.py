@@ -16,18 +16,18 @@ class Header:
     num_edges: int  # stored nonzeros of the whole adjacency
     num_features: int = 0  # f; 0 without features
     num_classes: int = 0  # c; 0 without labels
-    directed: bool = False  # False only if pattern and values of the adjacency are symmetric
+    directed: bool = False  # False if the adjacency equals its transpose, values included
     all_ones: bool = False  # every stored weight is 1; `Graph.data` is then None
     multilabel: bool = False  # labels are a float32 (n, t) matrix rather than a class id
     sparse_features: bool = False  # features are CSR
-    num_splits: int = 0  # s, each of train, validation and test masks; 0 without masks
+    num_splits: int = 0  # s; each split has masks of train, val and test; 0 without masks
     split: str = ""  # how splits were made: "file", "planetoid", "all", "random:60/20/20:0"..
     source_sha256: str = ""  # hash of the input, hexadecimal; empty if made in memory
-    base: int = 0  # the input's number of vertex 0, if there are no `Graph.original_ids`
+    base: int = 0  # the input's id of vertex 0, if `Graph.original_ids` is None
     parallel_edges: bool = False  # weights are how often the input lists an edge
-    random_features: str = ""  # "random:128:0" if they were drawn: columns, seed
-    random_labels: str = ""  # "random:40:0" if they were drawn: classes, seed
-    num_edge_features: int = 0  # numbers of each stored entry; 0 without edge features
+    random_features: str = ""  # "random:COLUMNS:SEED" if features were drawn
+    random_labels: str = ""  # "random:CLASSES:SEED" if labels were drawn
+    num_edge_features: int = 0  # features of each stored entry
 
     def __str__(self) -> str:
         classes = "labels per vertex" if self.multilabel else "classes"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpgcn.graphs.graph_source import GraphSource
 
 CHUNK = 1 << 21  # entries read at a time
-PORTIONS = 8  # portions of the rows that are read at a time if columns are cut in blocks
+PORTIONS = 8  # pieces in which rows are read if columns are cut into blocks
 NORMS = ("sym", "in", "row", "none")
 
 

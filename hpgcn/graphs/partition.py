@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.validation import first
+from hpgcn.graphs.validation import first_true
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,18 +23,18 @@ class Partition:
     engine: str = ""  # e.g. "mtkahypar"; empty if no engine was needed
     engine_version: str = ""
     seed: int = 0
-    epsilon: float = 0.0  # imbalance of vertex weights that the engine was allowed; 0 without one
-    statistics: dict = field(default_factory=dict)  # int or float, of hpgcn.partition.statistics
+    epsilon: float = 0.0  # imbalance of vertex weights that the engine may leave; 0 without one
+    statistics: dict = field(default_factory=dict)  # numbers, from hpgcn.partition.statistics
     edge_part: np.ndarray | None = None  # (nnz,) int32: holder of each ORIGINAL stored entry
-    # parts 2 p and 2 p + 1 are one part of half the number, and so on: `merged`
+    # whether parts 2 p and 2 p + 1 make a part of k / 2 parts, and so on: see `merged`
     nested: bool = False
     batch: str = ""  # mini-batches that method stochastic serves, e.g. "vertices:20000"
-    winner: str = ""  # e.g. "graph": the method whose parts "best" took
-    effort: str = ""  # e.g. "default": how much work the method took; "" if that does not depend
+    winner: str = ""  # e.g. "graph": the method that "best" chose
+    effort: str = ""  # e.g. "default"; "" for methods that have no effort
     divided: str = ""  # what the engine divided: "vertices" or "78,493 clusters"; "" if unknown
     start: str = ""  # what the engine began with: "scratch", or parts by e.g. "metis"
-    seconds: float = 0.0  # that the method took; 0 if unknown
-    # parts of each node, whose numbers are consecutive; () if they were not made for nodes
+    seconds: float = 0.0  # duration of the method; 0 if unknown
+    # number of consecutive parts of each node; () if the parts were not made for nodes
     node_sizes: tuple[int, ...] = ()
 
     @property
@@ -138,7 +138,7 @@ def check_parts(part: np.ndarray, k: int, *, n: int | None = None, where: str = 
     if part.ndim != 1 or part.dtype.kind not in "ui" or n not in (None, part.size):
         raise DataError(f"{where} has dtype {part.dtype} and shape {part.shape}, expected integers "
                         f"({'n' if n is None else n},)")
-    if (place := first((part < 0) | (part >= k))) is not None:
+    if (place := first_true((part < 0) | (part >= k))) is not None:
         raise DataError(f"{where}: {what} {place} has part {part[place]}, expected 0..{k - 1}")
     return part.astype(np.int32)
 

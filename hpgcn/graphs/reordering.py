@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from hpgcn.graphs.graph import Graph
 
 AUTO, NONE = "auto", "none"
-SMALL = 1 << 14  # number of vertices: with fewer, rows lie in caches in any order
+SMALL = 1 << 14  # rows of fewer vertices fit into caches in any order
 GAIN = 0.95  # an order is used if its misses are at most this share of another order's
-HUB = 8  # vertices of this multiple of the mean degree are hubs: their rows are stored side by side
-COMMUNITY = 1 << 12  # vertices of a community at most: their rows fit into a cache
+HUB = 8  # multiple of the mean degree that makes a hub; rows of hubs are stored side by side
+COMMUNITY = 1 << 12  # most vertices of a community, so that its rows fit into a cache
 ROUNDS = 5
-SPANS = np.array([1 << 13, 1 << 16])  # reads until a row is gone from a smaller and a larger cache
-PAGE, PAGE_SPAN = 8, 1 << 13  # rows of 512 bytes to a page of memory, and reads until it is gone
-SAMPLES, SAMPLE = 16, 1 << 18  # places where reads are counted, and how many at each
+SPANS = np.array([1 << 13, 1 << 16])  # reads after which a small and a large cache have lost a row
+PAGE, PAGE_SPAN = 8, 1 << 13  # rows (of 512 bytes) of a page; reads after which it is lost
+SAMPLES, SAMPLE = 16, 1 << 18  # number and length of the samples of reads
 VERTEX_BYTES, ENTRY_BYTES = 96, 48  # bytes of memory that ordering needs in addition to the graph
 
 
@@ -72,8 +72,7 @@ def random_order(n: int, seed: int) -> np.ndarray:
     """Return a random order of n vertices, (n,) int64 new -> old, drawn by (seed, vertex)."""
     keys = np.random.Philox(key=seed).random_raw(n)
     below = np.uint64((1 << max(1, n - 1).bit_length()) - 1)
-    # the vertex number in the low bits: no two keys are equal, and numbers need no
-    # argsort
+    # put the vertex into the low bits: keys become distinct, and sorting needs no argsort
     keys = (keys & ~below) | np.arange(n, dtype=np.uint64)
     keys.sort()
     return (keys & below).astype(np.int64)
@@ -116,7 +115,7 @@ def _rcm_compiled(graph: Graph, part: np.ndarray, k: int, original_ties: bool) -
     """Return the order of `rcm_within_parts`, in compiled passes on all threads."""
     from hpgcn.kernels import orders  # late, as it starts the compiler
 
-    # the vertices of each part by the number of their neighbors in it
+    # sort the vertices of each part by the number of their neighbors in it
     degrees = np.empty(part.size, np.int64)
     orders.inner_degrees(graph.indptr, graph.indices, part, degrees)
     if original_ties:
@@ -140,8 +139,8 @@ def _rcm_compiled(graph: Graph, part: np.ndarray, k: int, original_ties: bool) -
 def _rcm(symmetric: sp.csr_array) -> np.ndarray:
     from scipy.sparse.csgraph import reverse_cuthill_mckee  # takes long to import
 
-    # SciPy sorts the neighbors of each vertex by degree with an insertion sort,
-    # quadratic at a hub; numbered by degree beforehand they come sorted already.
+    # SciPy sorts the neighbors of each vertex by degree with an insertion sort, which is
+    # quadratic at hubs. Numbering vertices by degree first leaves nothing to sort.
     rows, columns = symmetric.tocoo().coords
     kept = rows != columns
     degrees = np.bincount(rows[kept], minlength=symmetric.shape[0])
@@ -199,7 +198,7 @@ def find_order(graph: Graph, name: str = AUTO) -> tuple[np.ndarray | None, str]:
     if name != AUTO:
         return ORDERS[name](graph), f"vertices ordered: {name}"
 
-    # the search for communities takes as long as all the rest, and one thread
+    # search for communities on another thread, as this takes as long as the rest
     from hpgcn.kernels.host.pools import start_pool
 
     with start_pool(int(default_threads() > 1))[0] as pool:
@@ -209,7 +208,7 @@ def find_order(graph: Graph, name: str = AUTO) -> tuple[np.ndarray | None, str]:
         least = misses(graph, order)
         other = searched.result()
 
-    # the order with clearly fewer misses
+    # choose another order only if it has clearly fewer misses
     count = misses(graph, other)
     if count < GAIN * least:
         chosen, order, least = "communities", other, count

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 SPLIT = ("train", "val", "test")
-ALL = "all"  # a split whose three masks are equal: every labeled vertex
+ALL = "all"  # the split in which all three masks have every labeled vertex
 MAX_WIDTH = 1 << 24
 MAX_SPLITS = 1000
-VERTEX_BYTES = 48  # bytes of a graph per vertex, without features and labels
-CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # line ends, escapes; but tabs are allowed
-MAX_NAME = 1000  # bytes of a vertex's name in UTF-8
-INT32_MAX = int(np.iinfo(np.int32).max)  # larger counts and numbers take 64 bits
+VERTEX_BYTES = 48  # memory of a graph per vertex, without features and labels
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # control characters except the tab
+MAX_NAME = 1000  # bytes of a name in UTF-8
+INT32_MAX = int(np.iinfo(np.int32).max)  # larger numbers take 64 bits
 
 
 def index_dtype(n: int) -> np.dtype:
@@ -30,7 +30,7 @@ def index_dtype(n: int) -> np.dtype:
     return np.dtype(np.int32 if n <= INT32_MAX else np.int64)
 
 
-def first(wrong: np.ndarray) -> int | None:
+def first_true(wrong: np.ndarray) -> int | None:
     """Return the position of the first True of (k,) bool; None if all are False."""
     places = np.flatnonzero(wrong)
     return int(places[0]) if places.size else None
@@ -48,7 +48,7 @@ def check_csr(indptr: np.ndarray, indices: np.ndarray, nnz: int, num_columns: in
         raise DataError(f"{where}: row pointers have shape {indptr.shape}, expected (n + 1,)")
     if first_row == 0 and indptr[0] != 0:
         raise DataError(f"{where}: row pointers start at {indptr[0]}, expected 0")
-    if (row := first(indptr[1:] < indptr[:-1])) is not None:
+    if (row := first_true(indptr[1:] < indptr[:-1])) is not None:
         raise DataError(f"{where}: row pointers decrease from {indptr[row]} to {indptr[row + 1]} "
                         f"at row {first_row + row}")
     if indptr[-1] != nnz:
@@ -56,7 +56,7 @@ def check_csr(indptr: np.ndarray, indices: np.ndarray, nnz: int, num_columns: in
 
     # columns lie inside the matrix
     if indices.size and not 0 <= indices.min() <= indices.max() < num_columns:
-        k = first((indices < 0) | (indices >= num_columns))
+        k = first_true((indices < 0) | (indices >= num_columns))
         raise DataError(f"{where}: entry {int(indptr[0]) + k} has column {indices[k]}, "
                         f"expected 0..{num_columns - 1}")
 
@@ -66,7 +66,7 @@ def check_csr(indptr: np.ndarray, indices: np.ndarray, nnz: int, num_columns: in
     starts = starts[(starts > 0) & (starts < indices.size)]
     rises[starts - 1] = True  # a row may begin anywhere
     if not rises.all():
-        k = first(~rises) + 1
+        k = first_true(~rises) + 1
         row = first_row + int(np.searchsorted(indptr - indptr[0], k, side="right")) - 1
         raise DataError(f"{where}: row {row} has column {indices[k]} after {indices[k - 1]}: "
                         "columns must increase, without duplicates")
@@ -230,7 +230,7 @@ def check_features(X: Any, n: int, name: str) -> Any:
             X.eliminate_zeros()
             X.indices = X.indices.astype(index_dtype(X.shape[1]))
             X.indptr = X.indptr.astype(np.int64)
-            if (k := first(~np.isfinite(X.data))) is not None:
+            if (k := first_true(~np.isfinite(X.data))) is not None:
                 row = int(np.searchsorted(X.indptr, k, side="right")) - 1
                 raise DataError(f"{name}: feature at ({row}, {X.indices[k]}) is {X.data[k]}, "
                                 "expected a finite number")
@@ -282,7 +282,7 @@ def check_labels(y: Any, n: int, name: str) -> tuple:
     # one class per vertex, -1 for unlabeled
     labels = y.astype(np.int64)
     most = most_classes(n)
-    if (u := first((labels != y) | (labels < -1) | (labels >= most))) is not None:
+    if (u := first_true((labels != y) | (labels < -1) | (labels >= most))) is not None:
         raise DataError(f"{name}: label of vertex {u} is {y[u]}, "
                         f"expected an integer in 0..{most - 1}, or -1 or NaN for unknown")
     return labels, int(labels.max(initial=-1)) + 1
@@ -330,7 +330,7 @@ def _refuse_equal(ids: np.ndarray, where: str) -> None:
     if (ids[1:] > ids[:-1]).all():
         return
     order = np.argsort(ids, kind="stable")
-    if (k := first(ids[order[1:]] == ids[order[:-1]])) is not None:
+    if (k := first_true(ids[order[1:]] == ids[order[:-1]])) is not None:
         raise DataError(f"{where}: vertices {order[k]} and {order[k + 1]} are both "
                         f"{ids[order[k]]}, expected distinct ids")
 
@@ -410,7 +410,7 @@ def _as_mask(mask: ArrayLike, n: int, where: str) -> np.ndarray:
         return np.zeros(n, bool)
     full = mask.ndim == 2 or mask.shape == (n,)
     is_01 = mask.dtype.kind in "ui" and full and np.isin(mask, (0, 1)).all()
-    # for three vertices or more, numbers that are all 0 or 1 would repeat
+    # with three vertices or more, 0s and 1s alone cannot be numbers of distinct vertices
     if is_01 and mask.ndim == 1 and n <= 2 and mask.dtype != np.uint8:
         raise DataError(f"{where} is {mask.tolist()}, which may be a mask or vertex numbers: "
                         "expected bool, or numbers of another length")
@@ -423,7 +423,7 @@ def _as_mask(mask: ArrayLike, n: int, where: str) -> np.ndarray:
     if mask.ndim != 1 or mask.dtype.kind not in "ui":
         raise DataError(f"{where} has dtype {mask.dtype} and shape {mask.shape}, "
                         f"expected bool ({n},) or ({n}, s), or vertex numbers")
-    if (k := first((mask < 0) | (mask >= n))) is not None:
+    if (k := first_true((mask < 0) | (mask >= n))) is not None:
         raise DataError(f"{where}: entry {k} is vertex {mask[k]}, expected 0..{n - 1}")
     result = np.zeros(n, bool)
     result[mask] = True
@@ -436,7 +436,7 @@ def _as_array(values: ArrayLike, where: str) -> np.ndarray:
                         "expected a plain array, such as values.filled(VALUE)")
     try:
         return np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:  # ragged rows, a tensor elsewhere
+    except (ValueError, TypeError, RuntimeError) as error:  # e.g. ragged rows, or a tensor on a GPU
         raise DataError(f"{where}: not an array: {error}") from error
 
 

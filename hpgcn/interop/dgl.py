@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require, warn
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT
@@ -72,11 +72,11 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     options = found | options
 
     # choose the weights, and name the arrays that are left out
-    weights_of(_own(g.edata), options, len(source), options["num_nodes"])
+    weights_of(_user_fields(g.edata), options, len(source), options["num_nodes"])
     read = {next((key for key in keys if key in g.ndata), None) for keys in (FEATURES, LABELS)}
     read |= {"original_ids", *(f"{key}_mask" for key in SPLIT)}
-    if others := [key for key in _own(g.ndata) if key not in read]:
-        warn(f"{name}: arrays of vertices are not used: {listed(others)}")
+    if others := [key for key in _user_fields(g.ndata) if key not in read]:
+        warn(f"{name}: arrays of vertices are not used: {join_names(others)}")
     return Graph.from_edge_index(np.stack([source, target]), **options)
 
 
@@ -97,7 +97,7 @@ def _ends(g: dgl.DGLGraph) -> list[np.ndarray]:
     return [*ends]
 
 
-def _own(frame: Any) -> dict[str, Any]:
+def _user_fields(frame: Any) -> dict[str, Any]:
     """Return the arrays that the user stored in a frame, without those of DGL (`_ID`)."""
     return {key: value for key, value in frame.items() if not key.startswith("_")}
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError, require, warn
 from hpgcn.graphs.classes import classes_of
 from hpgcn.graphs.contents import NAMED
-from hpgcn.graphs.edge_weights import attribute_names, listed, weights_of
+from hpgcn.graphs.edge_weights import attribute_names, join_names, weights_of
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT
@@ -79,16 +79,16 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
     nodes = list(G)
 
     # read the edges and their weights
-    asked = weight if edge_weight is BY_NAME else edge_weight
-    asked = {BY_NAME: None, None: False}.get(asked, asked)
-    (u, v, w), notes = edge_arrays(G, asked, name, 'edge_weight="{}"'.format)
-    notes = [] if asked is False else notes  # edge_weight=None sets all weights to 1
+    choice = weight if edge_weight is BY_NAME else edge_weight
+    choice = {BY_NAME: None, None: False}.get(choice, choice)
+    (u, v, w), notes = edge_arrays(G, choice, name, 'edge_weight="{}"'.format)
+    notes = [] if choice is False else notes  # edge_weight=None sets all weights to 1
 
     # name the attributes that are not read
     read = {features if isinstance(features, str) else None,
             labels if isinstance(labels, str) else None, *(f"{key}_mask" for key in SPLIT)}
     if others := [key for key in attribute_names(G.nodes(data=True)) if key not in read]:
-        notes.append(f"attributes of nodes are not read: {listed(others)}")
+        notes.append(f"attributes of nodes are not read: {join_names(others)}")
     for note in notes:
         warn(f"{name}: {note}")
 
@@ -155,7 +155,7 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
     return G
 
 
-def edge_arrays(G: nx.Graph, asked: str | bool | None, name: str,
+def edge_arrays(G: nx.Graph, choice: str | bool | None, name: str,
                 option: Callable) -> tuple[tuple, list[str]]:
     """Return the edges of a graph as arrays, and notes for the user.
 
@@ -164,7 +164,7 @@ def edge_arrays(G: nx.Graph, asked: str | bool | None, name: str,
     Parameters
     ----------
     G : networkx.Graph
-    asked : str, None or False
+    choice : str, None or False
         The attribute that has the weights; None: the one that is called a weight;
         False: none.
     name : str
@@ -180,7 +180,7 @@ def edge_arrays(G: nx.Graph, asked: str | bool | None, name: str,
     # number the nodes
     number = {node: k for k, node in enumerate(G)}
     edges = list(G.edges(data=True))
-    w, _, notes = weights_of(edges, asked, name, option)
+    w, _, notes = weights_of(edges, choice, name, option)
     u, v = (np.array([number[edge[end]] for edge in edges], np.int64) for end in range(2))
 
     # give each edge without direction a second one

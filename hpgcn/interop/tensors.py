@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, warn
-from hpgcn.graphs.edge_weights import choose_array, listed, plain
+from hpgcn.graphs.edge_weights import choose_array, join_names, plain
 from hpgcn.graphs.validation import SPLIT
 
 
@@ -105,18 +105,18 @@ def weights_of(arrays: dict[str, Any], options: dict[str, Any], num_edges: int,
     if isinstance(features, str):
         if features not in arrays:
             raise DataError(f"{name}: edge_features = {features!r}: there is no such tensor among "
-                            f"{listed(arrays) or 'none'}")
+                            f"{join_names(arrays) or 'none'}")
         arrays = dict(arrays)
         options["edge_features"] = to_array(arrays.pop(features))
 
-    asked = options.get("edge_weight")
-    is_array = "edge_weight" in options and not isinstance(asked, str)
+    choice = options.get("edge_weight")
+    is_array = "edge_weight" in options and not isinstance(choice, str)
 
     # choose by name and shape
     arrays = {key: to_array(value) for key, value in arrays.items()}
     shapes = {key: shape for key, array in arrays.items()
               if (shape := _shape(array)) or plain(key) in ("edgeweight", "weight")}
-    chosen, left = choose_array(shapes, num_edges, num_nodes, False if is_array else asked, name,
+    chosen, left = choose_array(shapes, num_edges, num_nodes, False if is_array else choice, name,
                                 'edge_weight="{}"'.format)
 
     if not is_array:
@@ -126,4 +126,4 @@ def weights_of(arrays: dict[str, Any], options: dict[str, Any], num_edges: int,
     for note in () if is_array else left.values():
         warn(f"{name}: {note}")
     if others := [key for key in shapes if key != chosen and key not in left]:
-        warn(f"{name}: not used: {listed(others)}")
+        warn(f"{name}: not used: {join_names(others)}")

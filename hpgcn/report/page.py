@@ -8,7 +8,7 @@ from hpgcn.errors import DataError, UsageError, printable, require
 from hpgcn.report import figures
 from hpgcn.report.recorded_runs import read_trace
 from hpgcn.report.table import HEADINGS, LEGEND, TEXTS, cells
-from hpgcn.runtime.text_table import listed
+from hpgcn.runtime.text_table import join_first_names
 from hpgcn.store import atomic_write, refuse_existing
 
 SUFFIXES = (".html", ".htm", ".png")
@@ -133,7 +133,7 @@ def _facts(run):
     hosts = run.summary.get("hosts")
     if isinstance(hosts, list):
         yield "hosts", ", ".join(map(str, hosts))
-    yield "classes", listed(run.class_names or ())
+    yield "classes", join_first_names(run.class_names or ())
     yield "device", run.get("device")
     if run.number("setup_s") is not None:
         yield "set-up", f"{run.number('setup_s'):.3g} s"

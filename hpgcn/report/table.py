@@ -6,7 +6,7 @@ import numpy as np
 
 from hpgcn.errors import printable
 from hpgcn.runtime import text_table
-from hpgcn.runtime.text_table import listed
+from hpgcn.runtime.text_table import join_first_names
 
 WORK = ("spmm", "dense", "comm", "wait")  # kinds of work, each timed in a column of the metrics
 HEADINGS = ("run", "graph", "model", "layers x hidden", "strategy", "ranks", "threads", "epochs",
@@ -66,7 +66,7 @@ def rows_of(runs, reference=None):
 
 def table(runs, reference=None):
     """Return the table as aligned text, with its legend, the names of classes, and notes."""
-    notes = [printable(f"{run.name}: classes {listed(run.class_names)}") for run in runs
+    notes = [printable(f"{run.name}: classes {join_first_names(run.class_names)}") for run in runs
              if run.class_names]
     notes += [f"{run.name}: {note}" for run in runs for note in run.notes]
     if reference is not None:

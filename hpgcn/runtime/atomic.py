@@ -35,7 +35,7 @@ def refuse_existing(path: Any, overwrite: bool = False, follow: bool = True) -> 
     Symbolic links in the path are followed; if the output itself is a link, only with
     `follow`.
     """
-    # the final path
+    # resolve links to the final path
     path = check_path(path)
     try:
         target = Path(os.path.realpath(path))
@@ -46,7 +46,7 @@ def refuse_existing(path: Any, overwrite: bool = False, follow: bool = True) -> 
     except (OSError, ValueError) as error:
         raise _uncreatable(path, error) from error
 
-    # an existing file there, and its folder
+    # refuse an existing folder or special file there, and a missing folder above it
     if kind is not None and not stat.S_ISREG(kind) and not stat.S_ISLNK(kind):
         other = "folder" if stat.S_ISDIR(kind) else "special file"
         raise OutputError(f"{path}: is a {other}, expected a file name")

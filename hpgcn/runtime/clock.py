@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KINDS = ("spmm", "dense", "comm", "wait")
-PARTS = {  # in the order of a stacked bar
+PARTS = {  # from the bottom of a stacked bar to its top
     "spmm": "SpMM", "gemm": "GEMM", "activation": "activation", "loss": "loss",
     "update": "optimizer", "dense": "other dense work", "comm": "messages of SpMM",
     "sparse_comm": "messages of blocks of A",
@@ -49,15 +49,15 @@ class Clock:
     def __init__(self) -> None:
         self.reset()
         self.setup = SetupClock()
-        self.detail = ""  # kept with the events that follow, e.g. "layer 1 forward"
-        self.stage = -1  # number of a stage or batch of a product, kept likewise; -1: none
+        self.detail = ""  # stored with each later event, e.g. "layer 1 forward"
+        self.stage = -1  # stored likewise: the number of a stage or batch of a product, or -1
         self.messages_part = None  # set by `messages`
         self.epoch = 0
-        # (name, begin, end, epoch, detail, stage) in order of their ends, times by
-        # time.perf_counter
-        self.events = None  # None: nothing is recorded
+        # tuples (name, begin, end, epoch, detail, stage) in order of their ends, with times of
+        # time.perf_counter; None if nothing is recorded
+        self.events = None
         self.limit = 0
-        self.full = None  # epoch of the first event that found no room
+        self.full = None  # epoch of the first event beyond the limit
 
     @contextmanager
     def __call__(self, kind: str, name: str | None = None,

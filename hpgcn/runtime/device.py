@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hpgcn")
 LIMIT = "CUPY_GPU_MEMORY_LIMIT"  # the variable by which CuPy limits the memory that it allocates
-ALIGNMENT = 64  # bytes: a cache line, so that rows touch as few as they can
+ALIGNMENT = 64  # bytes of a cache line, so that a row lies in as few lines as possible
 
 
 class Host:
-    name = "cpu"  # or "cuda"
+    name = "cpu"
     xp = np  # the module whose functions make arrays here: NumPy or CuPy
-    in_tiles = True  # products go tile by tile: the host looks at messages between
-    exhausted = ()  # types of exceptions for a GPU out of memory
+    in_tiles = True  # products run tile by tile, because the host serves messages between tiles
+    exhausted = ()  # exception types that say that the GPU is out of memory
     late = False  # whether MPI started before the CUDA context of this process
 
     def empty(self, shape: Any, dtype: DTypeLike) -> np.ndarray:
@@ -43,8 +43,8 @@ class Host:
         size = int(np.prod(shape)) * dtype.itemsize
         files = current_files.get()
         if files is not None and size >= files.threshold and not in_memory.get():
-            array = np.empty(shape, dtype)  # begins at a page
-            files.discard(array)  # it has no contents that are worth a write
+            array = np.empty(shape, dtype)  # so large that it begins at a page
+            files.discard(array)  # its contents, still undefined, need not be written
             return array
         memory = np.empty(size + ALIGNMENT, np.uint8)
         return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
@@ -125,7 +125,7 @@ class Cuda(Host):
     """
 
     name = "cuda"
-    in_tiles = False  # the host checks for messages while the GPU multiplies
+    in_tiles = False  # the host serves messages while the GPU multiplies
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -134,7 +134,7 @@ class Cuda(Host):
         gpu = self.xp.cuda.Device(number)
         self.late = "mpi4py.MPI" in sys.modules and not has_context(self.xp)
         gpu.use()
-        self.place = (socket.gethostname(), gpu.pci_bus_id)  # the same for all its ranks
+        self.place = (socket.gethostname(), gpu.pci_bus_id)  # equal on all ranks of one GPU
 
     def memory(self) -> tuple[int, int]:
         """Return the bytes this rank may still allocate, and the GPU's bytes."""
@@ -220,7 +220,7 @@ def start_gpu() -> None:
         number = local_rank % cupy.cuda.runtime.getDeviceCount()
         cupy.cuda.Device(number).use()
         cupy.cuda.runtime.free(0)  # the first call that needs a context creates it
-    except Exception as error:  # `choose` raises what is missing, on all ranks together
+    except Exception as error:  # `choose` raises it later, on all ranks together
         log.debug("no CUDA context before MPI starts: %s", error)
         return
     _Context.number = number
@@ -230,7 +230,7 @@ def has_context(cupy: ModuleType) -> bool:
     """Return whether this thread has a CUDA context."""
     try:
         return bool(cupy.cuda.driver.ctxGetCurrent())
-    except Exception:  # nothing has used the driver
+    except Exception:  # the driver was never used
         return False
 
 
@@ -247,7 +247,7 @@ def read_limit() -> None:
         os.environ[LIMIT] = str(size(text))
     except (ValueError, UsageError):
         raise agreed(UsageError(f"{LIMIT}={text}: expected bytes, a size such as 80M, or a share "
-                                "such as 50%")) from None  # every rank has the same variables
+                                "such as 50%")) from None  # all ranks have the same environment
 
 
 def find(number: int = 0) -> ModuleType:

@@ -24,7 +24,7 @@ PHASES = ("setup", "forward", "loss", "backward", "update", "evaluate", "record"
           "checkpoint.begin", "checkpoint.write", "checkpoint.written", "checkpoint.fsync",
           "checkpoint.manifest", "checkpoint.rename", "checkpoint.renamed", "checkpoint.prune",
           "checkpoint.end")
-POISONED = ("loss", "backward")  # where numbers can be made NaN: logits, and the loss's gradient
+POISONED = ("loss", "backward")  # phases that can make NaN of logits or of the loss's gradient
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class State:
     ignored: bool = False
 
 
-# ranks of one process have a context each
-STATE = ContextVar("fault", default=State())  # noqa: B039 (it is frozen)
+# each rank of a process runs in its own context
+STATE = ContextVar("fault", default=State())  # noqa: B039 (immutable)
 
 
 def _change(**fields: Any) -> None:
@@ -49,7 +49,7 @@ def _change(**fields: Any) -> None:
 def parse(text: str) -> tuple:
     """Parse the text kind:rank:epoch:phase into a tuple; UsageError for another text."""
     kind, rank, epoch, phase = (text.split(":") + [""] * 4)[:4]
-    phase = "forward" if phase == "exchange" else phase  # a former name: a forward exchanges rows
+    phase = "forward" if phase == "exchange" else phase  # the name of older versions
     is_number = rank.isdigit() and epoch.isdigit()
     if kind not in KINDS or phase not in PHASES or not is_number or text.count(":") != 3:
         raise UsageError(f"{VARIABLE}={text}: expected kind:rank:epoch:phase, kind one of "

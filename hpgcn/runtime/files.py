@@ -21,7 +21,7 @@ from hpgcn.runtime.disk.page_cache import drop_pages, is_bypassed
 
 PIECE = 1 << 20  # bytes hashed at a time
 # path of each output that exists already, by device and inode
-OUTPUTS = ContextVar("outputs", default={})  # noqa: B039 (it is never changed)
+OUTPUTS = ContextVar("outputs", default={})  # noqa: B039 (never changed)
 
 
 def check_path(path: Any) -> str:
@@ -36,7 +36,7 @@ def regular(path: Any, flags: int) -> int:
     _check_regular(path, os.stat(path))
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
     try:
-        _check_regular(path, os.fstat(handle))  # it may have been replaced since
+        _check_regular(path, os.fstat(handle))  # the path may lead to another file by now
     except BaseException:
         os.close(handle)
         raise
@@ -55,9 +55,9 @@ def replaced(*paths: Path | str | None) -> Iterator[None]:
         for path in paths:
             try:
                 handle = os.open(path or b"", os.O_PATH)
-            except (OSError, ValueError):  # there is nothing to replace
+            except (OSError, ValueError):  # no file to replace
                 continue
-            held.callback(os.close, handle)  # until then no other file gets its inode
+            held.callback(os.close, handle)  # an open file's inode is not given to another file
             found[_identity(os.fstat(handle))] = os.fsdecode(path)
         token = OUTPUTS.set({**OUTPUTS.get(), **found})
         try:
@@ -74,7 +74,7 @@ def reading(path: Path | str) -> Iterator[Any]:
             yield file
     except HpgcnError:
         raise
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+    except (OSError, ValueError) as error:  # ValueError for a NUL byte in the path
         raise unreadable(path, error) from error
 
 

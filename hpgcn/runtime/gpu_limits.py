@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.runtime.device import Host
 
-MAX_NONZEROS = (1 << 31) - 1  # nonzeros of a rank whose device is a GPU
+MAX_NONZEROS = (1 << 31) - 1  # most nonzeros of a rank on a GPU
 
 
 def advice(dtype: str) -> str:
@@ -48,7 +48,7 @@ def check_memory(comm: SerialComm, need: Callable, dtype: str) -> None:
     """
     if comm.device.exhausted == ():
         return
-    comm.barrier()  # all ranks have allocated their arrays before memory is read
+    comm.barrier()  # wait until all ranks have allocated their arrays
 
     gpu = comm.device
     gpus = comm.allgather((gpu.place, gpu.number, int(need()), *gpu.memory()))

@@ -13,13 +13,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-VARIABLE = "HPGCN_ALONE"  # 1: this process works alone, whatever started it
+VARIABLE = "HPGCN_ALONE"  # 1: this process is no rank, whatever launcher started it
 ALONE = ContextVar("alone", default=False)  # the flag --alone, while a command runs
 PTY = "SLURM_PTY_PORT"  # set by `srun --pty`
-NODE = "SLURM_NODEID"  # number of this node among those of lists such as 4(x2),2
-ALL_IDS = "0 0 4294967295"  # mapping of users in the namespace in which a machine starts
-# prefixes of variables that a child of a rank must not see: it would take itself for a
-# rank
+NODE = "SLURM_NODEID"  # index of this node in Slurm's lists such as 4(x2),2
+ALL_IDS = "0 0 4294967295"  # user mapping of the namespace in which a machine boots
+# prefixes of variables by which a child of a rank would take itself for a rank
 PREFIXES = (
     "PMI", "PRTE", "HYDI", "HYDRA", "SLURM_", "PALS_", "FLUX_", "JSM_", "MPI_LOCAL",
     "MV2_COMM_WORLD", "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess",
@@ -29,19 +28,19 @@ PREFIXES = (
 class Launcher(NamedTuple):
     """The names of the environment variables that one launcher sets."""
 
-    size: tuple  # processes
+    size: tuple  # number of processes
     rank: tuple
-    local_size: tuple = ()  # processes on this node
+    local_size: tuple = ()  # number of processes on this node
     nodes: tuple = ()
-    # one variable of each of these tuples must be set for this launcher
+    # tuples of which one variable each must be set
     needs: tuple = ()
-    job: tuple = ()  # set in a job whose size may be known only to MPI
-    mpi: bool = False  # a single process is a rank of MPI too
-    local_rank: tuple = ()  # number of the process among those of this node
+    job: tuple = ()  # set in jobs whose size may be known to MPI alone
+    mpi: bool = False  # whether a job of one process uses MPI too
+    local_rank: tuple = ()  # index of the process on this node
 
 
-# those of MPI libraries first: they number ranks. Those behind may set variables of
-# those before.
+# The first match counts. MPI launchers come first, because their variables number the ranks, and
+# later launchers may set them too.
 LAUNCHERS = {
     "Open MPI's launcher": Launcher(("OMPI_COMM_WORLD_SIZE",), ("OMPI_COMM_WORLD_RANK",),
                                     ("OMPI_COMM_WORLD_LOCAL_SIZE",), mpi=True,
@@ -73,7 +72,7 @@ class Started(NamedTuple):
     """The size, rank and kind of a job according to the variables of one launcher."""
 
     name: str
-    size: int | None  # None: unknown, perhaps 1
+    size: int | None  # None if unknown; it may be 1
     rank: int
     local_size: int | None
     mpi: bool
@@ -164,7 +163,7 @@ def _read(entry: tuple[str, Launcher]) -> Started | None:
     name, launcher = entry
     if not all(any(key in os.environ for key in keys) for keys in launcher.needs):
         return None
-    size, rank, local, nodes = (_first(names) for names in launcher[:4])
+    size, rank, local, nodes = (_first_count(names) for names in launcher[:4])
     if size is None and rank is None and local is None:
         return None
     if local is None and size and nodes:
@@ -173,10 +172,10 @@ def _read(entry: tuple[str, Launcher]) -> Started | None:
         size = max(local or 1, (rank or 0) + 1)
         if size == 1 and any(key in os.environ for key in launcher.job):
             size = None
-    return Started(name, size, rank or 0, local, launcher.mpi, _first(launcher.local_rank))
+    return Started(name, size, rank or 0, local, launcher.mpi, _first_count(launcher.local_rank))
 
 
-def _first(names: tuple[str, ...]) -> int | None:
+def _first_count(names: tuple[str, ...]) -> int | None:
     return next((count for count in map(_number, names) if count is not None), None)
 
 
@@ -226,7 +225,7 @@ def _is_apart(proc: str = "/proc") -> bool:
         own = os.stat(proc / "self/ns/user").st_ino
         process = proc / "self"
         while True:
-            # its parent; a launcher has no variables of a rank
+            # go to the parent; a process without a rank's variables is the launcher
             process = proc / process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
             owner = process.stat().st_uid
             if os.stat(process / "ns/user").st_ino != own:
@@ -234,8 +233,8 @@ def _is_apart(proc: str = "/proc") -> bool:
             if not _has_variables(process.joinpath("environ").read_bytes()):
                 return False
     except PermissionError:
-        # a process of the same user is out of reach in another namespace, one of another user in
-        # any
+        # a process of this user is unreadable only in another namespace; one of another user
+        # always is
         if owner == os.geteuid():
             return True
     except OSError:  # no /proc, or the launcher is in another namespace of processes

@@ -11,7 +11,7 @@ from hpgcn.errors import UsageError
 from hpgcn.kernels.host.cgroups import free_memory, usable_cores
 from hpgcn.runtime.launcher import ranks_on_node, without_launcher
 
-LEAST_MEMORY = 1 << 20  # bytes that are reported if no memory is available
+LEAST_MEMORY = 1 << 20  # bytes that are reported as available at least
 # Bytes that kernels, their compiler and freed memory add to a process in a run. Measured: 70 MB
 # if kernels are loaded from the cache, 100 MB if they are compiled.
 COMPILED = 96 << 20
@@ -47,7 +47,7 @@ def limit_threads(threads: int) -> None:
     os.environ.update(NUMBA_NUM_THREADS=str(threads), OMP_NUM_THREADS=str(threads),
                       OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # spins 2^4 cycles, not 2^26
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # idle threads spin 2^4 cycles, not 2^26
 
 
 def child_environment() -> dict[str, str]:
@@ -63,7 +63,7 @@ def die_with_parent(parent: int | None = None) -> None:
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
-        return  # not Linux: parents still end their children whenever they can
+        return  # not Linux; parents usually end their children themselves
     if parent is not None and os.getppid() != parent:
         sys.exit(1)
 

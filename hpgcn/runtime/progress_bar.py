@@ -11,7 +11,7 @@ from typing import Any
 from hpgcn.runtime import launcher, streams
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # without ipywidgets a notebook gets a bar of letters
+    warnings.simplefilter("ignore")  # without ipywidgets, tqdm warns and draws the bar with letters
     from tqdm.auto import tqdm
 
 log = logging.getLogger("hpgcn")
@@ -32,9 +32,9 @@ def bar(iterable: Iterable | None = None, *, shown: bool = True, **options: Any)
 
 def terminal_bar(iterable: Iterable | None = None, *, shown: bool = True, **options: Any) -> Any:
     """Return a tqdm.tqdm, visible only if `shown`, on a terminal or in a notebook."""
-    disable = None if shown else True  # None: tqdm looks for a terminal
+    disable = None if shown else True  # None: only on a terminal
     if shown and type(sys.stderr).__module__.startswith("ipykernel"):
-        disable = False  # a notebook, whose stream calls itself no terminal
+        disable = False  # a notebook can show a bar, but its stream is no terminal
     return tqdm(iterable, disable=disable, **options)
 
 
@@ -65,7 +65,7 @@ class ProgressLines:
         Other options of tqdm.tqdm, which concern bars.
     """
 
-    disable = True  # as of a bar that shows nothing
+    disable = True  # like a tqdm bar that is hidden
 
     def __init__(self, iterable: Any = None, *, total: int | None = None, initial: int = 0,
                  desc: str = "", unit: str = "it", clock: Callable = time.monotonic,

@@ -60,7 +60,7 @@ def progress_log(shown: bool = True, every: float = EVERY) -> Iterator[None]:
                 log_line(f"set-up: {activity.text}, {time.monotonic() - begin:.0f} s so far")
 
     thread = threading.Thread(target=log, name="set-up", daemon=True)
-    with suppress(RuntimeError):  # no thread can be started: nothing is logged
+    with suppress(RuntimeError):  # if no thread can be started, nothing is logged
         thread.start()
     token = _activity.set(activity)
 

@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 KILLING = (signal.SIGTERM, signal.SIGHUP)
-# a run of training ends with a checkpoint after the first of these. Schedulers send them
+# Signals of schedulers. Training writes a checkpoint and ends after the first of them.
 STOPPING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGTERM)
 ENDING = (signal.SIGINT, signal.SIGHUP, *STOPPING)
-INTERRUPTED = 128 + signal.SIGINT  # `pending_signal` for Ctrl-C, the largest of its results
-# Seconds within which a signal counts once: timeout(1) signals its child, then its child's
-# group, and a launcher passes both on
+INTERRUPTED = 128 + signal.SIGINT  # `pending_signal` after Ctrl-C; larger than after other signals
+# Seconds within which equal signals count as one: timeout(1) signals its child and then the
+# child's group, and a launcher passes both signals on.
 REPEATED = 0.1
 UNWINDING = 5.0  # seconds that cleanup may take
 NOTICE = "hpgcn: {}, ends after this epoch; a second {} ends it at once\n"
@@ -103,7 +103,7 @@ def record_signals(*numbers: int) -> Iterator[None]:
         return
     before = install(numbers, numbers)
     if signal.SIGUSR1 in numbers and signal.getsignal(signal.SIGUSR1) is not _handle:
-        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, _handle)  # training records it
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, _handle)  # training handles it
     try:
         yield
     finally:
@@ -171,7 +171,7 @@ def _handle(number: int, _: Any) -> None:
 
 def _note(number: int) -> None:
     """Write on a terminal that the process ends after the epoch, and limit SIGXCPU to one."""
-    if number == signal.SIGXCPU:  # at the soft limit it comes every second
+    if number == signal.SIGXCPU:  # the system repeats it every second beyond the soft limit
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
@@ -188,9 +188,9 @@ def _leave(number: int) -> None:
         from hpgcn.runtime.launcher import launched_rank
 
         if not launched_rank():
-            os.write(2, f"hpgcn: {told(number)}\n".encode())
+            os.write(2, f"hpgcn: {describe(number)}\n".encode())
     os._exit(128 + number)
 
 
-def told(number: int) -> str:
+def describe(number: int) -> str:
     return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"

@@ -19,7 +19,7 @@ def repair() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, mode)  # the lowest free number, which is this one
+            os.open(os.devnull, mode)  # gets the lowest free number, which is `number`
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
@@ -42,7 +42,7 @@ def say(text: str) -> None:
         _unsaid.append(text)
 
 
-def said() -> bool:
+def is_complete() -> bool:
     """Return whether all output to standard error was written."""
     return not _unsaid and not failure(sys.stderr)
 
@@ -55,8 +55,8 @@ def wait_for_reader(seconds: float = 1.0) -> None:
     end = time.monotonic() + seconds
     with suppress(OSError, ValueError):  # closed, or neither a pipe nor a socket
         number = sys.stderr.fileno()
-        asked = termios.FIONREAD if stat.S_ISFIFO(os.fstat(number).st_mode) else termios.TIOCOUTQ
-        while any(fcntl.ioctl(number, asked, bytes(4))) and time.monotonic() < end:
+        request = termios.FIONREAD if stat.S_ISFIFO(os.fstat(number).st_mode) else termios.TIOCOUTQ
+        while any(fcntl.ioctl(number, request, bytes(4))) and time.monotonic() < end:
             time.sleep(0.001)
 
 

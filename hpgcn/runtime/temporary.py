@@ -25,12 +25,12 @@ NAME = re.compile(rf"\.hpgcn-{MACHINE}-([0-9]+)-([0-9]+)-[0-9a-f]{{16}}\.tmp")
 
 def temporary_file(folder: Path | str) -> AbstractContextManager[Path]:
     """Context manager: yield the path of a new, empty file; remove it unless it was renamed."""
-    return _held(folder, _make_file)
+    return _make_temporary(folder, _make_file)
 
 
 def temporary_folder(folder: Path | str) -> AbstractContextManager[Path]:
     """Context manager: yield the path of a new, empty folder; remove it with its content."""
-    return _held(folder, _make_folder)
+    return _make_temporary(folder, _make_folder)
 
 
 def remove(path: Path | str) -> None:
@@ -43,7 +43,7 @@ def remove(path: Path | str) -> None:
 
 
 @contextmanager
-def _held(folder: Path | str, make: Callable) -> Iterator[Path]:
+def _make_temporary(folder: Path | str, make: Callable) -> Iterator[Path]:
     folder = Path(folder)
     process = os.getpid()
     _, begin = _state_of(process)

@@ -33,7 +33,7 @@ def table(rows: list, *, left: Sequence = (0,), widths: tuple = (), rule: bool =
         Number of first columns that every part of a divided table repeats; 0: never
         divide.
     """
-    # widths of the columns
+    # find the widths of the columns
     rows = [[printable(cell) for cell in row] for row in rows]
     columns = [max(map(len, column)) for column in zip(*rows)]
     for column, least in enumerate(widths[:len(columns)]):
@@ -107,6 +107,6 @@ def percent(value: object) -> str:
     return f"{100 * value:.2f}%" if isinstance(value, int | float) and 0 <= value <= 1 else "none"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_first_names(names: Sequence[str]) -> str:
     """Return names as one line of text, at most NAMED of them."""
     return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED:,} more" * (len(names) > NAMED)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from hpgcn.store.reader import Reader
     from hpgcn.store.writer import Writer
 
-LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # names in AnnData
-PIECE = 1 << 17  # numbers that fit in a cache
+# name in AnnData -> name in the binsparse specification
+LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}
+PIECE = 1 << 17  # numbers that fit into a processor's cache
 VERSION = "0.1.0"  # version of both specifications
 
 
@@ -70,7 +71,7 @@ def read_csr(reader: Reader, group: str, start: int, stop: int, num_rows: int, n
     Return indptr (m + 1,) int64 from 0, indices (nnz,), values (nnz,) float32, None for
     `ones`.
     """
-    # row pointers: checked before entries are read by them
+    # check the row pointers before they locate entries
     where = f"{reader.path}: {group}"
     nnz = reader.entries[f"{group}/indices_1"].rows
     indptr = reader.read(f"{group}/pointers_to_1", start, stop + 1)
@@ -80,14 +81,14 @@ def read_csr(reader: Reader, group: str, start: int, stop: int, num_rows: int, n
     validation.check_csr(indptr, np.empty(0, np.int32), end, num_columns, where, start)
     refuse_pointers(reader, group, start, stop, first, last)
 
-    # columns and values
+    # read and check columns and values
     indices = reader.read(f"{group}/indices_1", first, last)
     _check_columns(indptr, indices, num_columns, where, start)
     values = None
     if not ones:
         values = reader.read(f"{group}/values", first, last)
         if not all_finite(values):
-            k = validation.first(~np.isfinite(values))
+            k = validation.first_true(~np.isfinite(values))
             row = start + int(np.searchsorted(indptr, first + k, side="right")) - 1
             raise DataError(f"{where}: the value at ({row}, {indices[k]}) is {values[k]}, expected "
                             "a finite number")

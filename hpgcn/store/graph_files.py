@@ -65,7 +65,7 @@ def save(graph: GraphSource, path: str | os.PathLike[str], *, overwrite: bool = 
     ...     print(os.listdir(folder))
     ['two.h5']
     """
-    # rows of a partitioned graph are in the order of its parts
+    # undo the order of parts that the rows of a partitioned graph have
     write_graph(path, check_source(graph).in_original_order(), overwrite=overwrite)
 
 
@@ -157,7 +157,7 @@ def _reordered(graph: Graph, perm: np.ndarray) -> tuple:
     Large features are permuted as they are read.
     """
     features = graph.features
-    if features is not None and not sp.issparse(features):  # the largest: permuted piece by piece
+    if features is not None and not sp.issparse(features):  # permute dense ones in pieces
         return dataclasses.replace(graph, features=None).permuted(perm), _Reordered(features, perm)
     graph = graph.permuted(perm)
     return graph, graph.features
@@ -260,5 +260,5 @@ def load(path: str | os.PathLike[str], *, verify: bool = True,
     ...         print(stored.header.num_nodes, stored.read().indices)
     2 [1 0]
     """
-    # headers are validated here, arrays when they are read
+    # this validates the header; arrays are validated when they are read
     return StoredGraph(check_path(path), verify=verify, memory=memory, cached=cached)

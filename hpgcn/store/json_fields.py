@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hpgcn.errors import DataError, printable
 from hpgcn.runtime.files import reading
 
-MAX_BYTES = 1 << 20  # bytes of a file, or of a line
+MAX_BYTES = 1 << 20  # bytes of a file, or of a line of JSON
 MAX_DEPTH = 64
 MAX_DIGITS = 19  # digits of an integer of 64 bits
 NAMES = {int: "an integer", float: "a number", str: "text", dict: "an object"}

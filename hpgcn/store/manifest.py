@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from hpgcn.graphs.validation import first
+from hpgcn.graphs.validation import first_true
 from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime.machine import default_threads
 
 BLOCK = 1 << 20  # bytes under one checksum
-LEAST_BLOCKS = 16  # from which on blocks are read on several threads
+LEAST_BLOCKS = 16  # fewer blocks are read on one thread
 GROUP = "manifest"
 ATTRIBUTES = "attributes_crc32"
 COMPLETE = "complete"
-UNSUMMED = (f"/{GROUP}", ATTRIBUTES), ("/", COMPLETE)  # the checksum, and those after it
+# the checksum itself, and what is written after it
+UNSUMMED = (f"/{GROUP}", ATTRIBUTES), ("/", COMPLETE)
 # attributes that are independent of the contents
 CIRCUMSTANCES = (*UNSUMMED, ("/", "creator"), ("/", "created_utc"), ("/partition", "seconds"))
 
@@ -62,7 +63,7 @@ def first_block_not_ones(nbytes: int, checksums: np.ndarray) -> int | None:
     expected = [zlib.crc32(b"\1" * BLOCK)] * full
     if rest:
         expected.append(zlib.crc32(b"\1" * rest))
-    return first(np.array(expected, np.uint32) != checksums)
+    return first_true(np.array(expected, np.uint32) != checksums)
 
 
 def as_bytes(array: Any) -> memoryview:

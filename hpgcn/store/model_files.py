@@ -19,10 +19,10 @@ CHECKPOINT = "hpgcn-checkpoint"
 WRITTEN = ("format", "format_version", "complete")  # attributes that every file has
 RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch", *NAMED}
 OF_A_RUN = {"config_toml": str, "epoch": int}
-ARRAYS = {  # arrays of a predictions file: name -> dtype kind, dimensions
+ARRAYS = {  # arrays of a file of predictions: name -> kinds of dtype, number of dimensions
     "id": ("iU", 1), "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2),
     "original_ids": ("iU", 1)}
-MULTI_LABEL = ("iu", 2)  # kind of label if it is 0 or 1 for each logit
+MULTI_LABEL = ("iu", 2)  # if `label` has 0 or 1 for each logit
 
 
 def write_model(path: Path | str, weights: dict[str, np.ndarray], *, config_toml: str, epoch: int,
@@ -36,7 +36,7 @@ def write_model(path: Path | str, weights: dict[str, np.ndarray], *, config_toml
     `store.writer.create`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
-    _write(path, MODEL, arrays, _of_run(attributes, config_toml, epoch), names=names, **options)
+    _write(path, MODEL, arrays, _run_facts(attributes, config_toml, epoch), names=names, **options)
 
 
 def read_model(path: Path | str) -> tuple[dict, dict]:
@@ -72,7 +72,7 @@ def read_model_classes(path: Path | str) -> tuple[str, ...] | None:
 def write_state(path: Path | str, arrays: dict[str, np.ndarray], *, config_toml: str, epoch: int,
                 attributes: dict[str, Any]) -> None:
     """Write arrays by name, the state from which a run can resume, like `write_model`."""
-    _write(path, CHECKPOINT, arrays, _of_run(attributes, config_toml, epoch),
+    _write(path, CHECKPOINT, arrays, _run_facts(attributes, config_toml, epoch),
            point="checkpoint.write")
 
 
@@ -134,7 +134,7 @@ def _check_predictions(path: Path | str, arrays: dict[str, np.ndarray],
         check_names(CLASS_NAMES, class_names, logits.shape[1], logits.shape[1], path)
 
 
-def _of_run(attributes: dict[str, Any] | None, config_toml: str, epoch: int) -> dict[str, Any]:
+def _run_facts(attributes: dict[str, Any] | None, config_toml: str, epoch: int) -> dict[str, Any]:
     return _free(attributes) | {"config_toml": config_toml, "epoch": int(epoch)}
 
 

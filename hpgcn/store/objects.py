@@ -17,8 +17,8 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUPERBLOCK_BYTES = 48
 MAX_ATTRIBUTE_BYTES = 1 << 20
 MAX_ATTRIBUTES = 4096
-GZIP_RATIO = 1032  # deflate can say no more than this many bytes with one
-FILTERS = {  # those that HDF5 itself brings along and that need no further library
+GZIP_RATIO = 1032  # bytes that one byte of deflate can stand for at most
+FILTERS = {  # part of HDF5 itself, and without need of another library
     h5py.h5z.FILTER_DEFLATE: "gzip",
     h5py.h5z.FILTER_SHUFFLE: "shuffle",
     h5py.h5z.FILTER_FLETCHER32: "fletcher32"}
@@ -111,8 +111,8 @@ class Entry:
     stored: int  # bytes on disk
     filters: tuple[str, ...]
     chunk_bytes: int  # bytes of one chunk when read; 0 without chunks
-    address: int  # the same for all names of the dataset
-    offset: int | None  # where its bytes lie in the file, as in memory; None if they do not
+    address: int  # identifies the dataset, which may have several names
+    offset: int | None  # position of its bytes, if the file has them as memory does
 
     @property
     def rows(self) -> int:
@@ -134,7 +134,7 @@ def inspect(item: h5py.h5d.DatasetID, file_size: int, *, textual: bool = False) 
     Return its Entry. The dataset has numbers or, with `textual`, maybe text of a fixed
     length.
     """
-    # numbers or text, in the file itself
+    # refuse types other than numbers and text, and data outside the file
     kind = item.get_type()
     plist = item.get_create_plist()
     is_text = kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
@@ -148,13 +148,13 @@ def inspect(item: h5py.h5d.DatasetID, file_size: int, *, textual: bool = False) 
     if item.shape is None:
         raise DataError("has no shape (null dataspace), expected an array")
 
-    # only known filters, which cannot hide a huge array
+    # refuse unknown filters, because they could expand to a huge array
     codes = [plist.get_filter(k)[0] for k in range(plist.get_nfilters())]
     if not set(codes) <= set(FILTERS) or len(set(codes)) != len(codes):
         known = ", ".join(f"{code} ({name})" for code, name in FILTERS.items())
         raise DataError(f"has filters {codes}, expected at most one of each of {known}")
 
-    # no more bytes than the file can hold
+    # refuse sizes that the file cannot hold
     stored = item.get_storage_size()
     claimed = kind.get_size() * math.prod(item.shape)
     ratio = GZIP_RATIO if h5py.h5z.FILTER_DEFLATE in codes else 1

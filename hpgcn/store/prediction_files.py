@@ -14,7 +14,7 @@ from hpgcn.store.model_files import write_predictions
 
 COLUMNS = ("id", "label", "probability")
 ROWS_AT_ONCE = 1 << 16
-SEPARATOR = ";"  # between several labels of a vertex
+SEPARATOR = ";"  # between the labels of a vertex
 
 
 def prediction_writer(path: str) -> Any:

@@ -65,13 +65,13 @@ class Reader:
         try:
             if self.bypass:
                 read_nothing_ahead(self._handle)
-            self.refuse_rewritten()  # detect a change between the two times that the file is opened
+            self.refuse_rewritten()  # the file is opened twice: detect a change in between
             with self._refusing("/"):
                 self._raw = {"/": raw_attributes(self.file)}
             self.format = self._check_format(formats)
-            self.entries = {}  # Entry by path, hard links included, the manifest's own left out
-            self._checksums = {}  # Entry of the checksums of each dataset
-            self._checked = {}  # (blocks,) uint32 of each dataset whose checksums were read
+            self.entries = {}  # path -> Entry, with hard links, without the manifest
+            self._checksums = {}  # path of a dataset -> Entry of its checksums
+            self._checked = {}  # path of a dataset -> checksums that were read, (blocks,) uint32
             self._walk()
         except BaseException:
             self.close()
@@ -163,7 +163,7 @@ class Reader:
         if nbytes == 0 or not self.verify:
             return self._read(name, entry, start, stop)
 
-        # rows that cover whole blocks, each with a checksum
+        # extend the rows to whole blocks, because each block has one checksum
         checksums = self._block_checksums(name)
         size = manifest.BLOCK
         row = entry.row_bytes
@@ -188,7 +188,7 @@ class Reader:
         with self._refusing(name, data=True):
             found = manifest.map_blocks(is_wrong, blocks)
 
-        # a file that was written again is another error than a damaged one
+        # distinguish a file that was rewritten from a damaged one
         wrong = next((block for block, bad in zip(blocks, found) if bad), None)
         if wrong is not None:
             self.refuse_rewritten()
@@ -260,7 +260,7 @@ class Reader:
                 self.file[name].read_direct(array)
                 return
 
-            # piece by piece if pages are dropped, so that few are cached
+            # read in pieces if pages are dropped, so that few are in the cache at a time
             step = max(1, STEP // entry.row_bytes) if self.bypass else len(array)
             for first in range(0, len(array), step):
                 piece = array[first:first + step]
@@ -278,7 +278,7 @@ class Reader:
         if checksums is None:
             raise self.error(f"{name} has no checksums in /{manifest.GROUP}")
 
-        # the manifest must describe the dataset as it is
+        # refuse a manifest that contradicts the dataset
         described = self.attributes(CHECKSUMS + name)
         dtype = described.get("dtype")
         shape = described.get("shape")

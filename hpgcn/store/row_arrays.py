@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graphs.validation import ALL, SPLIT, check_csr, first
+from hpgcn.graphs.validation import ALL, SPLIT, check_csr, first_true
 from hpgcn.store.csr_arrays import all_finite, read_csr
 from hpgcn.store.schema import DEGREES, ORDER, mask_name
 
@@ -38,7 +38,7 @@ def reserve_rows(reader: Reader, header: Header, start: int, stop: int, num_spli
     for group in ["adjacency"] + ["features"] * header.sparse_features:
         entry = entries[f"{group}/indices_1"]
         first, last = read_ends(reader, group, start, stop)
-        # read_csr refuses pointers that make no sense
+        # limit wrong pointers, which `read_csr` refuses later
         nnz = max(0, min(last, entry.rows) - max(first, 0))
         values = 0 if group == "adjacency" and header.all_ones else 4
         need += nnz * (entry.row_bytes + values) + (stop + 1 - start) * 8
@@ -54,7 +54,7 @@ def read_ends(reader: Reader, group: str, start: int, stop: int) -> list[int]:
 def read_pointers(reader: Reader, start: int, stop: int) -> np.ndarray:
     """Read row pointers of the adjacency, (m + 1,) int64."""
     pointers = reader.read("adjacency/pointers_to_1", start, stop + 1)
-    if (k := first(np.diff(pointers, prepend=0) < 0)) is not None:
+    if (k := first_true(np.diff(pointers, prepend=0) < 0)) is not None:
         before = pointers[k - 1] if k else 0
         raise reader.error(f"adjacency: row pointers decrease from {before} to {pointers[k]} at "
                            f"row {start + max(k - 1, 0)}")

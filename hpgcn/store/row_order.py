@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hpgcn.graphs.header import Header
     from hpgcn.store.reader import Reader
 
-ENTRY_BYTES = 32  # bytes of memory to put the part of an entry into the original order
-NODES = ("nodes", "ranks_per_node")  # attributes of a partition made for nodes
+ENTRY_BYTES = 32  # memory per entry to put its part into the original order
+NODES = ("nodes", "ranks_per_node")  # attributes of a partition for several nodes
 
 
 class OriginalOrder:
@@ -123,7 +123,7 @@ class StoredPartition:
 
     def check(self) -> None:
         """Raise DataError if permutation, parts and offsets contradict each other."""
-        self.of_vertices  # noqa: B018 (refuses)
+        self.of_vertices  # noqa: B018 (the first use checks)
 
     @functools.cached_property
     def of_vertices(self) -> Partition:
@@ -137,7 +137,7 @@ class StoredPartition:
                    if name in self.reader.attributes("/partition")}
         sizes = schema.read_node_sizes(self.reader, self.merge * self.k)
         if self.merge > 1:
-            statistics, sizes = {}, ()  # they count the parts of the file
+            statistics, sizes = {}, ()  # those of the file hold only for its own number of parts
 
         n = self.header.num_nodes
         perm, iperm, part = self._arrays(0, n)

@@ -23,10 +23,10 @@ PARTITIONED = "hpgcn-partitioned-graph"
 CLASS_NAMES, FEATURE_NAMES = NAMED
 EDGE_FEATURES = "adjacency/edge_features"
 DEGREES = ("row", "column", "loop")
-ORDER = "order/perm"  # order of the rows of a graph without parts, new -> original
+ORDER = "order/perm"  # new -> original row, in graphs without parts
 PARTITION_FIELDS = {
     "method": str, "engine": str, "engine_version": str, "seed": int, "epsilon": float}
-# attributes of a partition that only some methods write, and no old files
+# attributes of a partition that older files and some methods lack
 PARTITION_OPTIONS = {
     "batch": str, "winner": str, "effort": str, "divided": str, "start": str, "seconds": float}
 
@@ -37,8 +37,8 @@ def mask_name(key: str, split: int) -> str:
 
 
 def read_header(reader: Reader) -> Header:
-    # sizes and names, which no checksum covers yet
     """Check dtype and shape of every dataset in an open file; return its Header."""
+    # read sizes and names, whose checksum is verified below
     n, num_edges, f, c = (reader.field(f"num_{name}", int)
                           for name in ("nodes", "edges", "features", "classes"))
     name, sha256, split = (reader.field(name, str)
@@ -52,7 +52,7 @@ def read_header(reader: Reader) -> Header:
         if number > limit:
             raise reader.error(f"/: attribute num_{kind} is {number}, expected at most {limit}")
 
-    # datasets whose shapes follow from the sizes
+    # check the datasets whose shapes follow from the sizes
     ones, nnz = expect_csr(reader, "adjacency", (n, n))
     if nnz != num_edges:
         raise reader.error(f"adjacency has {nnz} entries, but num_edges is {num_edges}")
@@ -63,7 +63,7 @@ def read_header(reader: Reader) -> Header:
     for degree in DEGREES:
         reader.expect(f"degree/{degree}", (n,), np.float64)
 
-    # optional datasets
+    # check optional datasets
     if "original_ids" in reader.entries:
         text = reader.entries["original_ids"].dtype
         kinds = [np.int64] if text.kind != "S" or text.itemsize > MAX_NAME else [text]
@@ -71,11 +71,11 @@ def read_header(reader: Reader) -> Header:
     if reader.format == GRAPH and ORDER in reader.entries:
         reader.expect(ORDER, (n,), np.int64)
 
-    # a name that is safe to print, and as part of a file name
+    # make the name safe to print and to use in file names
     name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
                    for letter in name)
 
-    # optional attributes
+    # read optional attributes
     random = {name: reader.field(name, str) if name in reader.attributes() else ""
               for name in ("random_features", "random_labels")}
     parallel = "parallel_edges" in reader.attributes() and reader.field("parallel_edges", int) == 1

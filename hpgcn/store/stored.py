@@ -32,7 +32,7 @@ from hpgcn.store.schema import (
     mask_name,
 )
 
-ENTRY_BYTES = 32  # bytes of memory to put an entry into the original order
+ENTRY_BYTES = 32  # memory per entry to put entries into the original order
 
 
 class StoredGraph(GraphSource):
@@ -60,7 +60,7 @@ class StoredGraph(GraphSource):
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True,
                  memory: int | None = None, cached: bool = True, merge: int = 1) -> None:
-        self._merge = merge  # number of parts of the file that are one part here
+        self._merge = merge  # number of stored parts that form one part
         self._sha256 = None
         with bypassed(not cached):
             self.reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
@@ -130,7 +130,7 @@ class StoredGraph(GraphSource):
     def digests(self) -> dict[str, str]:
         """Return a dict under DIGESTS: the SHA-256 of the file, its source and its content."""
         own = self.checksum()
-        with suppress(DataError):  # written to since it was opened: no longer what was read
+        with suppress(DataError):  # the file was written to after it was opened
             own = self.sha256()
         before = self.header.source_sha256 if self.offsets is not None else ""
         return dict(zip(DIGESTS, (own, before or own, self.checksum())))
@@ -151,7 +151,7 @@ class StoredGraph(GraphSource):
         reader = self.reader
         header = self.header
 
-        # the header of one split, if `split` is given
+        # restrict the header to the requested split
         if split is not None:
             header.check_split(split, self.path)
             header = dataclasses.replace(header, num_splits=min(1, header.num_splits))
@@ -159,7 +159,7 @@ class StoredGraph(GraphSource):
 
         row_arrays.reserve_rows(reader, self.header, start, stop, len(splits))
 
-        # in this order, which determines which of several errors is reported
+        # keep this order: it decides which of several errors is reported
         indptr, indices, data = self.adjacency_rows(start, stop)
         labels = row_arrays.read_labels(reader, self.header, start, stop)
         masks = row_arrays.read_masks(reader, self.header, start, stop, splits, labels)
@@ -264,18 +264,18 @@ class StoredGraph(GraphSource):
 
     def in_original_order(self) -> Graph:
         """Return all rows as a Graph in their ORIGINAL order; they are read only once."""
-        return self._whole.in_original_order()
+        return self._graph.in_original_order()
 
     @functools.cached_property
-    def _whole(self) -> Graph:
+    def _graph(self) -> Graph:
         return self.read()
 
-    adjacency = property(attrgetter("_whole.adjacency"), doc="All rows, read once; as of a Graph.")
-    features = property(attrgetter("_whole.features"), doc="Of all rows, read once; as of a Graph.")
-    edge_features = property(attrgetter("_whole.edge_features"),
-                             doc="Of all entries, read once; as of a Graph.")
-    labels = property(attrgetter("_whole.labels"), doc="Of all rows, read once; as of a Graph.")
-    masks = property(attrgetter("_whole.masks"), doc="Of all rows, read once; as of a Graph.")
+    adjacency = property(attrgetter("_graph.adjacency"), doc="The adjacency, read once.")
+    features = property(attrgetter("_graph.features"), doc="The features of all rows, read once.")
+    edge_features = property(attrgetter("_graph.edge_features"),
+                             doc="The edge features of all entries, read once.")
+    labels = property(attrgetter("_graph.labels"), doc="The labels of all rows, read once.")
+    masks = property(attrgetter("_graph.masks"), doc="The masks of all rows, read once.")
 
     # Parts
 

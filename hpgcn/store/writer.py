@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hpgcn.store.manifest import BlockChecksums
 
 FORMAT_VERSION = "1.0"
-LIBVER = ("v110", "v110")  # every header and chunk index carries a checksum
+LIBVER = ("v110", "v110")  # gives each header and chunk index a checksum
 WRITE_BYTES = 16 << 20
 GZIP_LEVEL = 4
 COMPRESSION = ("none", "gzip")
@@ -47,12 +47,12 @@ def create(path: Path | str, file_format: str, *, overwrite: bool = False, compr
     if scratch:
         place = _moved(path, overwrite, scratch)
 
-    # an empty file, whose errors are those of writing
+    # create an empty file; its errors count as errors of writing
     with place as temporary:
         with writing(path):
             sink = _Sink(temporary, "r+")
 
-        # the block writes; then checksums are added and compared
+        # let the caller's block write, then add checksums and compare them
         try:
             with h5py.File(sink, "w", libver=LIBVER) as file:
                 writer = Writer(file, sink, path, compress)
@@ -97,7 +97,7 @@ class _Sink(DiskFile):
         try:
             while len(rest) and self.failure is None:
                 rest = rest[super().write(rest):]
-        except BaseException as error:  # KeyboardInterrupt too: it must not unwind through HDF5
+        except BaseException as error:  # even KeyboardInterrupt must not pass through HDF5
             self.failure = error
         return size
 
@@ -132,7 +132,7 @@ class Writer:
         """Set attributes of a group: bool, int, float, str, 1-d numbers; None is left out."""
         target = self.file.require_group(group)
         for name, value in values.items():
-            if isinstance(value, str):  # text of a fixed length: the global heap has no checksum
+            if isinstance(value, str):  # fixed length, so that a checksum covers it
                 text = value.encode("utf-8", "replace")
                 dtype = h5py.string_dtype("utf-8", max(1, len(text)))
                 target.attrs.create(name, np.bytes_(text), dtype=dtype)

@@ -250,7 +250,7 @@ def test_one_transpose_of_a_matrix_that_lives(monkeypatch):
     made = []
     transpose = torch_adjacency.TensorPattern.transpose
     monkeypatch.setattr(torch_adjacency.TensorPattern, "transpose",
-                        lambda self: made.append(self.made is None) or transpose(self))
+                        lambda self: made.append(self.transposed is None) or transpose(self))
     A = csr(dtype=DOUBLE)
     x = normal(5, 4)
     with accelerate():

@@ -110,7 +110,7 @@ def test_a_signal_in_compiled_code_ends_in_order(run, folder, number):
     point, args = SERIAL["generate"]
     done = run(f"0:{number.name}!:1", point, *args)
     assert done.returncode == 128 + number, done.stderr
-    assert lines(done) == [f"hpgcn: {signals.told(number)}"]
+    assert lines(done) == [f"hpgcn: {signals.describe(number)}"]
     assert "Traceback" not in done.stderr
     assert leftovers(folder) == []
 

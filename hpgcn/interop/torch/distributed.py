@@ -74,7 +74,7 @@ class Propagation(torch.nn.Module):
         super().__init__()
         self.product = propagation(graph, comm, strategy=strategy, **options)
         self.seed = seed
-        self._drawn = 0
+        self._calls = 0
         self._agreed = set()
 
         # rows that ranks share are divided among them
@@ -119,8 +119,8 @@ class Propagation(torch.nn.Module):
             raise UsageError(f"dropout = {p}: expected a number of at least 0, below 1")
         if not self.training or not p:
             return H
-        self._drawn += 1
-        return _Dropout.apply(H, self._vertex, {"seed": self.seed, "epoch": self._drawn, "layer": 0,
+        self._calls += 1
+        return _Dropout.apply(H, self._vertex, {"seed": self.seed, "epoch": self._calls, "layer": 0,
                                                 "p": p})
 
     def sum_loss(self, value: torch.Tensor | float) -> torch.Tensor:
@@ -249,14 +249,14 @@ class _Sum(torch.autograd.Function):
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, H: torch.Tensor, vertex: np.ndarray,
-                drawn: dict[str, Any]) -> torch.Tensor:
-        ctx.vertex, ctx.drawn = vertex, drawn
-        dropped = kernels.cpu.dropout(rows_of(H.cpu()), vertex, **drawn)
+                options: dict[str, Any]) -> torch.Tensor:
+        ctx.vertex, ctx.options = vertex, options
+        dropped = kernels.cpu.dropout(rows_of(H.cpu()), vertex, **options)
         return torch.from_numpy(dropped).to(H.device)
 
     @staticmethod
     def backward(ctx: Any, G: torch.Tensor) -> tuple:
-        return _Dropout.apply(G, ctx.vertex, ctx.drawn), None, None
+        return _Dropout.apply(G, ctx.vertex, ctx.options), None, None
 
 
 def as_tensor(array: Any, rows: Any) -> torch.Tensor | None:

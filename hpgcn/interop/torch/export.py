@@ -119,8 +119,8 @@ class Export:
     def __init__(self, spec: Any, arrays: dict[str, np.ndarray]) -> None:
         self.spec = spec
         self.arrays = arrays
-        self.made = {}  # name of an attribute -> the code that makes it
-        self.said = []  # statements of forward
+        self.attributes = {}  # name of an attribute -> the code that makes it
+        self.statements = []  # statements of forward
         self.state = {}
         self.used = set()  # names of torch_geometric.nn
         self.weighted = False  # whether a layer reads weights of edges
@@ -131,15 +131,15 @@ class Export:
         blocks = blocks_of(spec)
         self._dropout(spec.first_dropout)
         if spec.jump != "none":
-            self.said.append("found = []")
+            self.statements.append("found = []")
         for block in blocks:
             last = block.number + 1 == len(blocks)
             if spec.jump != "none" and last:
                 jump = self._make("jump", f'{self._name("JumpingKnowledge")}("{spec.jump}")')
-                self.said.append(f"x = self.{jump}(found)")
+                self.statements.append(f"x = self.{jump}(found)")
             self._block(block)
             if spec.jump != "none" and block.number >= spec.linear_first and not last:
-                self.said.append("found.append(x)")
+                self.statements.append("found.append(x)")
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the state_dict."""
@@ -149,7 +149,7 @@ class Export:
         """Return the Python code that defines the model and loads its state_dict from `file`."""
         inputs = "x, edge_index" + ", edge_attr" * bool(self.spec.edge_width)
         inputs += ", edge_weight=None" * self.weighted
-        *before, last = self.said
+        *before, last = self.statements
 
         return "\n".join([
             "import torch",
@@ -158,7 +158,7 @@ class Export:
             "class Model(torch.nn.Module):",
             "    def __init__(self):",
             "        super().__init__()",
-            *(f"        self.{name} = {code}" for name, code in self.made.items()),
+            *(f"        self.{name} = {code}" for name, code in self.attributes.items()),
             "",
             f"    def forward(self, {inputs}):",
             *(f"        {line}" for line in before),
@@ -174,24 +174,24 @@ class Export:
 
     def _make(self, kind: str, code: str, **state: np.ndarray) -> str:
         """Add an attribute named `kind` plus a number, with its tensors."""
-        number = sum(name.startswith(kind) for name in self.made)
+        number = sum(name.startswith(kind) for name in self.attributes)
         name = f"{kind}{number}"
-        self.made[name] = code
+        self.attributes[name] = code
         self.state |= {f"{name}.{key}": array for key, array in state.items()}
         return name
 
     def _dropout(self, p: float) -> None:
         if p:
-            self.said.append(f"x = torch.nn.functional.dropout(x, {p:g}, self.training)")
+            self.statements.append(f"x = torch.nn.functional.dropout(x, {p:g}, self.training)")
 
     def _activate(self, block: Any) -> None:
         if block.activation:
-            self.said.append(f"x = {ACTIVATIONS[block.activation]}(x)")
+            self.statements.append(f"x = {ACTIVATIONS[block.activation]}(x)")
 
     def _block(self, block: Any) -> None:
-        arrays = self._of(block)
+        arrays = self._arrays_of(block)
         if block.residual:
-            self.said.append("before = x")
+            self.statements.append("before = x")
         if block.norm != "none" and block.norm_first:
             self._norm(block, arrays)
 
@@ -207,7 +207,7 @@ class Export:
         if block.residual == "matrix":
             self._linear(arrays["W_res"], None, "before")
         if block.residual:
-            self.said.append("x = x + before")
+            self.statements.append("x = x + before")
 
         # the stages after the layer
         if block.norm != "none" and not block.norm_first:
@@ -216,7 +216,7 @@ class Export:
             self._activate(block)
             self._dropout(block.dropout)
 
-    def _of(self, block: Any) -> dict[str, np.ndarray]:
+    def _arrays_of(self, block: Any) -> dict[str, np.ndarray]:
         """Return the arrays of a block by their names without the layer: W_a for W0_a."""
         return {re.sub(r"^([a-z]+)\d+", r"\1", name, flags=re.IGNORECASE): self.arrays[name]
                 for name in block.shapes()}
@@ -246,7 +246,7 @@ class Export:
         said = ", bias=False" * (b is None)
         name = self._make("lin", f"torch.nn.Linear({W.shape[0]}, {W.shape[1]}{said})", weight=W.T,
                           **bias)
-        self.said.append(f"{of} = self.{name}({of})")
+        self.statements.append(f"{of} = self.{name}({of})")
 
     def _norm(self, block: Any, own: dict[str, np.ndarray]) -> None:
         scaled = {"weight": own["gain"], "bias": own["shift"]}
@@ -255,7 +255,7 @@ class Export:
             code = f"torch.nn.BatchNorm1d({block.norm_width})"
             scaled |= {"running_mean": own["mean"], "running_var": own["variance"],
                        "num_batches_tracked": np.int64(0)}
-        self.said.append(f"x = self.{self._make('norm', code, **scaled)}(x)")
+        self.statements.append(f"x = self.{self._make('norm', code, **scaled)}(x)")
 
     def _conv(self, code: str, own: dict[str, np.ndarray], *, weighted: bool) -> None:
         """Append a layer that multiplies by A.
@@ -271,7 +271,7 @@ class Export:
                  for name, tensor in TENSORS.get(layer, {}).items()}
         inputs = "x, edge_index" + ", edge_attr" * bool(self.spec.edge_width)
         inputs += ", edge_weight" * weighted
-        self.said.append(f"x = self.{self._make('conv', code, **state)}({inputs})")
+        self.statements.append(f"x = self.{self._make('conv', code, **state)}({inputs})")
 
 
 def _like_pyg(tensor: str, array: np.ndarray) -> np.ndarray:

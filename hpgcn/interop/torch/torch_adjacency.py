@@ -126,19 +126,19 @@ class TensorPattern:
         self.indptr = indptr.to(torch.int64).contiguous()
         self.indices = indices.to(narrow).contiguous()
         self.shape = shape
-        self.made = None
+        self.transposed = None
 
     def transpose(self) -> list[torch.Tensor]:
         """Return the pattern of the transpose, and where its entries are here.
 
         It is computed once.
         """
-        if self.made is None:
+        if self.transposed is None:
             with torch.inference_mode(False), queued(self.indices) as kernels:
-                made = kernels.transpose_pattern(pattern_of(self.indptr), pattern_of(self.indices),
-                                                 self.shape[1])
-                self.made = [tensor_of(array, self.indices) for array in made]
-        return self.made
+                arrays = kernels.transpose_pattern(
+                    pattern_of(self.indptr), pattern_of(self.indices), self.shape[1])
+                self.transposed = [tensor_of(array, self.indices) for array in arrays]
+        return self.transposed
 
 
 def check(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor | None,
@@ -182,7 +182,7 @@ def adjacency_of(A: Any) -> tuple[Adjacency, bool]:
 
     The Adjacency is cached as long as A lives. A is in CSR, or in CSC, which is the CSR
     of the transpose. Changes in place through A, or its own `A.values()`, are detected
-    by its version. Changes through a tensor from which A was made, or through `.data`,
+    by its version. Changes through a tensor from which A was arrays, or through `.data`,
     are not.
     """
     # refuse other types and layouts
@@ -196,7 +196,7 @@ def adjacency_of(A: Any) -> tuple[Adjacency, bool]:
 
     # an inference tensor has no version, so its adjacency is not kept
     if A.is_inference():
-        return _made(A, flipped), flipped
+        return _build(A, flipped), flipped
 
     # reuse the adjacency while the tensor and its version are the same
     key = id(A)
@@ -204,7 +204,7 @@ def adjacency_of(A: Any) -> tuple[Adjacency, bool]:
     held, seen, adjacency = _known.get(key, (None, None, None))
     if held is None or held() is not A or seen != state:
         with torch.inference_mode(False):  # to allow gradients later
-            adjacency = _made(A, flipped)
+            adjacency = _build(A, flipped)
         _known[key] = weakref.ref(A, lambda _: _known.pop(key, None)), state, adjacency
     if A.requires_grad:  # its values are part of a graph that one backward uses up
         adjacency = adjacency.with_values(A.values())
@@ -222,7 +222,7 @@ def traced_without_sparse(function: Callable) -> Callable:
     return call
 
 
-def _made(A: torch.Tensor, flipped: bool) -> Adjacency:
+def _build(A: torch.Tensor, flipped: bool) -> Adjacency:
     """Build the Adjacency of a sparse tensor, without a reference to it.
 
     Values that are all 1 become None.

@@ -102,7 +102,7 @@ def _attend(indptr: Tensor, indices: Tensor, indptr_t: Tensor | None, indices_t:
         kernels.attend(pattern_of(indptr), pattern_of(indices),
                        *(rows_of(each, wide) for each in (x, row_score, col_score)), a,
                        b if keep else None, above=c if keep else None, share=d if keep else None,
-                       slope=slope, **_drawn(m, x, p, seed))
+                       slope=slope, **_dropout_options(m, x, p, seed))
     return out.to(x.dtype), lse, above, share
 
 
@@ -150,7 +150,7 @@ def _attend_backward(indptr_t: Tensor, indices_t: Tensor, x: Tensor, row_score: 
             drow_score=b, slope=slope)
         kernels.attend_backward(pattern_of(indptr_t), pattern_of(indices_t), pulled,
                                 rows_of(x, wide), rows_of(col_score, wide), a, c, slope=slope,
-                                **_drawn(len(row_score), x, p, seed))
+                                **_dropout_options(len(row_score), x, p, seed))
     return dx.to(x.dtype), drow.to(x.dtype), dcol.to(x.dtype)
 
 
@@ -167,7 +167,7 @@ def _refuse(ctx: Any, *grads: Tensor) -> None:
 _attend_backward.register_autograd(_refuse)
 
 
-def _drawn(m: int, x: Tensor, p: float, seed: int) -> dict[str, Any]:
+def _dropout_options(m: int, x: Tensor, p: float, seed: int) -> dict[str, Any]:
     """Return the kernel arguments for dropout, with rows and columns numbered by position."""
     if not p:
         return {}

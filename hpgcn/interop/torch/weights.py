@@ -172,13 +172,14 @@ class LayerReader:
     def read(self, module: Module, number: int) -> dict[str, np.ndarray]:
         """Return the arrays, by name, of the PyG `module` that is layer `number`."""
         last = number + 1 == self.layers
-        return READERS.get(module.kind, LayerReader._linear)(self, Taken(self, module), last)
+        read = READERS.get(module.kind, LayerReader._linear)
+        return read(self, ModuleTensors(self, module), last)
 
     def folded(self, arrays: dict[str, np.ndarray], norm: Module) -> dict[str, np.ndarray]:
         """Return the arrays of a layer, merged with the batch normalization behind it."""
         last = "b_b" if "b_b" in arrays else "b"
         b = arrays[last]
-        taken = Taken(self, norm)
+        taken = ModuleTensors(self, norm)
         mean, variance = (taken.vector(key, b.size) for key in ("running_mean", "running_var"))
         gain = taken.vector("weight", b.size, default=1)
         shift = taken.vector("bias", b.size, default=0)
@@ -199,7 +200,7 @@ class LayerReader:
         scaled[last] = (b - mean) * factor + shift
         return {key: np.ascontiguousarray(array, b.dtype) for key, array in scaled.items()}
 
-    def _linear(self, taken: Taken, last: bool) -> dict[str, np.ndarray]:
+    def _linear(self, taken: ModuleTensors, last: bool) -> dict[str, np.ndarray]:
         tensors = TENSORS[taken.module.kind]
         arrays = {name: taken.matrix(own) for name, own in tensors.items() if name != "b"}
         width = next(iter(arrays.values())).shape[1]
@@ -207,7 +208,7 @@ class LayerReader:
         taken.done()
         return arrays
 
-    def _gat(self, taken: Taken, last: bool) -> dict[str, np.ndarray]:
+    def _gat(self, taken: ModuleTensors, last: bool) -> dict[str, np.ndarray]:
         W = taken.matrix("lin.weight")
         a_self, a_neighbour = (taken.take(key, 3)[0] for key in ("att_dst", "att_src"))
         heads, width = a_neighbour.shape
@@ -221,7 +222,7 @@ class LayerReader:
         taken.done()
         return {"W": W, "a_self": a_self, "a_neighbour": a_neighbour, "b": b}
 
-    def _gin(self, taken: Taken, last: bool) -> dict[str, np.ndarray]:
+    def _gin(self, taken: ModuleTensors, last: bool) -> dict[str, np.ndarray]:
         """Return both linear maps of a GIN layer; a norm between them is merged into the first.
 
         Here the layer may be wider than in PyG; the additional units are 0 and change
@@ -279,13 +280,13 @@ class LayerReader:
 READERS = {"GATConv": LayerReader._gat, "GINConv": LayerReader._gin}
 
 
-class Taken:
+class ModuleTensors:
     """The tensors of one PyG module; it records which of them were read."""
 
     def __init__(self, reader: LayerReader, module: Module) -> None:
         self.reader = reader
         self.module = module
-        self.left = set(module.keys)
+        self.unread = set(module.keys)
 
     def take(self, own: str, ndim: int) -> np.ndarray:
         """Return the tensor named `own`, which must have `ndim` dimensions, as an array."""
@@ -293,7 +294,7 @@ class Taken:
         if key is None:
             raise DataError(f"{self.reader.name}: {self.module.path} ({self.module.kind}) has no "
                             f"{own}" + ", expected two linear maps" * own.startswith("nn."))
-        self.left.discard(own)
+        self.unread.discard(own)
         array = self.reader.tensors[key]
         if array.ndim != ndim or 0 in array.shape:
             raise DataError(f"{self.reader.name}: {key} has shape {array.shape}, expected {ndim} "
@@ -306,7 +307,7 @@ class Taken:
 
     def size(self, own: str, default: int) -> int:
         """Return the number of elements of a tensor; `default` if it is missing or was read."""
-        return self.reader.tensors[self.module.keys[own]].size if own in self.left else default
+        return self.reader.tensors[self.module.keys[own]].size if own in self.unread else default
 
     def vector(self, own: str, width: int, default: float | None = None) -> np.ndarray:
         """Return a vector with `width` elements; if it is missing, all of them are `default`."""
@@ -320,7 +321,7 @@ class Taken:
 
     def done(self, *ignored: str) -> None:
         """Raise DataError if a tensor of the module was never read, except those in `ignored`."""
-        left = sorted(self.left - {*ignored})
+        left = sorted(self.unread - {*ignored})
         if left:
             raise DataError(f"{self.reader.name}: {self.module.keys[left[0]]} is not expected in a "
                             f"{self.module.kind}")

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 STEP = 1 << 24  # bytes that are written before they leave the page cache
-PIECE = 1 << 20  # bytes that are read at once into an array that is not in memory
+PIECE = 1 << 20  # bytes per read if the array lies in a scratch file
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# a file takes the value when it is opened, so threads that only read or write need none
+# a file reads the value when it is opened, so threads that use open files need not inherit it
 _bypassed = ContextVar("page_cache_bypassed", default=False)
 
 
@@ -88,7 +88,7 @@ def read_exactly(handle: int, buffer: memoryview, place: int, bypass: bool = Fal
                 raise
             content = os.pread(handle, min(len(piece), PIECE), place)
             count = len(content)
-            piece[:count] = content  # an array in a scratch file, not all of it in memory
+            piece[:count] = content  # the array lies in a scratch file, in part not in memory
         if not count:
             raise OSError(f"ends at byte {place}, expected {len(buffer)} bytes more")
         if bypass:

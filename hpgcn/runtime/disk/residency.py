@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
-CONTEXT = 4  # waits of a rank by which its next turn is recognized
+CONTEXT = 4  # last waits of a rank that identify its next turn
 
 
 class Residency:
@@ -36,16 +36,17 @@ class Residency:
     """
 
     def __init__(self, in_files: int, ranks: int) -> None:
-        from hpgcn.kernels.disk import disk_turns, following  # Numba, which not all commands need
+        # late, because it imports Numba
+        from hpgcn.kernels.disk import disk_turns, following
 
         self._turns = disk_turns
         self._follow = following.follow
         self.in_files = in_files
         self.ranks = ranks
         self.waited = {"read": 0.0, "write": 0.0}
-        self._events = [[] for _ in range(ranks)]  # (name, begin, end) of what a rank's blocks did
-        self._touched = {}  # runs of blocks of a turn, by rank and its last waits
-        self._waits = [deque(maxlen=CONTEXT) for _ in range(ranks)]  # by rank
+        self._events = [[] for _ in range(ranks)]  # by rank: (name, begin, end) of reads and writes
+        self._touched = {}  # by rank and its last waits: the blocks that its turn touched
+        self._waits = [deque(maxlen=CONTEXT) for _ in range(ranks)]
         disk_turns.begin_turns()
         self._writer, self._reader = _Worker("write to disk"), _Worker("read from disk")
 
@@ -59,33 +60,33 @@ class Residency:
         place : hashable
             Why the first rank waits now; it names the place in an epoch.
         """
-        touched, out = self._turns.end_turn(leaving, entering, self._known(entering))
+        touched, out = self._turns.end_turn(leaving, entering, self._last_touched(entering))
         if leaving < self.in_files:
             self._touched |= dict.fromkeys(self._keys(leaving), touched)
         self._waits[leaving].append(place)
 
-        # the last turn is on disk before the blocks of another one are read
+        # finish writing the turn before, because memory holds the blocks of three turns
         begin = time.perf_counter()
         self.waited["write"] += self._writer.finish()
         self._writer.put(self._turns.put_out, out, events=self._events[leaving])
         self.waited["read"] += self._reader.finish()
         self._events[leaving].append(("wait for disk", begin, time.perf_counter()))
 
-        # blocks of the turn after the one that begins now; of two ranks those just written
+        # read the blocks of the turn after this one; with two ranks they are being written now
         following = (entering + 1) % self.ranks
         if following < self.in_files and following != entering:
             if following == leaving:
                 self._reader.put(self._writer.finish)
-            ahead = self._known(following)
+            ahead = self._last_touched(following)
             if ahead is not None:
                 self._reader.put(self._turns.bring_in, ahead, following,
                                  events=self._events[following])
 
-        # what is not known beforehand of the turn that begins
+        # read blocks of this turn that were not foreseen, as it touches them
         if entering < self.in_files:
             self._reader.put(self._follow, self._turns.current_turn())
 
-    def _known(self, rank: int) -> Any:
+    def _last_touched(self, rank: int) -> Any:
         """Return the blocks that the next turn of a rank touched last time, or None."""
         keys = self._keys(rank)
         return next((self._touched[key] for key in keys if key in self._touched), None)
@@ -134,7 +135,7 @@ class _Worker(threading.Thread):
         while True:
             move, given, events = self._jobs.get()
             if move is None:
-                self._jobs.task_done()  # the other worker may still wait for all
+                self._jobs.task_done()  # the other worker may be waiting in `finish`
                 return
             begin = time.perf_counter()
             move(*given)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from hpgcn.kernels.disk.file_arrays import FileArrays
 
 THRESHOLD = 1 << 18  # bytes of the smallest array in a file
-FILES = 1 << 16  # files that a process wants to open at a time
-SAMPLE = 1 << 28  # bytes by which a disk is measured
+FILES = 1 << 16  # files that a process may need to have open at a time
+SAMPLE = 1 << 28  # bytes that measure the speed of a disk
 PIECE = 1 << 24  # bytes of a read or write
 
 
@@ -139,7 +139,7 @@ def _file(folder: Path | str, nbytes: int) -> Iterator[BinaryIO]:
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         use_directly(file)
         os.posix_fallocate(file.fileno(), 0, nbytes)
-        _move(os.pwritev, file, nbytes)  # the first write of a file is slower
+        _move(os.pwritev, file, nbytes)  # a first write is slower than later ones
         yield file
 
 

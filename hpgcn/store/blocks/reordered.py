@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from hpgcn.store.stored import StoredGraph
 
-WINDOW = 1 << 29  # bytes of the new order that are in memory at once
-BLOCK = 1 << 24  # bytes of rows that are read at once
-ENTRIES = 1 << 21  # entries that are read at once
+WINDOW = 1 << 29  # bytes of reordered rows in memory at once
+BLOCK = 1 << 24  # bytes of rows per read
+ENTRIES = 1 << 21  # nonzeros per read
 
 
 class ReorderedGraph:
@@ -178,7 +178,7 @@ class _Windows:
         while start < stop:
             if not 0 <= start - self._first < len(self._window):
                 number = int(np.searchsorted(self.starts, start, "right")) - 1
-                self._window = None  # the memory of the last one is free first
+                self._window = None  # free its memory before the next window
                 self._window, self._first = self.gather(number), int(self.starts[number])
             piece = self._window[start - self._first:stop - self._first]
             pieces.append(piece)

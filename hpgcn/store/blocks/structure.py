@@ -16,8 +16,8 @@ from hpgcn.store.schema import mask_name
 if TYPE_CHECKING:
     from hpgcn.store.stored import StoredGraph
 
-WHOLE = 1 << 62  # bytes of the new order that are in memory at once: no limit
-VERTEX_BYTES = 48  # bytes of a vertex, besides its entries, in `read_structure`
+WHOLE = 1 << 62  # size of a window that holds all rows
+VERTEX_BYTES = 48  # memory of `read_structure` per vertex, without its entries
 
 
 def read_structure(source: StoredGraph) -> Graph:

@@ -53,7 +53,7 @@ class WindowRows:
         self.windows = windows
         self.pointers = pointers
         self.path = path
-        self._stored = []  # file, dtype and shape of an item of each array
+        self._stored = []  # for each array: its file, and dtype and shape of an item
 
     def rows(self, number: int) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield blocks with all rows of a window, in the order of the source.
@@ -92,7 +92,7 @@ class WindowRows:
 
     def _group(self) -> None:
         """Read all blocks, and write the items of each row behind those of its group."""
-        ends = self._first_item(self.windows[:-1]).copy()  # item at which each group goes on
+        ends = self._first_item(self.windows[:-1]).copy()  # position of each group's next item
         for begin, end in self.blocks:
             indptr, *arrays = self.read(begin, end)
             if not self._stored:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, agreed, setting
-from hpgcn.graphs.edge_weights import listed
+from hpgcn.graphs.edge_weights import join_names
 from hpgcn.graphs.graph import Header
 from hpgcn.model import ModelSpec, Targets, find_targets, masked_layers, metric_of
 from hpgcn.planning.answers.dry_run import drops_AX
@@ -178,7 +178,7 @@ def check_sets(shard: GraphShard, config: Config, header: Header) -> None:
         log.warning("%s: %s no training vertex, so that the model cannot learn %s: %s",
                     header.name,
                     f"{absent.size} classes have" if absent.size > 1 else "1 class has",
-                    "them" if absent.size > 1 else "it", listed([names[k] for k in absent]))
+                    "them" if absent.size > 1 else "it", join_names([names[k] for k in absent]))
 
 
 def device_bytes(shard: GraphShard) -> int:
