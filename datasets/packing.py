@@ -18,15 +18,15 @@ class Packing(NamedTuple):
     ----------
     name : str
     module : str
-        Python's module that opens it; some builds of Python lack one.
+        Module of Python that reads it, which some builds lack.
     suffix : str
-        Ending of the names of such files.
+        Suffix of such files.
     start : bytes
-        How such files begin.
+        First bytes of such files.
     ratio : int
-        Times that the content may be longer.
+        Bound on the size of the content relative to the file.
     command : str
-        What a shell unpacks it with.
+        Shell command that unpacks it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A graph as its file has it, before duplicates are merged."""
+"""A graph as a reader returns it, before duplicates are merged."""
 from dataclasses import dataclass, field
 
 import numpy as np

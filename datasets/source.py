@@ -59,14 +59,14 @@ def decoded(field: bytes, where: str) -> str:
 
 
 def folder_name(path: Path) -> str:
-    """Return the name of a file's folder, or of the folder in which that is called `raw`."""
+    """Return the name of a file's folder, or of its parent if it is called `raw`."""
     folder = path.absolute().parent
     folder = folder.parent if folder.name == "raw" else folder
     return folder.name.encode("utf-8", "replace").decode() or "graph"
 
 
 def first_repeated(names: Iterator | list[str]) -> str | None:
-    """Return the first of `names` that is there before, or None."""
+    """Return the first of `names` that repeats an earlier one, or None."""
     seen = set()
     return next((name for name in names if name in seen or seen.add(name)), None)
 

@@ -76,14 +76,15 @@ def largest_component(csr: Sequence, raw: Raw) -> Any:
     Parameters
     ----------
     csr : (indptr, indices, data)
-        Of all vertices; data None for ones.
+        The adjacency of all vertices; data is None for ones.
     raw : Raw
-        Features, labels, masks and ids become those of the vertices that are left.
+        Its features, labels, masks and ids are reduced to the remaining vertices.
 
     Returns
     -------
     (indptr, indices, data)
-        Vertices keep their order. If any is left out, `raw.original_ids` has their former numbers.
+        The remaining vertices in their order. If any was dropped, `raw.original_ids` has their
+        former numbers.
     """
     indptr, indices, data = csr
     n = indptr.size - 1

@@ -20,9 +20,9 @@ class Nodes:
     Attributes
     ----------
     order : (n,) int64
-        Place in the file of each vertex.
+        Position of each vertex in the file.
     number : dict of str to int
-        Vertex of each id.
+        Id -> vertex.
     where : Source
         File of the ids.
     original_ids : (n,) int64 or text, or None

@@ -70,8 +70,8 @@ def third_column_error(where: str, kind: str, *, text: bool = False,
                        whole: bool = True) -> DataError:
     """Return the DataError for an unnamed third column that may have no weights.
 
-    It has text (with `text`), or numbers that do not look like weights. These may be
-    `whole`.
+    With `text` it has text. Otherwise it has numbers, maybe `whole`, that do not look
+    like weights.
     """
     ways = ["--columns u,v,- to skip it"]
     if whole:

@@ -36,13 +36,13 @@ def read_edge_arrays(ends: Sequence[np.ndarray], weights: np.ndarray | None, n: 
         By default the sources and the targets.
     weights : (e,) numbers, or None
     n : int, or None
-        Vertices that other arrays count; None: the ids say which there are.
+        Number of vertices in other arrays; None if ids determine the vertices.
     options : ConvertOptions
     memory : int
     where : list of str
         Input, and the names of both ends, for errors.
     names : tuple of str
-        A pair of ENDS of hpgcn.datasets.edges.columns: what the ends are called.
+        A pair of ENDS of hpgcn.datasets.edges.columns: the names of the ends.
     """
     # check the range of ids
     where, *places = where

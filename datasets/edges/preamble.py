@@ -1,4 +1,4 @@
-"""Lines above an edge list: comments with facts, and counts.
+"""Read the lines above an edge list: comments with facts, and counts.
 
 SNAP, KONECT and hpgcn write facts into comments. Counts are lines such as `4 3` above
 three edges.

@@ -37,9 +37,9 @@ class Bter:
     ----------
     name : str
     num_nodes, num_draws : int
-        Vertices; pairs within blocks and pairs of stubs.
+        Number of vertices; number of pairs within blocks and pairs of stubs.
     num_edges : int
-        Undirected edges at most: some of them repeat others.
+        Bound on undirected edges, because some repeat others.
     """
 
     def __init__(self, degrees: Degrees, seed: int) -> None:

@@ -20,13 +20,12 @@ WIDTH = 1.1  # bound on the ratio of degrees in a class of several degrees
 def describe_match(degrees: Degrees, indptr: Any, indices: Any, room: int) -> str:
     """Return one line that compares a graph with the requested Degrees.
 
-    Edges, degrees and clustering.
-
-    `indptr` and `indices` are arrays or DiskArrays. KS is the Kolmogorov-Smirnov
-    distance: the largest difference of the shares of vertices up to a degree. The
-    difference of clustering is absolute, and a mean over the vertices with a requested
-    clustering and two neighbors or more. All triangles are counted if that fits into
-    `room` bytes and takes some seconds. Otherwise wedges of each degree are drawn.
+    It compares edges, degrees and clustering. `indptr` and `indices` are arrays or
+    DiskArrays. KS is the Kolmogorov-Smirnov distance: the largest difference of the
+    shares of vertices up to a degree. The difference of clustering is absolute, and a
+    mean over the vertices with a requested clustering and two neighbors or more. All
+    triangles are counted if that fits into `room` bytes and takes some seconds.
+    Otherwise wedges of each degree are drawn.
 
     Source: C. Seshadhri, A. Pinar, T. G. Kolda, Triadic Measures on Graphs: The Power
     of Wedge Sampling, SDM 2013.

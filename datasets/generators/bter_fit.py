@@ -131,7 +131,7 @@ def fit_stubs(excess: np.ndarray, in_block: np.ndarray) -> np.ndarray:
 
     `excess` (n,) int64 is the degree still missing after the blocks, `in_block` (n,)
     the degree within the blocks. A random matching repeats edges of blocks, and edges
-    between hubs. Extra stubs make up for that.
+    between hubs. Extra stubs compensate for that.
     """
     counts = np.bincount(excess)
     classes = _Classes.from_counts(counts)

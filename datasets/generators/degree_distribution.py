@@ -36,9 +36,9 @@ class Degrees:
     counts : (k,) int64
         Vertices of each degree from 0 on.
     clustering : (k,) float64
-        Of each degree from 0 to 1; NaN where it is not known, or not asked for.
+        Clustering of each degree; NaN if unknown, or if there is no target.
     notes : list of str
-        What a user should know of it.
+        Notes for the user.
     """
 
     name: str

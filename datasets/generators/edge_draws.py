@@ -29,9 +29,9 @@ class EdgeDraws:
     ----------
     name : str
     num_nodes, num_draws : int
-        Vertices, 2^scale; draws, among which there are loops and repeated edges.
+        Number of vertices, 2^scale; number of draws, with loops and repeated edges.
     num_edges : int
-        Undirected edges at most.
+        Bound on undirected edges.
     """
 
     def __init__(self, kind: str, scale: int, edge_factor: int, classes: int, seed: int) -> None:

@@ -32,15 +32,15 @@ class Network:
     Attributes
     ----------
     names : list of str
-        What the nodes are called.
+        Names of the nodes.
     nodes : list of dict
         The attributes of each node, without its name.
     links : list of (start, end, dict)
         Names of the ends, for errors, and attributes.
     directed : sequence of bool, (e,)
-        Whether a link has a direction; others are read in both.
+        Whether a link is directed; other links are read in both directions.
     ends : (2, e) int64, or None
-        Starts and ends of the links, as places in `names`; None: links have names.
+        Starts and ends of the links, as positions in `names`; None if links have names.
     """
 
     names: list[str] = field(default_factory=list)

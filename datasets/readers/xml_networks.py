@@ -163,7 +163,7 @@ def _text(element: ElementTree.Element, tag: str) -> str | None:
 
 
 def _attribute(element: ElementTree.Element, name: str, where: str) -> str:
-    """Return an attribute that must be there."""
+    """Return an attribute; raise DataError if it is missing."""
     if name not in element.attrib:
         raise DataError(f"{where} (<{element.tag.rpartition('}')[2]}> without {name})")
     return element.get(name)

@@ -1,6 +1,6 @@
 """Entries of an edge list on disk, in runs that fit into memory.
 
-Each run is sorted by ranges of rows.
+The entries of a run are grouped by ranges of rows.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lookup of vertices by the ids that the user's files have for them."""
+"""Lookup of vertices by their ids in the user's files."""
 from __future__ import annotations
 
 import re
@@ -30,7 +30,7 @@ class VertexIds:
     named : bool
         Whether ids are text.
     is_open : bool
-        Whether the edges alone say which vertices there are, so that tables may add some.
+        Whether only edges determine the vertices, so that tables may add some.
     """
 
     def __init__(self, raw: Raw, where: str, memory: int) -> None:

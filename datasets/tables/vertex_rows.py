@@ -23,23 +23,22 @@ class VertexRows:
     Attributes
     ----------
     kind : str
-        What they are: labels, features, split.
+        "labels", "features" or "split".
     where : str
         The file, for errors.
     values : (rows, ...) array or sparse matrix
     keys : list of str, (rows,) int64, or None
         The id of each row; None if the file has none.
     place : callable
-        Returns what errors call row i.
+        Returns the name of row i in errors.
     order : str, or None
-        Where the ids are, for notes.
+        Source of the ids, for notes.
     class_names : tuple of str, or None
-        Names of the classes, of labels.
+        Names of the classes, if these are labels.
     feature_names : tuple of str, or None
-        Names of the columns, of features.
+        Names of the columns, if these are features.
     is_partial : bool
-        Whether vertices without a row of features have none, rather than a row that is
-        missing.
+        Whether vertices may lack a row of features; otherwise it is missing.
     in_order : bool
         Whether row i is of vertex i, whatever its id.
     """

@@ -132,12 +132,12 @@ class Table:
     columns : list of TextColumn and NumberColumn
     num_rows : int
     names_known : bool
-        Whether the columns have their names; False for text whose first row is not yet
-        known to be a header.
+        Whether `columns` have names; false until the first row of a text is known to be a
+        header or data.
     named : bool
-        Whether the file has these names; else they are numbers from 1.
+        Whether the file has the names; otherwise they are numbers from 1.
     first : list of str
-        Cells of that first row.
+        Cells of the first row of a text.
     lines : array of int, (num_rows,), or None
         Line of each row in a text.
     """

@@ -37,7 +37,7 @@ class Classes(NamedTuple):
     names : tuple of str, or None
         Name of each class; None if class k is called k.
     notes : tuple of str
-        What a user should know of the reading.
+        Notes for the user.
     """
 
     numbers: np.ndarray
@@ -62,9 +62,9 @@ def parse_classes(texts: Sequence[str], where: str, place: Callable = "row {}".f
     where : str
         The file and the column, for errors.
     place : callable
-        Returns what an error calls row i, such as "line 7".
+        Returns the name of row i in errors, such as "line 7".
     hint : str
-        The end of the error for labels that are all different: how to name others.
+        End of the error for labels that are all different, with advice.
     classes : bool
         Numbers are classes even if all have a decimal point, or all are different.
 

@@ -40,7 +40,7 @@ def check_contents(X: Any, y: Any, masks: Any, n: int, name: str, split: str, *,
     n : int
         Number of vertices.
     name : str
-        Of the graph, for errors.
+        Name of the graph, for errors.
     split : str
         How the masks were made.
     classes : bool
@@ -54,7 +54,7 @@ def check_contents(X: Any, y: Any, masks: Any, n: int, name: str, split: str, *,
     Raises
     ------
     DataError
-        What `Graph.from_scipy` refuses of them.
+        For all that `Graph.from_scipy` refuses.
     """
     # check the features and the labels; count the classes
     X, feature_names = split_frame(X, feature_names)
@@ -103,14 +103,14 @@ def check_names(field: str, names: Sequence[str], least: int, most: int,
     names : sequence of str, (c,)
         Each of 1 to MAX_NAME bytes in UTF-8, without NUL, none twice.
     least, most : int
-        How many there may be.
+        Bounds on the number of names.
     where : str
         The graph or its file, for errors.
 
     Raises
     ------
     DataError
-        Another number of them, or a name that cannot be kept.
+        For a wrong number of names, or an invalid name.
 
     Examples
     --------

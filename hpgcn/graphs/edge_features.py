@@ -59,9 +59,9 @@ def features_of_entries(coords: Sequence[np.ndarray], features: ArrayLike, indpt
         Row and column of each edge of the input. An entry (i, j) without an edge of its
         own, which symmetrizing adds, takes the features of (j, i).
     features : array, (e, d) or (e,), or None
-        Of each edge, in the order of `coords`.
+        Features of each edge, in the order of `coords`.
     indptr, indices : (n + 1,) and (nnz,)
-        Of the adjacency, columns increasing in each row.
+        The adjacency, with increasing columns in each row.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def choose_weight(names: list[str], choice: Any, where: object, option: Callable
     names : sequence of str
         The attributes that edges have.
     choice : str, None or False
-        The attribute that the user names; None: the one that `is_weight`; False: none.
+        The attribute that the user names. None selects the one that `is_weight`, False none.
     where : str
         The input, for errors.
     option : callable
@@ -84,7 +84,7 @@ def choose_array(shapes: dict[str, tuple], num_edges: int, num_nodes: int,
     Parameters
     ----------
     shapes : dict of str: tuple
-        Shapes of the arrays that nothing else is made of, by name.
+        Shapes of the arrays that have no other use, by name.
     num_edges, num_nodes : int
         An array of weights is (num_edges,) or (num_edges, 1).
     choice, where, option
@@ -93,7 +93,7 @@ def choose_array(shapes: dict[str, tuple], num_edges: int, num_nodes: int,
     Returns
     -------
     (str or None, dict of str: str)
-        Of each other array of edges what a user should know.
+        The name, and a note on each other array of edges.
 
     Raises
     ------

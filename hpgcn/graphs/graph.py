@@ -40,8 +40,8 @@ class Graph(GraphSource):
 
     Attributes
     ----------
-    header : Header; of the whole graph
-    start : int; number of the first row held
+    header : Header of the whole graph
+    start : int, the number of the first row here
     indptr : (m + 1,) int64, starting at 0
     indices : (nnz,) int32 or int64
         Global column numbers, increasing within each row, no duplicates.
@@ -55,7 +55,7 @@ class Graph(GraphSource):
     vertex : (m,) int64
         ORIGINAL number of each row: its row in the graph before any partition.
     original_ids : (m,) int64, or text, or None
-        The input's own ids, where reading relabeled them, or names.
+        Ids or names in the input, if vertices were numbered anew.
     offsets : (k + 1,) int64 or None
         First row of each part, where the rows are in the order of a partition.
     edge_parts : (nnz,) int32 or None
@@ -158,8 +158,8 @@ class Graph(GraphSource):
             Names of the classes 0, 1, ..; there may be more than classes with vertices. Names of
             the columns of X: a model is applied to graphs with the same ones.
         edge_features : (e, d) or (e,) numbers, optional
-            Of each entry of A in its order (an ndarray: row by row), none twice; cast to float32.
-            With `symmetrize`, an edge in one direction gives its features to both.
+            Features of each entry of A, in its order (an ndarray: row by row); cast to float32. No
+            entry may occur twice. `symmetrize` gives an edge's features to both directions.
 
         Raises
         ------
@@ -210,7 +210,7 @@ class Graph(GraphSource):
         ------
         DataError
             An array of another dtype or shape, a vertex number below 0 or past num_nodes - 1, and
-            whatever `from_scipy` refuses. A DataWarning tells numbers that begin at 1.
+            whatever `from_scipy` refuses. A DataWarning points out numbers that begin at 1.
 
         Examples
         --------
@@ -260,7 +260,7 @@ class Graph(GraphSource):
         Raises
         ------
         ConfigError
-            There are fewer.
+            There is no such split.
         """
         self.header.check_split(index)
         if self.header.num_splits < 2:

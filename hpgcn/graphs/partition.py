@@ -131,8 +131,8 @@ def check_parts(part: np.ndarray, k: int, *, n: int | None = None, where: str = 
                 what: str = "vertex") -> np.ndarray:
     """Check the part of each of n vertices, and return it as int32 (n,).
 
-    Errors call a vertex `what`. A DataError names `where` unless parts are integers
-    (n,) in 0..k-1.
+    DataError unless parts are integers (n,) in 0..k-1. The error names `where`, and calls
+    a vertex `what`.
     """
     part = np.asarray(part)
     if part.ndim != 1 or part.dtype.kind not in "ui" or n not in (None, part.size):

@@ -38,12 +38,12 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
         `original_ids`: integers, or else text. Masks are node attributes `train_mask`,
         `val_mask`, `test_mask`, false where a node has none.
     features : array (n, f), dense or sparse, or str, optional
-        Row i is of `list(G)[i]`; or the name of a node attribute, a number or as many
-        in each node.
+        Row i belongs to `list(G)[i]`. A str names an attribute, which has a number in
+        each node, or a list of numbers.
     labels : array (n,) or (n, t), or str, optional
-        The same. A node without the attribute has no label. Text is read as
-        `hpgcn.graphs.classes.parse_classes` reads it: numbers, or names of classes in
-        sorted order, which are kept. Of the attribute `label` they are else the graph's
+        Likewise. A node without the attribute has no label. Text is read like
+        `hpgcn.graphs.classes.parse_classes`: as numbers, or as names of classes in
+        sorted order. For numbers in the attribute `label`, names are the graph's
         `class_names`.
     edge_weight : str or None, optional
         The attribute of edges that has their weights, 1 for an edge without it. By

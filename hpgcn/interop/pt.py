@@ -25,11 +25,10 @@ UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
 def read_data(path: Path | str, memory: int, where: str) -> dict[str, Any]:
     """Return the attributes of the `Data` in a file, by name.
 
-    ndarray, sparse array, int or other plain values.
-
-    The file holds a Data, its dict, or what InMemoryDataset.save writes of one; it may
-    take `memory` bytes. DataError: other classes, several graphs, tensors too large;
-    MissingError.
+    Values are arrays, sparse arrays, int or other plain values. The file has a Data, its
+    dict, or the output of InMemoryDataset.save for one; it may take `memory` bytes. Raises
+    DataError for other classes, several graphs and too large tensors; MissingError
+    without PyTorch.
     """
     torch = require("torch", "torch", "reading PyTorch files")
 

@@ -33,7 +33,7 @@ class SetupClock:
         self._part, self._since = None, 0.0
 
     def begin(self, part: str | None = None) -> None:
-        """End the current part and begin another of SETUP; None: no other."""
+        """End the current part, and begin `part` of SETUP unless it is None."""
         now = time.perf_counter()
         if self._part is not None:
             self.seconds[self._part] += now - self._since

@@ -22,13 +22,13 @@ def table(rows: list, *, left: Sequence = (0,), widths: tuple = (), rule: bool =
     ----------
     rows : list of sequence of str
     left : container of int
-        Columns that are set to the left.
+        Columns that are aligned to the left.
     widths : sequence of int
         Least widths of the first columns.
     rule : bool
         Draw a line below the first row.
     marks : dict of int to str
-        Texts behind the rows of these numbers.
+        Row number -> text at the end of the row.
     keys : int
         Number of first columns that every part of a divided table repeats; 0: never
         divide.

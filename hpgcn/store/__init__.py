@@ -1,6 +1,6 @@
 """HDF5 files of graphs, partitioned graphs, models, predictions and checkpoints.
 
-Only this package uses h5py. docs/files.md is the norm for the contents.
+Only this package uses h5py. docs/files.md specifies the contents.
 
 Readers raise InputNotFoundError for a file that does not exist or cannot be opened.
 They raise DataError for one that is incomplete, inconsistent or refused, naming file,

@@ -242,8 +242,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True,
         Bytes that may be read at once; default 80% of the available memory / ranks on
         this machine.
     cached : bool
-        What is read may stay in the system's page cache, from which a later run reads
-        it.
+        Whether contents may stay in the system's page cache, for later runs.
 
     Returns
     -------

@@ -73,9 +73,9 @@ class StoredPartition:
     offsets : (k + 1,) int64
         Part p has the rows [offsets[p], offsets[p + 1]).
     merge : int
-        Number of parts of the file that are one part here.
+        Number of stored parts that form one part here.
     cuts_vertices : bool
-        Entries have parts of their own.
+        Whether entries have parts of their own.
     """
 
     def __init__(self, reader: Reader, header: Header, merge: int) -> None:

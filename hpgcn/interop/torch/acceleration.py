@@ -47,10 +47,10 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
     Attributes
     ----------
     calls : Counter
-        How often: keys are (function, shape of A, shape of x, outcome), the last
-        "taken" or the reason why not.
+        Numbers of products by (function, shape of A, shape of x, outcome). The outcome
+        is "taken", or the reason why not.
     gathers : Counter
-        How often layers gathered rows that do not multiply; keys are their names.
+        Numbers of calls of layers that gather rows and do not multiply, by name.
 
     Examples
     --------

@@ -40,7 +40,7 @@ class Propagation(torch.nn.Module):
         As for `hpgcn.propagation`. Where a strategy divides columns among ranks, rows are
         exchanged for columns around each product, so that a model sees whole rows.
     seed : int
-        Keys `dropout`.
+        Seed of `dropout`.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Propagation(torch.nn.Module):
     labels : (m,) int64 or (m, t) tensor, or None
     masks : dict of (m,) bool tensors under "train", "val" and "test", or None
     header : hpgcn.graphs.graph.Header
-        Of the whole graph: num_nodes, num_features, num_classes..
+        Sizes of the whole graph: num_nodes, num_features, num_classes..
 
     Examples
     --------

@@ -54,14 +54,14 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     run : hpgcn.Result, str or path
         What `hpgcn.train` returned, a run directory, or its model.h5.
     file : str
-        Name of the file that the lines load.
+        Name of the file that the code loads.
 
     Returns
     -------
     state_dict : dict of tensors by name
     code : str
-        Lines of Python that make the model of PyG's layers and load it from that file.
-        Its logits are those of `hpgcn.predict`, but for rounding.
+        Python code that builds the model from PyG's layers and loads that file. Its
+        logits are those of `hpgcn.predict`, except for rounding.
 
     Raises
     ------

@@ -27,9 +27,9 @@ def spmm(A: Tensor | Adjacency, x: Tensor, *, transposed: bool = False) -> Tenso
     ----------
     A : sparse tensor (m, n) in CSR or CSC, or Adjacency
         A tensor is checked, and transposed for the gradient, once as long as it lives;
-        see `adjacency_of` for what of changes in place is seen.
+        see `adjacency_of` on changes in place.
     x : (n, f) or (n,) tensor, float32, float64, bfloat16 or float16
-        A's dtype, if that has values; half precision is summed in float32.
+        Of A's dtype, if A has values. Half precision is summed in float32.
     transposed : bool
         Multiply by A^T: x is then (m, f).
 

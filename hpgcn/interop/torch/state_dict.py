@@ -31,7 +31,7 @@ class Module(NamedTuple):
     """One layer in a state_dict: its path, its kind and the keys of its tensors.
 
     `kind` is the name of the class in torch_geometric.nn, or "norm", "linear", or "" if
-    unknown. `keys` are those of the state_dict by the tensors' names in the layer.
+    unknown. `keys` maps the tensors' names in the layer to those in the state_dict.
     Linear maps within a perceptron are called nn.0, nn.1.., a normalization nn.norm0.
     """
 
@@ -48,7 +48,7 @@ def tensors_of(model: Any, name: str) -> dict[str, torch.Tensor]:
     Raises
     ------
     DataError, InputNotFoundError
-        It is none, or no such file.
+        It is no state_dict, or there is no such file.
     """
     if not isinstance(model, dict):
         model = _loaded(model, name)

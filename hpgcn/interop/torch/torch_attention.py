@@ -33,8 +33,8 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
         Probability of dropping an entry of a head after the softmax; others are divided
         by 1 - p.
     seed : int
-        Keys the draw, with row, column and head alone: give each step and layer its
-        own.
+        Seed of the draw, which depends only on it, row, column and head. Use another
+        seed in each step and layer.
 
     Returns
     -------
@@ -43,8 +43,7 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
     Raises
     ------
     UsageError
-        A tensor of another kind, shape or dtype; where it is raised twice, a second
-        derivative.
+        A tensor of another kind, shape or dtype; or a second derivative.
 
     Examples
     --------

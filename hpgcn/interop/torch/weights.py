@@ -113,9 +113,9 @@ def read_pyg(model: Any, *, activation: str = "own") -> Any:
     Parameters
     ----------
     model : str, path or dict
-        A file that torch.save wrote of `model.state_dict()`, or that itself.
+        A state_dict, or a file in which torch.save wrote it.
     activation : "own", "relu", "elu" or "gelu"
-        Between layers; own: ELU of GAT, else ReLU.
+        The activation between layers. With own it is ELU for GAT, else ReLU.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def read_pyg(model: Any, *, activation: str = "own") -> Any:
     Raises
     ------
     DataError, which names the tensor
-        It is of no such layer, or of another shape than the layers beside it.
+        A tensor belongs to no such layer, or does not fit the adjacent layers.
     InputNotFoundError
         There is no such file.
     """
@@ -333,9 +333,9 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
     Parameters
     ----------
     model : torch.nn.Module
-        Of the same layers, such as a class of one's own with conv1 and conv2.
+        A model of the same layers, such as a class of your own with conv1 and conv2.
     state_dict : dict of tensors
-        As `export_pyg` returns, or torch.load of what `hpgcn export` wrote.
+        The result of `export_pyg`, or of torch.load for a file of `hpgcn export`.
 
     Returns
     -------

@@ -58,7 +58,7 @@ class Residency:
         leaving, entering : int
             The rank that has run, and the rank that runs now.
         place : hashable
-            Why the first rank waits now; it names the place in an epoch.
+            The point of the epoch at which the rank `leaving` waits.
         """
         touched, out = self._turns.end_turn(leaving, entering, self._last_touched(entering))
         if leaving < self.in_files:
@@ -114,7 +114,7 @@ class Residency:
 
 
 class _Worker(threading.Thread):
-    """A thread that moves the blocks of one turn after the other."""
+    """A thread that moves blocks, in the order of the turns."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)

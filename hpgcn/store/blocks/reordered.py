@@ -157,7 +157,7 @@ class _SparseFeatures:
 
 
 class _Windows:
-    """An array that is sliced from the first to the last item; a window of it is in memory.
+    """An array that is sliced in increasing order; memory holds one window of it.
 
     `gather(number)` returns the items of a window. Window k begins at item starts[k].
     """
