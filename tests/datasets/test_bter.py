@@ -77,7 +77,7 @@ def test_like_a_real_graph(data_dir, name):
     pytest.param(power_law(20_000, 3.0, 60, 0.1), 0.001, 0.02, id="steep"),
     pytest.param(degrees({4: 9000, 12: 3000}, {4: 0.5, 12: 0.25}), 0.01, 0.02, id="two degrees"),
     pytest.param(degrees({1: 5000, 2: 5000, 3: 2000}, {2: 0.05, 3: 0.04}), 0.001, 0.01, id="roads"),
-    # a vertex in five repeats an edge: one short of a degree that half of all have
+    # dense blocks repeat edges, so a fifth of the vertices has a degree too small by one
     pytest.param(degrees({60: 400, 20: 600}, {60: 0.6, 20: 0.9}), 0.2, 0.05, id="dense")])
 def test_like_a_distribution(asked, distance, clustering):
     graph = made(asked, classes=3)

@@ -61,7 +61,7 @@ def test_files_with_a_row_for_each_edge(tmp_path, name, content):
     else:
         put(path, content)
     options = {"columns": "source,target"}
-    for asked in (str(path), name):  # beside the edges
+    for asked in (str(path), name):  # a name means a file beside the edges
         graph, _ = read(edges, edge_features=asked, **options)
         assert by_edge(graph) == EXPECTED
     assert by_edge(read(edges, edge_features=name, reverse=True, **options)[0]) == {

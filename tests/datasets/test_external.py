@@ -223,10 +223,7 @@ def test_any_edges(tmp_path, data, room, symmetrize, reverse, strict):
 
 @pytest.mark.long
 def test_larger_than_its_memory(tmp_path, monkeypatch):
-    """A list of edges is sorted on disk if the memory limit is small.
-
-    400,000 edges at 8 MB; otherwise they are sorted in memory.
-    """
+    """400,000 edges are sorted on disk with 8 MiB of memory, else in memory."""
     u, v = np.random.default_rng(3).integers(0, 50_000, (2, 400_000))
     path = put(tmp_path / "g.txt", lines(u, v))
     calls = []

@@ -18,7 +18,7 @@ def written(**arrays):
     options = {key: arrays.pop(key) for key in ("format", "do_compression") if key in arrays}
     scipy.io.savemat(made, arrays, **options)
     data = made.getvalue()
-    title = b"MATLAB 5.0 MAT-file"  # the time follows: processes would name cases differently
+    title = b"MATLAB 5.0 MAT-file"  # then the time, which would vary between processes
     return title.ljust(116) + data[116:] if data.startswith(title) else data
 
 
@@ -53,7 +53,7 @@ def test_facebook(tmp_path):
     assert any("labels: gender" in note for note in notes)
 
 
-NAMES = [  # as attributed networks and sets with anomalies are shipped
+NAMES = [  # in attributed networks and sets with anomalies
     ("Network", "Attributes", "Label"), ("A", "X", "Y"), ("W", "fea", "gnd"),
     ("network", "attrb", "labels"), ("ADJ", "FEATURES", "Class")]
 

@@ -16,7 +16,7 @@ from hpgcn.errors import InputNotFoundError
 def write_set(folder, protocol=2, **changes):
     """Write a Planetoid set of 7 vertices.
 
-    Three in allx, test vertices 5, 3 and 6, and 4 in no list.
+    Vertices 0 to 2 are in allx; 5, 3 and 6 are for testing; 4 is in no list.
     """
     parts = {
         "x": sp.csr_matrix([[1.0, 0]], dtype=np.float32), "y": np.array([[0, 1]]),

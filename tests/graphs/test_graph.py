@@ -134,7 +134,7 @@ def test_one_of_several_ranks_warns(monkeypatch):
 
 
 def test_weights_that_float32_stores_as_0_are_dropped():
-    """As `hpgcn convert` drops them; an entry of weight 0 would be an edge for some models."""
+    """`hpgcn convert` drops them too; otherwise they would be edges for some models."""
     with pytest.warns(match=r"removed 1 edges of weight 0 \(as float32\)"):
         assert Graph.from_scipy(np.array([[0, 1e-50], [1, 0]])).header.num_edges == 1
 

@@ -19,10 +19,7 @@ N = 60
 
 @pytest.fixture(scope="module", params=["plain", "parts", "nonzeros"])
 def sources(request, tmp_path_factory):
-    """Return one graph in memory and in a file.
-
-    Whole, in 3 parts, or also with parts of entries.
-    """
+    """Return a graph, maybe with 3 parts or parts of entries, in memory and in a file."""
     path = tmp_path_factory.mktemp("sources") / "g.h5"
     graph = make(N, 5, 3)
     if request.param == "plain":

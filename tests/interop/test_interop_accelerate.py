@@ -98,9 +98,9 @@ def test_other_layouts_of_pyg(layout):
     nn = pytest.importorskip("torch_geometric.nn")
     A = getattr(adj_t(), f"to_sparse_{layout}")()
     x = normal(N, 13)
-    conv = nn.GraphConv(13, 5).double()  # PyG makes CSR of COO
+    conv = nn.GraphConv(13, 5).double()  # PyG converts COO to CSR
     assert assert_as_torch(lambda: conv(x, A), x) == {("sparse.mm", "taken"): 1}
-    conv = nn.SAGEConv(13, 5).double()  # and divides sums by degrees where there is CSC
+    conv = nn.SAGEConv(13, 5).double()  # and divides sums by degrees if A is in CSC
     name = "sparse.mm mean" if layout == "coo" else "sparse.mm"
     assert assert_as_torch(lambda: conv(x, A), x) == {(name, "taken"): 1}
 
@@ -170,7 +170,7 @@ def test_autocast_and_16_bits_beside_float32(autocast, reduce):
 
 @pytest.mark.parametrize("layer", ["GATConv", "TransformerConv", "SAGEConv"])
 def test_layers_that_gather_messages_are_told_so(layer):
-    """They do not multiply by adj_t either; for other layers the report names adj_t."""
+    """The report advises adj_t only for layers that then multiply by it."""
     conv = getattr(pytest.importorskip("torch_geometric.nn"), layer)(13, 5)
     x, A = torch.rand(N, 13), adj_t().float()
     edges = A.to_sparse_coo().coalesce().indices().flip(0)

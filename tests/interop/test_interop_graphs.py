@@ -64,7 +64,7 @@ def test_round_trip(library, options):
     if library == "networkx":
         args = "features", "label"
     back = getattr(hpgcn, f"from_{library}")(there, *args)
-    if options.get("sparse") and library != "pyg":  # neither holds sparse features
+    if options.get("sparse") and library != "pyg":  # DGL and NetworkX have no sparse features
         X = sp.csr_array(back.features)
         back = Graph.from_scipy(back.adjacency, X, back.labels, back.masks)
     named = graph.original_ids is not None and graph.original_ids.dtype.kind == "U"
@@ -229,7 +229,7 @@ class TestNetworkx:
             G.add_edge(u, v, **({"weight": k + 0.5} if weighted else {}))
         G.add_node("alone")
         graph = hpgcn.from_networkx(G)
-        expected = self.nx.to_numpy_array(G).T  # theirs: row the start
+        expected = self.nx.to_numpy_array(G).T  # rows of NetworkX are starts
         if not weighted:
             expected = (expected != 0).astype(float)
         np.testing.assert_array_equal(graph.adjacency.toarray(), expected)
@@ -302,7 +302,7 @@ class FakeDgl:
         return EDGES[0], EDGES[1]
 
     def adj_tensors(self, kept):
-        """Return pointers, indices and edge numbers; none of edges that are in order."""
+        """Return pointers, indices and edge numbers, which are empty if edges are in order."""
         assert kept == self.kept
         rows, columns = EDGES if kept == "csr" else EDGES[::-1]
         order = np.argsort(rows, kind="stable")

@@ -20,7 +20,7 @@ from hpgcn.errors import DataError, InputNotFoundError, StorageError, UsageError
 from hpgcn.interop.torch import export_pyg, load_pyg, predict_pyg, save_state_dict
 
 GRAPH = make(n=80, f=7, c=4)
-GRAPHS = {4: GRAPH, 5: make(n=80, f=7, c=5)}  # by classes; heads have shapes that others compile
+GRAPHS = {4: GRAPH, 5: make(n=80, f=7, c=5)}  # by classes; other tests compile for the same heads
 STACKS = {
     "gcn": {}, "gcn_three_layers_dropout": {"layers": 3, "dropout": 0.3, "input_dropout": 0.2},
     "gcn_batch": {"norm": "batch", "layers": 3}, "gcn_layer": {"norm": "layer"},

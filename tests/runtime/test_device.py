@@ -84,7 +84,7 @@ def test_the_context_is_created_before_mpi_starts(cupy, second, monkeypatch):
     communicator.world(device="auto")
     assert calls == ["MPI", ("context", 1), "MPI"]
 
-    # the device found after MPI started is the same, and not late
+    # a device that is chosen after MPI started has the same number, and is not late
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
     assert (choose("cuda", Ranks(1)).number, choose("cuda", Ranks(1)).late) == (1, False)
 
@@ -242,7 +242,7 @@ def test_the_probe_finds_out_in_a_process_of_its_own(name, tmp_path, monkeypatch
     code = CUPY.format(tests=str(TESTS / "support"), kernels=str(TESTS / "kernels"), more=more)
     (tmp_path / "cupy.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)  # the probe's path as well
-    monkeypatch.setenv("PMI_RANK", "1")  # set by a launcher without this process
+    monkeypatch.setenv("PMI_RANK", "1")  # a launcher sets it, but did not start this process
     monkeypatch.setenv("PMI_FD", "9")
     if name == "hangs":
         monkeypatch.setattr(route, "PROBE_SECONDS", 1)

@@ -82,7 +82,7 @@ def test_a_file_leaves_as_it_is_written_and_read(folder, graph, monkeypatch, com
     assert max(features.seen) < 3 * PART
     assert cached_bytes(path) < FEW
 
-    # reads in steps, of which only the last may stay
+    # the file is read in steps, and only the last one may stay
     with load(path, cached=False) as stored:
         for start in range(0, 10007, 2000):
             stored.slab(start, min(10007, start + 2000))
@@ -92,7 +92,7 @@ def test_a_file_leaves_as_it_is_written_and_read(folder, graph, monkeypatch, com
     assert cached_bytes(path) < FEW
     with load(path) as stored:
         stored.read()
-        assert cached_bytes(path) > 4 * PART  # without the setting it stays
+        assert cached_bytes(path) > 4 * PART  # without bypassing, it stays
 
 
 def test_commands_with_a_memory_limit(folder, graph, monkeypatch):

@@ -86,7 +86,7 @@ def test_outputs_that_cannot_be_created(tmp_path, graph_file):
             graph_file / "x.h5": "cannot be created", "/proc/x.h5": "cannot be created",
             tmp_path / ("n" * 300): "cannot be created", "nul\0byte": "cannot be created"}.items():
         attempts = [(store.atomic_write, asked.append), (store.write_graph, make_graph())]
-        if path != "/proc/x.h5":  # only an attempt shows it
+        if path != "/proc/x.h5":  # only an attempt reveals it
             attempts += [(store.refuse_existing, False)]
         for function, argument in attempts:
             with pytest.raises(OutputError, match=message) as refusal:

@@ -88,7 +88,7 @@ def test_features_are_read_at_most_twice(tmp_path, monkeypatch, windows):
 
 @pytest.mark.parametrize("large", [0, 1 << 20])
 def test_entries_of_many_windows_are_read_once(tmp_path, monkeypatch, large):
-    """Each array is grouped by window on disk; its values need the columns again."""
+    """Each array is grouped by window on disk; values need the columns once more."""
     A = make_graph().adjacency
     draws = np.random.default_rng(4)
     graph = Graph.from_scipy(A, make_graph(features="sparse").features,
@@ -113,7 +113,7 @@ def test_entries_of_many_windows_are_read_once(tmp_path, monkeypatch, large):
             store.write_partitioned(tmp_path / f"{window}.h5", structure, make_partition(),
                                     source=source, window=window)
         passes = {name: counts[name] / source.reader.entries[name].rows for name in counts}
-        assert passes["adjacency/indices_1"] == 3  # and for the features of entries
+        assert passes["adjacency/indices_1"] == 3  # for itself, values and edge features
         assert passes["adjacency/values"] == passes[EDGE_FEATURES] == 1
         assert passes["features/indices_1"] == 2 and passes["features/values"] == 1
         contents.append(content(tmp_path / f"{window}.h5"))
