@@ -79,7 +79,7 @@ def stream(source: Source, digest: Any, threads: int, options: ConvertOptions, *
         bipartite = options.bipartite or comments.bipartite
         notes += [*first.notes, *named.notes]
         shared = {
-            "notes": notes, "table": table, "counted": comments.counted,
+            "notes": notes, "table": table, "declared_nodes": comments.declared_nodes,
             "undirected": comments.undirected, "listed_once": comments.listed_once,
             "compact": options.compact,
             "sides": named.sides if bipartite else None}
@@ -126,8 +126,8 @@ def _skip_sizes(line: bytes, following: list[bytes], source: Source, start: int,
     sizes = find_sizes(line, following, source, start, complete=complete)
     if sizes is None:
         return line, following, start, []
-    if comments.counted is None:
-        comments.counted = sizes.num_nodes
+    if comments.declared_nodes is None:
+        comments.declared_nodes = sizes.num_nodes
     edges = [k for k, text in enumerate(following) if text.strip(BLANKS)[:1] not in (b"", *MARKS)]
     kept = edges[sizes.lines - 1]
     return following[kept], following[kept + 1:], start + 1 + kept, [sizes.note]

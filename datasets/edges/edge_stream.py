@@ -30,7 +30,7 @@ class Stream:
     parts: Iterator
     columns: EdgeColumns
     num_nodes: int | None = None  # declared: ids are base..base + num_nodes - 1
-    counted: int | None = None  # declared number of vertices, of any ids
+    declared_nodes: int | None = None  # declared number of vertices, of any ids
     base: int = 0  # id of vertex 0, unless vertices are renumbered
     base_known: bool = False  # whether the user or the format sets `base`
     undirected: bool = False  # declared; an edge may be listed once or in both directions
@@ -80,8 +80,9 @@ class Stream:
         numbering = Numbering(self.num_nodes)
         if self.num_nodes is None:
             largest = max(int(rows.max()), int(columns.max()))
-            if not self.compact and self.counted is not None and largest <= self.counted:
-                need(64 * self.counted, memory, f"{self.where}: {self.counted} vertices")
+            declared = self.declared_nodes
+            if not self.compact and declared is not None and largest <= declared:
+                need(64 * declared, memory, f"{self.where}: {declared} vertices")
             numbering, rows, columns = compact_ids(rows, columns, **self.numbering_options)
         n = numbering.num_nodes
         need(64 * n, memory, f"{self.where}: {n} vertices")
@@ -90,8 +91,8 @@ class Stream:
     @property
     def numbering_options(self) -> dict[str, Any]:
         """The keyword arguments of `Ids.result` for the ids that `edges` yields."""
-        return {"counted": self.counted, "compact": self.compact or self.sides is not None,
-                "from_one": not self.base_known}
+        return {"declared_nodes": self.declared_nodes, "from_one": not self.base_known,
+                "compact": self.compact or self.sides is not None}
 
     def restored(self, numbering: Numbering) -> Numbering:
         """Return `numbering` with the ids of the file instead of those from 0."""
@@ -149,17 +150,17 @@ class Stream:
         # compare the number of vertices with the declared one
         if self.num_nodes is not None:
             return notes
-        if self.counted is not None and self.counted != n:
+        if self.declared_nodes is not None and self.declared_nodes != n:
             named = self.names is not None or self.sides is not None
             kept = "" if named else ": use --num-nodes N for another count"
-            if not named and ids is not None and distinct < self.counted:
+            if not named and ids is not None and distinct < self.declared_nodes:
                 kept = (f": use --num-nodes {ids[-1] - self.base + 1} to keep all ids up to the "
                         "largest, with or without edges")
-            notes.append(f"the header counts {self.counted} vertices, but {distinct} are in an edge"
-                         + kept)
-        elif self.counted is not None and n > distinct:
+            notes.append(f"the header counts {self.declared_nodes} vertices, but {distinct} are in "
+                         f"an edge{kept}")
+        elif self.declared_nodes is not None and n > distinct:
             notes.append(f"the header counts {n} vertices: {n - distinct} of them are in no edge")
-        elif (self.counted is not None and ids is not None and ids.dtype.kind == "i"
+        elif (self.declared_nodes is not None and ids is not None and ids.dtype.kind == "i"
               and ids_are_kept(int(ids[-1]) - self.base, distinct)):
             notes.append(f"the header counts {n} vertices, which is the number of ids in edges: "
                          "only these ids are numbered")
@@ -174,7 +175,7 @@ class Stream:
         if from_one:
             notes.append("ids begin at 1, and vertex 0 is in no edge: use --base 1 to drop it")
         isolated = n - distinct - from_one
-        if ids is None and self.counted != n and isolated:
+        if ids is None and self.declared_nodes != n and isolated:
             notes.append(f"{isolated} ids below the largest are in no edge, and are isolated "
                          "vertices: use --compact to drop them")
         return notes
@@ -198,13 +199,13 @@ class _ThirdColumn:
     def __init__(self) -> None:
         self.low = np.inf
         self.high = -np.inf
-        self.whole = True
+        self.all_whole = True
 
     def add(self, numbers: np.ndarray) -> None:
         if numbers.size:
             self.low = min(self.low, numbers.min())
             self.high = max(self.high, numbers.max())
-            self.whole = self.whole and bool(np.all(numbers == np.floor(numbers)))
+            self.all_whole = self.all_whole and bool(np.all(numbers == np.floor(numbers)))
 
     def refuse(self, where: str) -> None:
         """Raise DataError if the numbers look like times, or are whole and not all 1."""
@@ -212,7 +213,7 @@ class _ThirdColumn:
             return
         if self.low >= LATE:
             raise third_column_error(where, f"looks like times ({self.low:.16g}..{self.high:.16g})",
-                                     whole=self.whole)
-        if self.whole:
+                                     whole=self.all_whole)
+        if self.all_whole:
             raise third_column_error(where, f"holds whole numbers ({self.low:.16g}.."
                                      f"{self.high:.16g}), which may be weights, types or times")

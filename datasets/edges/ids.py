@@ -22,18 +22,18 @@ class Numbering(NamedTuple):
     in_edge: np.ndarray | None = None  # (num_nodes,) bool: whether a vertex is in an edge
 
 
-def ids_are_kept(largest: int, distinct: int, counted: int | None = None, *,
+def ids_are_kept(largest: int, distinct: int, declared_nodes: int | None = None, *,
                  compact: bool = False) -> bool:
     """Return whether ids serve as vertex numbers; else they are numbered anew.
 
-    Ids are kept if the largest is below 2 x (distinct ids) + 1024, or below `counted`,
-    the number of vertices in the input. With `compact`, or if `counted` equals the
+    Ids are kept if the largest is below 2 x (distinct ids) + 1024, or below `declared_nodes`,
+    the number of vertices in the input. With `compact`, or if `declared_nodes` equals the
     number of distinct ids, they are kept only without gaps. New numbers follow the
     increasing ids.
     """
-    if compact or counted == distinct:
+    if compact or declared_nodes == distinct:
         return largest + 1 == distinct
-    return largest < max(2 * distinct + 1024, counted or 0)
+    return largest < max(2 * distinct + 1024, declared_nodes or 0)
 
 
 class Ids:
@@ -81,13 +81,13 @@ class Ids:
         if self.large.size > self.limit:
             self.refuse(self.large.size)
 
-    def result(self, counted: int | None = None, *, compact: bool = False,
+    def result(self, declared_nodes: int | None = None, *, compact: bool = False,
                from_one: bool = False) -> Numbering:
         """Return the Numbering of the ids.
 
-        `counted` is the number of vertices that the input declares. Vertices are
-        0..counted - 1 if all ids are among these. Otherwise, with `from_one`, they may
-        be 1..counted. With `compact` only ids that occur are vertices.
+        `declared_nodes` is the number of vertices that the input declares. Vertices are
+        0..declared_nodes - 1 if all ids are among these. Otherwise, with `from_one`, they may
+        be 1..declared_nodes. With `compact` only ids that occur are vertices.
         """
         self._merge()
         distinct = int(np.count_nonzero(self.present)) + self.large.size
@@ -96,14 +96,15 @@ class Ids:
             first = int(np.argmax(self.present))
         ids = np.concatenate([np.flatnonzero(self.present), self.large])
 
-        if from_one and not compact and first and self.largest == counted:
-            in_edge = _mask_of(ids - 1, self._check_count(counted))
-            return Numbering(counted, np.arange(1, counted + 1), distinct, first, in_edge)
+        if from_one and not compact and first and self.largest == declared_nodes:
+            in_edge = _mask_of(ids - 1, self._check_count(declared_nodes))
+            ids = np.arange(1, declared_nodes + 1)
+            return Numbering(declared_nodes, ids, distinct, first, in_edge)
 
-        kept = ids_are_kept(self.largest, distinct, counted, compact=compact)
+        kept = ids_are_kept(self.largest, distinct, declared_nodes, compact=compact)
         count = self.largest + 1 if kept else distinct
-        if kept and not compact and counted is not None:
-            count = max(count, counted)
+        if kept and not compact and declared_nodes is not None:
+            count = max(count, declared_nodes)
 
         in_edge = _mask_of(ids if kept else slice(None), self._check_count(count))
         return Numbering(count, None if kept else ids, distinct, first, in_edge)

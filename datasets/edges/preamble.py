@@ -45,7 +45,7 @@ class Comments:
     """Facts that the comments above an edge list state."""
 
     num_nodes: int | None = None  # number of vertices, whose ids are 0..num_nodes - 1
-    counted: int | None = None  # declared number of vertices, of any ids
+    declared_nodes: int | None = None  # declared number of vertices, of any ids
     undirected: bool = False  # declared in files of SNAP
     konect: tuple[str, str] | None = None  # KONECT's words for the graph (sym, asym) and weights
     headers: dict[int, list[str]] = field(default_factory=dict)  # number of columns -> last header
@@ -61,10 +61,10 @@ class Comments:
             return
 
         self.undirected |= UNDIRECTED.match(text) is not None
-        if counted := COUNTED.match(text):
-            self.counted = int(counted[1])
+        if match := COUNTED.match(text):
+            self.declared_nodes = int(match[1])
         elif self.konect and (sizes := KONECT_SIZES.fullmatch(text)):
-            self.counted = int(sizes[1]) + (int(sizes[2]) if self.bipartite else 0)
+            self.declared_nodes = int(sizes[1]) + (int(sizes[2]) if self.bipartite else 0)
 
         # keep a comment that may name the columns
         title = text.lstrip(b"#% \t").decode("utf-8", "replace")

@@ -157,8 +157,8 @@ def collect(stream: Stream, scratch: Scratch, memory: int, options: ConvertOptio
     # compute the size of a run, so that memory suffices to sort it
     mirror = options.symmetrize or stream.undirected
     duplicates = check_duplicates(options.duplicates)
-    counted = duplicates != "merge"
-    weighted = counted or (stream.weighted and not options.unweighted)
+    count_repeats = duplicates != "merge"
+    weighted = count_repeats or (stream.weighted and not options.unweighted)
     entry = 2 * (64 + 24 * weighted + 24 * options.strict)  # twice, because distinct ids take half
     size = max(8, min(RUN, room(memory) // entry))
 
@@ -184,7 +184,7 @@ def collect(stream: Stream, scratch: Scratch, memory: int, options: ConvertOptio
         if w is not None:
             rounded += 0 if options.unweighted else count_rounded(w)
             w = np.where(stored_as_zero(w), 0, w)
-        if counted and (w is None or options.unweighted):
+        if count_repeats and (w is None or options.unweighted):
             w = np.ones(u.size) if w is None else (w != 0).astype(np.float64)
         w = np.empty(0) if w is None else w
 
@@ -216,7 +216,7 @@ def collect(stream: Stream, scratch: Scratch, memory: int, options: ConvertOptio
                         f"entry {tally[sort_kernels.LOOP_ENTRY]}: {u} -> {u} (--strict)")
 
     # replace ids by vertex numbers in the runs
-    weighted = bool(weighted and (counted or tally[sort_kernels.NOT_ONE]))
+    weighted = bool(weighted and (count_repeats or tally[sort_kernels.NOT_ONE]))
     if original_ids is not None:
         runs = runs.renumbered(partial(np.searchsorted, original_ids), scratch.new_array(), size,
                                weighted=weighted, numbered=options.strict)

@@ -156,7 +156,7 @@ def _add_vertices(vertices: VertexIds, entries: Entries | None, files: list[Vert
                                                            "column"
                             * (rows.order or "").startswith("column"))
         keys = [rows.keys[k] for k in unknown]
-        if not vertices.named and min(keys) < vertices.raw.base:
+        if not vertices.has_names and min(keys) < vertices.raw.base:
             raise DataError(f"{rows.where}: id {min(keys)}, but ids begin at {vertices.raw.base} "
                             "(--base)")
 
@@ -174,7 +174,7 @@ def _add_vertices(vertices: VertexIds, entries: Entries | None, files: list[Vert
 def _refuse_shifted(rows: VertexRows, vertices: VertexIds) -> None:
     """Raise DataError if ids of a table are 0..n-1 but those of the edges 1..n, or vice versa."""
     raw = vertices.raw
-    if vertices.named or not vertices.is_open or raw.original_ids is not None:
+    if vertices.has_names or not vertices.is_open or raw.original_ids is not None:
         return
     inside = np.flatnonzero(raw.in_edge) + raw.base
     low, high = int(np.min(rows.keys)), int(np.max(rows.keys))

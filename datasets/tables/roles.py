@@ -110,7 +110,7 @@ def _is_header(table: Table, vertices: VertexIds) -> bool | None:
         return True if leading else None
 
     # names of vertices are data, not a header
-    named = vertices.named and any(
+    named = vertices.has_names and any(
         cell in vertices.numbers and _are_vertices(column, vertices)
         for cell, column in zip(cells, table.columns))
     if named:
@@ -132,7 +132,7 @@ def _guess_header(table: Table, vertices: VertexIds, count: int) -> bool:
     """Guess whether an unclear first row is a header; DataError if neither is likely."""
     if len(table.first) > 1 and _goes_on(table.first[0], table.columns[0]):
         return False
-    if len(table.first) > 1 and vertices.named and any(
+    if len(table.first) > 1 and vertices.has_names and any(
             _are_vertices(column, vertices) for column in table.columns):
         return True  # no cell of the first row is a vertex
     if count in (table.num_rows, table.num_rows + 1):

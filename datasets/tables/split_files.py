@@ -194,16 +194,16 @@ def _from_keys(keys_of_parts: dict[str, Any], source: object, vertices: VertexId
 
     # merge the parts; an id may be in several
     parts = np.concatenate(parts)
-    keys = [key for each in keys for key in each] if vertices.named else np.concatenate(keys)
+    keys = [key for each in keys for key in each] if vertices.has_names else np.concatenate(keys)
     distinct: dict[Any, int] = {}
     places = np.array([distinct.setdefault(key, len(distinct)) for key in (
-        keys if vertices.named else keys.tolist())], np.int64)
+        keys if vertices.has_names else keys.tolist())], np.int64)
     masks = np.zeros((len(distinct), len(SPLIT)), bool)
     masks[places, parts] = True
 
     unique = list(distinct)
     return VertexRows("split", str(source), masks,
-                      unique if vertices.named else np.array(unique, np.int64),
+                      unique if vertices.has_names else np.array(unique, np.int64),
                       order=f"the ids in {join_names(list(keys_of_parts))}")
 
 

@@ -178,7 +178,7 @@ def _feature_names(table: Table, chosen: list[int], notes: list[str]) -> tuple[s
     names = [column.name if width is None else f"{column.name}[{k}]"
              for column in (table.columns[k] for k in chosen)
              for width in [column.width] for k in range(width or 1)]
-    if not table.named or names == [str(k) for k in range(len(names))]:
+    if not table.has_names or names == [str(k) for k in range(len(names))]:
         return None  # pandas numbers unnamed columns
     with suppress(DataError):
         return check_names("feature_names", names, len(names), len(names), table.where)
@@ -325,7 +325,7 @@ def read_table(source: Source, vertices: VertexIds, options: TableOptions,
         document = read_json(source, options.memory)
         table = json_table(document, str(source), is_known)
     else:
-        names = vertices.numbers if vertices.named else ()
+        names = vertices.numbers if vertices.has_names else ()
         table = read_delimited(source, options.memory, names, of_names=of_ids)
         roles.settle_header(table, vertices, options.header, None if of_ids else options.count,
                             options.requested_columns)

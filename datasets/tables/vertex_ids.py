@@ -27,7 +27,7 @@ class VertexIds:
 
     Attributes
     ----------
-    named : bool
+    has_names : bool
         Whether ids are text.
     is_open : bool
         Whether only edges determine the vertices, so that tables may add some.
@@ -38,7 +38,7 @@ class VertexIds:
         self.where = where
         self.memory = memory
         ids = raw.original_ids
-        self.named = ids is not None and ids.dtype.kind == "U"
+        self.has_names = ids is not None and ids.dtype.kind == "U"
         self.is_open = raw.in_edge is not None
         self.refresh()
 
@@ -47,7 +47,7 @@ class VertexIds:
         self.num_nodes = self.raw.num_nodes
         self.numbers = self.order = None
         ids = self.raw.original_ids
-        if self.named:
+        if self.has_names:
             need((NAME_BYTES + ids.itemsize) * ids.size, self.memory, f"{self.where}: names")
             self.numbers = {name: k for k, name in enumerate(ids.tolist())}
             distinct = len(self.numbers)
@@ -70,11 +70,11 @@ class VertexIds:
     def last(self) -> int | None:
         """The largest numeric id, if vertices were renumbered; otherwise None."""
         ids = self.raw.original_ids
-        return None if ids is None or self.named else int(ids.max())
+        return None if ids is None or self.has_names else int(ids.max())
 
     def describe(self) -> str:
         """Return a description of the ids, for errors."""
-        if self.named:
+        if self.has_names:
             return "names, such as " + ", ".join(
                 repr(truncate(name, 30)) for name in self.raw.original_ids[:3].tolist())
         if self.raw.original_ids is None:
@@ -86,7 +86,7 @@ class VertexIds:
 
         None if a cell is not an id of the graph's kind.
         """
-        if not self.named:
+        if not self.has_names:
             return column.whole_numbers()
         texts = column.texts()
         whole = column.whole_numbers() if hasattr(column, "array") else None
@@ -127,7 +127,7 @@ class VertexIds:
         if self.repeated:
             raise DataError(f"{self.where}: {self.repeated} original_ids occur twice, expected one "
                             "vertex per id")
-        if self.named:
+        if self.has_names:
             return np.array([self.numbers.get(key, -1) for key in keys], np.int64)
         keys = np.asarray(keys, np.int64)
         if self.order is None:
@@ -144,17 +144,17 @@ class VertexIds:
         have ids, this share of the ids must be in the column.
         """
         head = column.head()
-        if (not self.named and head and not _is_whole(head[0])) or len(set(head)) < len(head):
+        if (not self.has_names and head and not _is_whole(head[0])) or len(set(head)) < len(head):
             return False
-        if self.named and len(head) >= ENOUGH and not self.raw.bipartite \
+        if self.has_names and len(head) >= ENOUGH and not self.raw.bipartite \
                 and not any(self._name(cell) in self.numbers for cell in head):
             return False
         keys = self.keys(column)
-        if keys is None or len(set(keys if self.named else keys.tolist())) < count:
+        if keys is None or len(set(keys if self.has_names else keys.tolist())) < count:
             return False
         vertices = self.find(keys)
         vertices = vertices[vertices >= 0]
-        share = HALF if self.named else share
+        share = HALF if self.has_names else share
         matched, known = self._count_in_edge(vertices)
         return 0 < matched >= share * min(count, known)
 
@@ -169,7 +169,7 @@ class VertexIds:
         keys = self.keys(column)
         if keys is None:
             return False
-        distinct = list(dict.fromkeys(keys if self.named else keys.tolist()))
+        distinct = list(dict.fromkeys(keys if self.has_names else keys.tolist()))
         vertices = self.find(distinct)
         matched, known = self._count_in_edge(vertices[vertices >= 0])
         return len(distinct) < count and matched >= NEARLY_ALL * max(known, len(distinct))
@@ -187,7 +187,7 @@ class VertexIds:
         """
         raw = self.raw
         same = np.arange(raw.num_nodes)
-        if self.named:
+        if self.has_names:
             names = list(dict.fromkeys(keys))
             return same, raw.num_nodes + len(names), np.concatenate([raw.original_ids, names])
 

@@ -75,7 +75,7 @@ def keys_of(column: Any, vertices: VertexIds, where: str,
         for row, text in enumerate(column.texts()):
             one = TextColumn(column.name, [text]) if not hasattr(column, "array") else None
             if not text or (one is not None and vertices.keys(one) is None):
-                expected = "a name" if vertices.named else "a whole number, as in the edges"
+                expected = "a name" if vertices.has_names else "a whole number, as in the edges"
                 raise DataError(f"{where}: {place(row)}: id {truncate(text, 40)!r}, expected "
                                 f"{expected}")
         raise DataError(f"{where}: column {truncate(column.name, 40)}: expected ids, whole numbers "
@@ -127,7 +127,7 @@ def take_positional(rows: VertexRows, vertices: VertexIds, order: VertexRows | N
 
     # refuse rows if vertices have no natural order
     if not vertices.rows_are_known:
-        kind = "names" if vertices.named else f"numbers with gaps, {vertices.describe()}"
+        kind = "names" if vertices.has_names else f"numbers with gaps, {vertices.describe()}"
         raise DataError(f"{rows.where}: {rows.kind} have {rows.num_rows} rows without ids, but the "
                         f"ids of the {n} vertices are {kind}: give the id of each row with --ids "
                         f"FILE, one per line{hint}")

@@ -134,7 +134,7 @@ class Table:
     names_known : bool
         Whether `columns` have names; false until the first row of a text is known to be a
         header or data.
-    named : bool
+    has_names : bool
         Whether the file has the names; otherwise they are numbers from 1.
     first : list of str
         Cells of the first row of a text.
@@ -146,7 +146,7 @@ class Table:
     columns: list
     num_rows: int
     names_known: bool = True
-    named: bool = True
+    has_names: bool = True
     first: list[str] = field(default_factory=list)
     lines: object = None
     notes: list[str] = field(default_factory=list)
@@ -163,7 +163,7 @@ class Table:
 
         Without `keep` a row of data is dropped.
         """
-        self.named = header
+        self.has_names = header
         for k, (column, cell) in enumerate(zip(self.columns, self.first)):
             column.name = cell.strip() if header else str(k + 1)
             if keep and not header:

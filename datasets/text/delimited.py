@@ -255,6 +255,6 @@ def _take_comment(table: Table, comment: str) -> None:
     words = re.split(r"[\s,;|]+", comment.lstrip("#% \t").strip())
     if len(words) == len(table.first) and any(map(is_known, words)):
         table.name_columns(header=False)
-        table.named = True
+        table.has_names = True
         for column, word in zip(table.columns, words):
             column.name = word

@@ -68,20 +68,20 @@ class Clock:
         default it is the kind, or for messages their purpose.
         """
         # messages within dense work are part of it
-        outer, inside = self._part, self._inside
+        outer, inner = self._part, self._inner
         if self.messages_part and kind in ("comm", "wait"):
             part = name = self.messages_part
         elif kind == "comm":
             part = self._purpose(outer)
-        self._part, self._inside = part or kind, 0.0
+        self._part, self._inner = part or kind, 0.0
         begin = time.perf_counter()
         try:
             yield
         finally:
             end = time.perf_counter()
             self.seconds[kind] += end - begin
-            self.parts[self._part] += end - begin - self._inside
-            self._part, self._inside = outer, inside + end - begin
+            self.parts[self._part] += end - begin - self._inner
+            self._part, self._inner = outer, inner + end - begin
             if self.events is not None:
                 self._keep(name or kind, begin, end)
 
@@ -154,4 +154,4 @@ class Clock:
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self.parts = dict.fromkeys(PARTS, 0.0)
         self._part = None  # part of the block under way
-        self._inside = 0.0  # seconds of the inner blocks so far
+        self._inner = 0.0  # seconds of the inner blocks so far

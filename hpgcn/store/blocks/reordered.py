@@ -47,13 +47,13 @@ class ReorderedGraph:
         self.class_names = source.class_names
         self.feature_names = source.feature_names
         self.window = min(WINDOW, window or WINDOW)
-        self.place = number[source.vertices(0, number.size)] if source.ordered else number
+        self.new_row = number[source.vertices(0, number.size)] if source.ordered else number
         self._adjacency = self._entries(source.pattern_rows)
 
     def _entries(self, read: Callable) -> OrderedEntries:
         dtype = self.source.reader.entries["adjacency/indices_1"].dtype
-        pointers = self.source.pointers(0, self.place.size)
-        return OrderedEntries(read, self.place, pointers, dtype, self.window, path=self.path)
+        pointers = self.source.pointers(0, self.new_row.size)
+        return OrderedEntries(read, self.new_row, pointers, dtype, self.window, path=self.path)
 
     @property
     def indptr(self) -> np.ndarray:
@@ -74,7 +74,7 @@ class ReorderedGraph:
         width = self.header.num_edge_features
         if not width:
             return None
-        pointers = self.source.pointers(0, self.place.size)
+        pointers = self.source.pointers(0, self.new_row.size)
 
         def read(start: int, stop: int) -> tuple:
             indptr, indices = self.source.pattern_rows(start, stop)
@@ -91,13 +91,13 @@ class ReorderedGraph:
                 source.reader, self.header, start, stop))
         if not self.header.sparse_features:
             return None
-        n, f = self.place.size, self.header.num_features
+        n, f = self.new_row.size, self.header.num_features
 
         def entries(ones: bool) -> OrderedEntries:
             def read(start: int, stop: int) -> tuple:
                 return read_csr(source.reader, "features", start, stop, n, f, ones)
 
-            return OrderedEntries(read, self.place, source.feature_pointers(),
+            return OrderedEntries(read, self.new_row, source.feature_pointers(),
                                   np.dtype(index_dtype(f)), self.window, square=False,
                                   path=self.path)
 
@@ -133,17 +133,17 @@ class ReorderedGraph:
 
     def _degree(self, name: str) -> np.ndarray:
         return self._now(row_arrays.read_finite(self.source.reader, f"degree/{name}", 0,
-                                                self.place.size))
+                                                self.new_row.size))
 
     def _now(self, array: np.ndarray) -> np.ndarray:
         """Return the rows of an array in the new order."""
         ordered = np.empty_like(array)
-        ordered[self.place] = array
+        ordered[self.new_row] = array
         return ordered
 
     def _rows(self, name: str, read: Callable) -> _Windows:
         entry = self.source.reader.entries[name]
-        return _ordered_rows(read, self.place, entry.shape, entry.dtype, self.window,
+        return _ordered_rows(read, self.new_row, entry.shape, entry.dtype, self.window,
                              self.path)
 
 
@@ -188,11 +188,11 @@ class _Windows:
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
 
-def _ordered_rows(read: Callable, place: np.ndarray, shape: tuple, dtype: DTypeLike, window: int,
+def _ordered_rows(read: Callable, new_row: np.ndarray, shape: tuple, dtype: DTypeLike, window: int,
                   path: Path | str) -> _Windows:
     """Return rows of a dense array in another order, an array that can only be sliced.
 
-    `read(start, stop)` returns rows of the file, and `place` (n,) is the new number of each
+    `read(start, stop)` returns rows of the file, and `new_row` (n,) is the new number of each
     row. `path` is that of WindowRows.
     """
     n = shape[0]
@@ -204,7 +204,7 @@ def _ordered_rows(read: Callable, place: np.ndarray, shape: tuple, dtype: DTypeL
     def read_items(start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(stop - start + 1), read(start, stop)
 
-    rows = WindowRows(read_items, blocks, place, starts, None, path)
+    rows = WindowRows(read_items, blocks, new_row, starts, None, path)
 
     def gather(number: int) -> np.ndarray:
         window = np.empty((starts[number + 1] - starts[number], *shape[1:]), dtype)
@@ -223,7 +223,7 @@ class OrderedEntries:
     ----------
     read : callable
         `read(start, stop)` returns indptr from 0, columns and values of rows.
-    place : (n,) integers
+    new_row : (n,) integers
         New number of each row.
     pointers : (n + 1,) int64
         Row pointers in the file.
@@ -241,17 +241,17 @@ class OrderedEntries:
         Row pointers in the new order.
     """
 
-    def __init__(self, read: Callable, place: np.ndarray, pointers: np.ndarray, dtype: DTypeLike,
+    def __init__(self, read: Callable, new_row: np.ndarray, pointers: np.ndarray, dtype: DTypeLike,
                  window: int, *, square: bool = True, path: Path | str | None = None) -> None:
         self.read = read
-        self.place = place
+        self.new_row = new_row
         self.dtype = dtype
         self.window = window
         self.square = square
         self.path = path
         self.blocks = list(row_blocks(pointers, ENTRIES))
-        sizes = np.empty(place.size, np.int64)
-        sizes[place] = np.diff(pointers)
+        sizes = np.empty(new_row.size, np.int64)
+        sizes[new_row] = np.diff(pointers)
         self.pointers = run_offsets(sizes)
         self.count = int(self.pointers[-1])
 
@@ -284,7 +284,7 @@ class OrderedEntries:
         # windows of whole rows
         blocks = row_blocks(self.pointers, self.window // item_bytes)
         starts = [0, *(stop for _, stop in blocks)]
-        rows = WindowRows(read, self.blocks, self.place, np.array(starts), self.pointers,
+        rows = WindowRows(read, self.blocks, self.new_row, np.array(starts), self.pointers,
                           self.path)
 
         def gather_window(number: int) -> np.ndarray:
@@ -300,7 +300,7 @@ class OrderedEntries:
 
         columns = np.empty(local[-1], self.dtype)
         for target, indptr, indices in blocks:
-            orders.place_rows(indptr, indices, target, self.place, local, columns)
+            orders.place_rows(indptr, indices, target, self.new_row, local, columns)
         return columns
 
     def _columns(self, blocks: Iterator, local: np.ndarray,
@@ -311,10 +311,10 @@ class OrderedEntries:
             sizes = np.diff(indptr)
             inside = np.repeat(target >= 0, sizes)
             shift = np.repeat(local[target] - indptr[:-1], sizes)
-            place = (shift + np.arange(indices.size))[inside]
-            columns[place] = self.place[indices[inside]] if self.square else indices[inside]
+            position = (shift + np.arange(indices.size))[inside]
+            columns[position] = self.new_row[indices[inside]] if self.square else indices[inside]
             if values is not None:
-                values[place] = data[0][inside]
+                values[position] = data[0][inside]
         if values is None and self.square:
             columns = columns[_sorting(columns, local)]
         return columns

@@ -30,7 +30,7 @@ def read_structure(source: StoredGraph) -> Graph:
     n = header.num_nodes
     columns = source.reader.entries["adjacency/indices_1"]
     source.reserve(columns.nbytes + VERTEX_BYTES * n, "the adjacency")
-    place = source.vertices(0, n) if source.ordered else np.arange(n)
+    new_row = source.vertices(0, n) if source.ordered else np.arange(n)
     masks = None
     if header.num_splits:
         masks = {key: np.empty((n, header.num_splits), bool) for key in SPLIT}
@@ -40,11 +40,11 @@ def read_structure(source: StoredGraph) -> Graph:
         """Read and check rows, all but their features."""
         *adjacency, read_masks = rows.read(start, stop)
         for key, mask in (read_masks or {}).items():
-            masks[key][place[start:stop]] = mask
+            masks[key][new_row[start:stop]] = mask
         return adjacency
 
     # all rows, in one window
-    entries = OrderedEntries(read, place, source.pointers(0, n), columns.dtype, WHOLE)
+    entries = OrderedEntries(read, new_row, source.pointers(0, n), columns.dtype, WHOLE)
     indices = entries.columns()[:]
     rows.finish()
 
@@ -71,7 +71,7 @@ class _CheckedRows:
         self.source = source
         self.splits = range(source.header.num_splits)
         self.sums = []
-        self.trained = np.zeros(len(self.splits), bool)  # splits with a training vertex so far
+        self.has_train = np.zeros(len(self.splits), bool)  # splits with a training vertex so far
 
     def read(self, start: int, stop: int) -> tuple:
         """Return indptr, indices and data of rows, and their masks, (m, splits) each or None."""
@@ -84,7 +84,7 @@ class _CheckedRows:
         self.sums.append(consistency.add_up(slab, source.path))
         if masks:
             masks = {key: mask.reshape(stop - start, -1) for key, mask in masks.items()}
-            self.trained |= masks["train"].any(axis=0)
+            self.has_train |= masks["train"].any(axis=0)
         return indptr, indices, data, masks
 
     def finish(self) -> None:
@@ -93,6 +93,6 @@ class _CheckedRows:
         if self.sums:
             consistency.refuse(sum(self.sums), source)
         source.check_order(source.order_sums(0, source.header.num_nodes))
-        if not self.trained.all():
-            empty = int(np.argmin(self.trained))
+        if not self.has_train.all():
+            empty = int(np.argmin(self.has_train))
             raise source.reader.error(f"{mask_name('train', empty)} is empty")

@@ -35,7 +35,7 @@ class WindowRows:
         arrays of their items.
     blocks : list of (start, stop)
         Rows of the source that are read at once.
-    place : (n,) integers
+    new_row : (n,) integers
         New number of each row.
     windows : (w + 1,) int64
         Window k has the new rows windows[k] to windows[k + 1] - 1.
@@ -45,11 +45,12 @@ class WindowRows:
         Files of groups are in its folder, and errors name it.
     """
 
-    def __init__(self, read: Callable, blocks: list[tuple], place: np.ndarray, windows: np.ndarray,
-                 pointers: np.ndarray | None, path: Path | str | None) -> None:
+    def __init__(self, read: Callable, blocks: list[tuple], new_row: np.ndarray,
+                 windows: np.ndarray, pointers: np.ndarray | None,
+                 path: Path | str | None) -> None:
         self.read = read
         self.blocks = blocks
-        self.place = place
+        self.new_row = new_row
         self.windows = windows
         self.pointers = pointers
         self.path = path
@@ -68,7 +69,7 @@ class WindowRows:
         item = int(self._first_item(first))
 
         for begin, end in self.blocks:
-            target = self.place[begin:end] - first
+            target = self.new_row[begin:end] - first
             inside = (target >= 0) & (target < stop - first)
             if not inside.any():
                 continue
@@ -97,7 +98,7 @@ class WindowRows:
             indptr, *arrays = self.read(begin, end)
             if not self._stored:
                 self._open(arrays)
-            group = np.searchsorted(self.windows, self.place[begin:end], "right") - 1
+            group = np.searchsorted(self.windows, self.new_row[begin:end], "right") - 1
             order = np.argsort(group, kind="stable")
             found, first = np.unique(group[order], return_index=True)
             for number, rows in zip(found, np.split(order, first[1:]), strict=True):
