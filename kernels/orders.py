@@ -297,7 +297,7 @@ def _search(next_chunk, indptr, indices, left, offsets, by_degree, number, waiti
 
             # breadth-first search; the neighbors of a vertex follow by degree
             while head < tail:
-                # what the next vertices read, at three distances
+                # prefetch the reads of the next vertices, at three distances
                 u = waiting[head]
                 if head + 4 < tail:
                     fetch_element(indptr, waiting[head + 4])

@@ -1,8 +1,7 @@
-"""Partitions of graphs.
+"""Partitions of graphs: methods, the engines that they run, and the cost of a partition.
 
-Methods, the engines that they run, and the cost of a partition.
-
-The names below load on first use: the child process of an engine needs none of them.
+The names below load on first use, because the child process of an engine needs none of
+them.
 """
 import importlib
 from typing import TYPE_CHECKING

@@ -1,11 +1,8 @@
-"""Choose the parts from which batches are drawn.
-
-The graph's, new ones, or another file's.
-"""
+"""Choose the parts from which batches are drawn: of the graph, new ones, or of a file."""
 from hpgcn import store
 from hpgcn.errors import DataError, UsageError, setting
 
-METHOD = "best"  # makes the parts of batches, whatever the strategy and its parts
+METHOD = "best"  # method of new parts for batches, for any strategy and its parts
 
 
 def parts_of(request, source, n, own, make):
@@ -26,8 +23,8 @@ def parts_of(request, source, n, own, make):
     Raises
     ------
     UsageError
-        The graph has no parts, has some where others are to be made, or there are fewer
-        than a batch takes, or more than vertices.
+        The graph has no parts, or has parts although new ones are requested. Or there are
+        fewer parts than a batch takes, or more parts than vertices.
     DataError
         The other file has no parts, or is of another graph.
     """

@@ -1,4 +1,4 @@
-"""Effort of a method: how much work it may take, and the seconds that are to be expected."""
+"""Effort of a method: how much work it may take, and the expected seconds."""
 import logging
 import time
 from contextlib import contextmanager
@@ -10,38 +10,38 @@ from hpgcn.partition.engines.engine_registry import COARSENED, LEVELS
 log = logging.getLogger("hpgcn")
 
 FAST, DEFAULT, BEST = EFFORTS = ("fast", "default", "best")
-SMALL = 1 << 16  # entries up to which all work of an engine takes seconds
-WORTH_SAYING = 2.0  # seconds from which on a forecast is logged
-COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for clusters only
-FEWEST = 1 << 18  # clusters that other parts are sought of, at most
+SMALL = 1 << 16  # entries: for at most this number, all work of an engine takes seconds
+WORTH_SAYING = 2.0  # seconds: shorter forecasts are not logged
+COARSE = 1 << 23  # entries: for more, effort DEFAULT calls an engine for clusters only
+FEWEST = 1 << 18  # clusters that METIS or an engine divides, at most
 PINS = 1 << 22  # pins of the nets of clusters that an engine gets, at most
-SPARSE = 4.0  # pins of a net, on average, up to which a pattern is sparse
+SPARSE = 4.0  # mean pins of a net of a sparse pattern, at most
 SHARE = 0.2  # largest share of the seconds of training that preparation may take
-A_SECOND = 1.0  # seconds that it may take beside a training of less,
-LONGER = 2.0  # but no more than this multiple of the training
+A_SECOND = 1.0  # seconds that preparation may take even if SHARE of the training is less,
+LONGER = 2.0  # if they are at most this multiple of the training
 
 # Seconds on one core of the machine on which they were measured. Without an engine for the
-# whole graph: for a million entries, and for a million pairs of `touched_pairs`. Effort
-# DEFAULT needs none from COARSE entries on.
+# whole graph, they are for a million entries, and for a million pairs of `touched_pairs`.
+# From COARSE entries on, effort DEFAULT takes no engine for the whole graph.
 STREAM_SECONDS = {FAST: (0.5, 0.03), DEFAULT: (0.7, 0.04)}
-# With an engine the pairs are those of each level of coarsening. The third number is for a
-# million entries of the smallest level and each bisection of it. The last one is the number of
-# vertices of a part in that level.
+# With an engine, the pairs are those of each level of coarsening. The third number is for a
+# million entries of the smallest level, times the number of its bisections. The last number is
+# that of the vertices of a part in this level.
 ENGINE_SECONDS = {DEFAULT: (4.0, 0.3, 0.0, 160), BEST: (5.0, 1.5, 8.0, 160)}
 SPARSE_SECONDS = 4.0, 0.2, 10.0, 40  # sparse patterns, effort DEFAULT
-# the same for annealing: seconds for a million nonzeros, and the largest number of seconds
+# annealing: seconds for a million nonzeros, and the largest number of seconds
 ANNEALING_SECONDS = {FAST: (0.0, 0.0), DEFAULT: (90.0, 75.0), BEST: (180.0, 450.0)}
-CALM = 0.2  # share of them in sparse patterns, in which most nets lie inside a part
-COUNTED = 1 << 20  # numbers that are counted to compare this machine with that one,
-PASS = 0.0028  # and the seconds that this takes there
-MULTIPLIER = 40503  # spreads the numbers
-SLOWER = 8.0  # largest factor by which another machine is taken to be slower or faster
+CALM = 0.2  # share of these seconds in sparse patterns, where most nets lie inside a part
+COUNTED = 1 << 20  # numbers that are counted to compare this machine with the measured one
+PASS = 0.0028  # seconds that this count takes on the measured machine
+MULTIPLIER = 40503  # spreads the counted numbers
+SLOWER = 8.0  # largest factor between the speeds of two machines
 
 
 def column_sizes(source):
-    """Return the entries of each column with the diagonal, by the degrees of a graph.
+    """Return the entries of each column with the diagonal, (n,) float64, by the degrees.
 
-    (n,) float64. The degrees of a GraphSource are sums of weights.
+    The degrees of a GraphSource are sums of weights.
     """
     degrees = source.degrees()
     return degrees["column"] + (degrees["loop"] == 0)
@@ -60,8 +60,8 @@ def touched_pairs(column_sizes, k):
 def is_sparse(column_sizes):
     """Return whether columns have few entries, as those of road networks have.
 
-    Parts with few cut edges are then poor ones to begin with. Columns of one entry do not
-    count, because they are no nets.
+    Parts with few cut edges are then a poor start. Columns of one entry do not count,
+    because they are no nets.
     """
     sizes = np.asarray(column_sizes)
     sizes = sizes[sizes > 1]
@@ -108,8 +108,9 @@ def expected_seconds(effort, column_sizes, k, *, holders=False, nets=False):
 def _engine_seconds(effort, entries, column_sizes, k):
     """Return the seconds of an engine that coarsens the whole graph.
 
-    It refines parts on each level, of half the vertices of the level before. The more parts
-    there are, the fewer levels, but the larger is the level that it divides first.
+    The engine refines parts on each level, which has half the vertices of the level
+    before. With more parts there are fewer levels, but the level that is divided first
+    is larger.
     """
     rates = ENGINE_SECONDS[BEST if entries <= SMALL else effort]
     if effort == DEFAULT and entries > SMALL and is_sparse(column_sizes):
@@ -126,11 +127,10 @@ def _engine_seconds(effort, entries, column_sizes, k):
 
 
 def slowness():
-    """Return how much slower this machine is than the one measured.
+    """Return how many times slower this machine is than the measured one, for messages only.
 
-    It is a ratio of the processor's seconds for a small count, for messages only.
-
-    Other programs on this machine change it little.
+    It is a ratio of processor seconds of a small count, which other programs change
+    little.
     """
     numbers = np.arange(COUNTED) * MULTIPLIER & 0xFFFF
     tries = []
@@ -144,9 +144,9 @@ def slowness():
 def paying_effort(column_sizes, k, training_seconds, *, holders=False):
     """Choose the effort of parts by the seconds of the training that they serve.
 
-    It is DEFAULT if that takes at most SHARE of the training, or A_SECOND; else FAST. No
-    effort pays if even FAST takes more than SHARE of the training. If it takes less than
-    A_SECOND, it may take LONGER times the training.
+    The effort is DEFAULT if its seconds are at most SHARE of the training, or A_SECOND;
+    else FAST. No effort pays if even FAST takes more than SHARE of the training. An
+    exception are less than A_SECOND, which may be LONGER times the training.
 
     Returns
     -------
@@ -167,8 +167,9 @@ def paying_effort(column_sizes, k, training_seconds, *, holders=False):
 def announced(name, request, effort, columns, *, holders=False, nets=False):
     """Log the seconds that partitioning is expected to take, and then those it took.
 
-    Yield a dict in which the caller puts the statistics of the partition. Nothing is
-    logged if it takes few seconds, or if effort has no meaning ("") for the method.
+    Yield a dict for the statistics of the partition, which the caller fills. Nothing is
+    logged if partitioning takes few seconds, or if effort has no meaning ("") for the
+    method.
     """
     # the forecast, for the speed of this machine
     begun = time.perf_counter()

@@ -44,10 +44,10 @@ class Method(NamedTuple):
     """A partitioning method: its function, and its properties."""
 
     find: Callable  # (rows, weights, request) -> Parts
-    engines: tuple[str, ...] = ()  # partitioners that it takes; the first is the default
-    holders: bool = False  # it also gives each nonzero a holder
-    streams: bool = False  # effort FAST streams its rows; so do passes over a file
-    effort: bool = True  # its work depends on the effort
+    engines: tuple[str, ...] = ()  # valid engines; the first is the default
+    holders: bool = False  # whether the method also gives each nonzero a holder
+    streams: bool = False  # whether effort FAST, and passes over a file, stream its rows
+    effort: bool = True  # whether the work depends on the effort
     cut: Callable | None = None  # (rows, own) -> the rows of a piece, if pieces are divided anew
 
 
@@ -75,7 +75,7 @@ METHODS = {
     "random": Method(random, effort=False),
 }
 NONZERO_METHODS = tuple(name for name, method in METHODS.items() if method.holders)
-EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
+EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # the defaults
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class PartitionOptions:
         Key of METHODS: "best" (of "hypergraph" and "graph"), "hypergraph" (least
         communication volume), "graph" (least edge cut), "stream" (fast; needs no
         engine), "stochastic" (least expected volume of mini-batches), "block"
-        (contiguous rows, balanced by nonzeros) or "random" (balanced by rows); or one
+        (contiguous rows, balanced by nonzeros) or "random" (balanced by rows). Or one
         of NONZERO_METHODS, which give every nonzero a holder of its own: "cover" (rows
         by hypergraph, then rows or sums), "medium-grain" and "fine-grain" (hypergraphs
         of rows and columns), "vertex-cut" (Libra: edges are dealt), "distgnn" (the same
@@ -104,9 +104,9 @@ class PartitionOptions:
         Partitioner behind the method, by default the first of METHODS[method].engines.
         UsageError if the method does not take it, or effort "fast" does not run it.
     epsilon : float, optional
-        Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save
-        where a vertex alone is heavier, or rounding forbids it. By default .01, of
-        NONZERO_METHODS .05.
+        Allowed imbalance: a part weighs at most (1 + epsilon) times the mean, unless
+        a single vertex is heavier, or rounding forbids it. The default is .01, and
+        .05 for NONZERO_METHODS.
     w0 : int
         Added to the weight of each vertex, which is otherwise the nonzeros of its row,
         the diagonal counted.
@@ -114,12 +114,12 @@ class PartitionOptions:
     rcm : bool
         Order each part by reverse Cuthill-McKee; else by vertex number.
     refine : bool
-        Lower what the busiest part sends after an engine has lowered the total
-        (`rows.refine`); of "best" to what the busiest of "graph" sends at most.
-        For NONZERO_METHODS lower the total (`hpgcn.partition.nonzeros.refine_nonzeros`),
-        rows balanced.
+        After an engine has lowered the total volume, lower that of the busiest part
+        (`rows.refine`). For "best", it becomes at most that of the busiest part of
+        "graph". For NONZERO_METHODS lower the total, and keep rows balanced
+        (`hpgcn.partition.nonzeros.refine_nonzeros`).
     baseline : bool
-        Also count what to compare with: random partitions, whose mean is put into the
+        Also count partitions to compare with: random ones, whose mean is put into the
         statistics (`over_random`), and the parts before refinement.
     time_limit : float
         Seconds that the engine may take.
@@ -129,8 +129,8 @@ class PartitionOptions:
     threads : int, optional
         Threads of the engine (mtkahypar); by default all cores this process may use.
     balance_train : bool
-        Let no part own more vertices to train on than 1.1 times the mean, or one more
-        than that.
+        Let no part own more training vertices than 1.1 times the mean, or the mean
+        plus one.
     nested : bool
         Number parts so that 2 p and 2 p + 1 merge to part p of half as many
         (`Partition.merged`).
@@ -213,10 +213,7 @@ class PartitionOptions:
 
 
 def check_whole(graph):
-    """Return the number of vertices of a graph.
-
-    Refuse one with only some rows in memory.
-    """
+    """Return the number of vertices of a graph; refuse one with only some rows in memory."""
     n = graph.header.num_nodes
     if graph.num_rows != n:
         raise DataError(f"{graph.header.name}: {graph.num_rows} of {n} rows in memory, expected "

@@ -90,7 +90,7 @@ def make_partition(graph, k, **options):
     >>> partition.part, partition.statistics["volume"]
     (array([0, 0, 0, 1, 1, 1], dtype=int32), 0)
     """
-    # validate the options, then what this graph or k does not allow
+    # validate the options, also for this graph and k
     options = PartitionOptions(**options)
     request = options.request(graph, k)
     check_whole(graph)
@@ -160,7 +160,7 @@ def _find_parts(rows, weights, options, request, sizes):
     if not alone.any() or alone.all():
         return _parts_by_method(rows, weights, options, request, sizes)
 
-    # as if isolated vertices were missing; these are dealt out last
+    # leave out isolated vertices, which are dealt last
     light = np.where(alone, 0, weights)
     wider = request._replace(epsilon=request.epsilon * (weights.sum() / light.sum()))
     parts, groups = _parts_by_method(rows, light, options, wider, sizes)
@@ -244,11 +244,9 @@ def unrefined(rows, parts, k, *, symmetric=False):
 
 
 def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
-    """Make the Partition of a method's Parts.
+    """Make the Partition of a method's Parts: order the vertices, and count the statistics.
 
-    Order the vertices, and count the statistics.
-
-    `dealt`: the order of all rows whose pieces are the parts.
+    `dealt` is the order of all rows from which the parts were dealt, if there is one.
     """
     order = dealt
     if order is None and rcm:

@@ -8,8 +8,8 @@ from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.parallel.pattern_counts import row_chunks
 
-# For each part: rows sent, rows received, parts that it sends to, vertices of its edges, split
-# vertices among these. The last field is the number of split vertices.
+# For each part: rows sent, rows received, number of parts to which rows are sent, vertices of its
+# edges, and split vertices among these. `split` is the number of all split vertices.
 PartCounts = namedtuple("PartCounts", "sent received destinations vertices split_vertices split")
 
 
@@ -55,9 +55,9 @@ def count_parts(rows, part, k, *, symmetric=False):
 
 @Threaded
 def _count(next_chunk, pointers, pins, bounds, part, edges, sums, split, meets):
-    """Add up the counts of chunks of columns; see `count_parts`.
+    """Add up the counts of chunks of columns.
 
-    `edges` (n,): the row of a vertex has entries off the diagonal.
+    `edges` (n,) says whether the row of a vertex has entries off the diagonal.
     """
     k = meets.shape[0]
     last = np.full(k, -1, np.int64)  # last column in which a part was seen
@@ -96,7 +96,7 @@ def _count(next_chunk, pointers, pins, bounds, part, edges, sums, split, meets):
 def fill_nets(pointers, pins, part, k, first, touched, counts, lam, masks):
     """List the parts that each column touches, and its pins in each.
 
-    The arrays from `first` on are those of `row_moves.State`; those after it are
+    The arrays from `first` on are those of `row_moves.State`; those after `first` are
     filled.
     """
     bounds, _ = row_chunks(pointers, [0, part.size])
@@ -105,7 +105,6 @@ def fill_nets(pointers, pins, part, k, first, touched, counts, lam, masks):
 
 @Threaded
 def _fill(next_chunk, pointers, pins, bounds, part, k, first, touched, counts, lam, masks):
-    """Fill the lists of chunks of columns; see `fill_nets`."""
     last = np.full(k, -1, np.int64)  # last column in which a part was seen
     place = np.empty(k, np.int64)  # where it is in the list of that column
     for chunk in chunks(next_chunk, bounds.size - 1):
@@ -123,7 +122,7 @@ def _fill(next_chunk, pointers, pins, bounds, part, k, first, touched, counts, l
                 counts[place[p]] += 1
             lam[j] = end - first[j]
 
-            # a bit of each part, and of each with a single pin
+            # a bit for each part, and one for each part with a single pin
             for at in range(first[j], end):
                 bit = bit_in_word(touched[at])
                 masks[j, 0] |= bit

@@ -36,8 +36,8 @@ def read_parts(path, n, k=None):
     InputNotFoundError
         The file cannot be opened.
     DataError
-        Not n integers, a part outside 0..k-1, or k > n; text is named by line, an array
-        by vertex. The file changed while it was read.
+        Not n integers, a part outside 0..k-1, or k > n. The error names a line of text,
+        or a vertex of an array. Or the file changed while it was read.
     """
     path = Path(path)
     if k is not None and not 1 <= k <= n:
@@ -95,7 +95,7 @@ def _read_array(path, file):
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         else:
             shape, _, dtype = np.lib.format.read_array_header_2_0(file)
-    except Exception as error:  # the header is parsed as Python: what it raises has no common base
+    except Exception as error:  # parsing the header as Python may raise any exception
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: not an .npy file of numbers: {reason}") from error
     if dtype.hasobject or dtype.itemsize == 0:
@@ -103,7 +103,7 @@ def _read_array(path, file):
 
     size = math.prod(shape)
     left = os.fstat(file.fileno()).st_size - file.tell()
-    if not 0 <= size * dtype.itemsize <= left:  # before anything is allocated
+    if not 0 <= size * dtype.itemsize <= left:  # checked before the allocation
         raise DataError(f"{path}: shape {shape} of {dtype} takes {size * dtype.itemsize} bytes, "
                         f"but the file has {left}")
     part = np.fromfile(file, dtype, size)
@@ -126,7 +126,7 @@ def _read_text(path, file):
 
 
 def _first_bad_line(path, file):
-    """Return the error about the first line that is not one integer."""
+    """Return the error message of the first line that is not one integer."""
     for number, line in _filled_lines(file):
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", line):
             excerpt = line if len(line) <= 40 else line[:37] + "..."

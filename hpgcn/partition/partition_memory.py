@@ -8,12 +8,12 @@ from hpgcn.partition.rows.row_methods import QUICK
 
 BASE = 240 << 20  # bytes of the interpreter, its libraries and their compiler
 BLOCKS = 96 << 20  # bytes of what is read or written at a time
-KEPT = 10  # entries of a cluster that are sorted at once, at most, on average
-# bytes of an entry, and of a vertex, in an engine and in what is passed to it; rough
+KEPT = 10  # mean entries of a cluster that are sorted at once, at most
+# rough bytes of an entry, and of a vertex, in an engine and in its input
 ENGINE = 150, 300
 NET_ENTRY = 16  # bytes of an entry while the nets of clusters are made
-VERTEX_BYTES = 60  # bytes of a vertex in `partition_stored`, at most,
-LEVEL_BYTES = 24  # and while clusters are contracted
+VERTEX_BYTES = 60  # bytes of a vertex in `partition_stored`, at most
+LEVEL_BYTES = 24  # bytes of a vertex while clusters are contracted
 LEAST_WINDOW = 16 << 20
 
 
@@ -71,17 +71,14 @@ def refining_bytes(header, k):
 
 
 def level_room(header, memory):
-    """Return the bytes that the matrices of clusters may take in `partition_stored`.
-
-    None without a limit.
-    """
+    """Return the bytes for the matrices of clusters in `partition_stored`; None without a limit."""
     return None if memory is None else memory - BASE - BLOCKS - LEVEL_BYTES * header.num_nodes
 
 
 def check_memory(header, k, methods, effort, memory, *, refine=True, stored=False):
     """Return whether `partition_stored` is to be used for lack of memory.
 
-    A method then needs more than `memory` bytes (None: no limit), and
+    That is so if a method needs more than `memory` bytes (None: no limit), and
     `partition_stored` does not.
 
     Parameters
@@ -125,9 +122,9 @@ def check_memory(header, k, methods, effort, memory, *, refine=True, stored=Fals
 
 
 def window_bytes(header, memory, *, stored=False):
-    """Return the bytes of rows that may be gathered at once for writing.
+    """Return the bytes of rows that may be gathered at once for writing; None: no limit.
 
-    None without a limit. `stored`: the structure is not in memory.
+    `stored` says that the structure is not in memory.
     """
     if memory is None:
         return None

@@ -10,9 +10,9 @@ from hpgcn.partition.engines.engine_process import run_engine
 
 MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
 MAX_ENGINE_SEED = 2**31 - 1
-QUICK_ENGINE = "mtkahypar"  # the engine that can do less work
-MAX_PARTS = 8192  # parts whose pairs are counted in a table
-ROWS = 0.1  # rows that a part may own beyond the mean, where nonzeros have holders of their own
+QUICK_ENGINE = "mtkahypar"  # the only engine that can do less work
+MAX_PARTS = 8192  # pairs of more parts are not counted in a table
+ROWS = 0.1  # share of rows above the mean that a part may own if nonzeros have holders
 
 
 # the checked arguments of `make_partition`
@@ -46,7 +46,7 @@ def largest_load(weights, k, epsilon):
 
 
 def is_quick(request, pins):
-    """Return whether the engine of a request does less than all work for nets with these pins."""
+    """Return whether the engine does less than all work for nets with this number of pins."""
     return (request.effort != BEST and request.engine == QUICK_ENGINE
             and (request.piece or pins > SMALL))
 
@@ -54,11 +54,10 @@ def is_quick(request, pins):
 def run(arrays, weights, request, start=None, *, sparse=False):
     """Run the engine of a request; return its Parts. Trivial cases need no engine.
 
-    Vertices without weight, which are isolated, are not passed to the engine.
-
-    `start`: a function without arguments that returns Parts to begin with, for an effort
-    below BEST. `sparse`: nets are small, so that a first partition is cheap, and worth
-    more tries.
+    Vertices without weight, which are isolated, are not passed to the engine. `start`
+    is a function without arguments that returns first Parts, for an effort below BEST.
+    `sparse` says that nets are small, so that a first partition is cheap and worth more
+    tries.
     """
     k = request.k
     n = weights.size
@@ -70,7 +69,7 @@ def run(arrays, weights, request, start=None, *, sparse=False):
         part[heavy] = np.arange(heavy.size)
         return Parts(part)
     if arrays["offsets"][-1] == 0:
-        return Parts(cut_evenly(weights, k))  # nothing to cut: only balance
+        return Parts(cut_evenly(weights, k))  # without edges, only balance counts
     if heavy.size < n:
         return _without_weightless(arrays, weights, heavy, request, start, sparse)
 
@@ -84,7 +83,7 @@ def run(arrays, weights, request, start=None, *, sparse=False):
 
     # weights and settings
     divisor = -(-int(weights.sum()) // MAX_TOTAL_WEIGHT)
-    arrays = {**arrays, "weights": -(-weights // divisor)}  # their sum stays far from 2^31
+    arrays = {**arrays, "weights": -(-weights // divisor)}  # keeps their sum far from 2^31
     epsilon = min(request.epsilon, k - 1.0)  # k - 1 allows all in one part
     settings = {"k": k, "epsilon": epsilon, "seed": request.seed % MAX_ENGINE_SEED,
                 "threads": request.threads, "quick": quick, "sparse": sparse}

@@ -9,7 +9,7 @@ from hpgcn.partition.partition_request import MAX_PARTS
 from hpgcn.partition.rows.partition_model import entry_rows, holders, pattern
 from hpgcn.runtime.text_table import table
 
-# key of Partition.statistics -> how the table calls it, and how it is written
+# key of Partition.statistics -> heading in the table, and format
 LABELS = {
     "volume": ("rows sent, total", "{:,}"),
     "unrefined_volume": ("  before refinement", "{:,}"),
@@ -38,12 +38,12 @@ LABELS = {
     "pipeline_batches": ("batches of rows", "{:,}"),
     "first_batches": ("batches that the first one waits for", "{:,}"),
 }
-# the same for what ran, attributes of a Partition
+# the same for attributes of a Partition: the engine and its work
 WORK = {"engine": ("engine", "{}"), "divided": ("  divided", "{}"), "start": ("  began with", "{}"),
         "seconds": ("seconds", "{:,.1f}")}
 # statistics that a user needs most; the last three need a flag
 BRIEF = ("volume", "messages", "imbalance_nnz", "volume_between", "nets", "first_batches")
-# what an imbalance above UNEVEN means
+# meaning of an imbalance above UNEVEN
 UNEVEN = 0.1
 MEANINGS = {
     "imbalance_nnz": "nonzeros: ranks wait for it in products with A",
@@ -113,12 +113,10 @@ def train_mask(graph):
 
 
 def count(rows, part, k, holder=None, train=None, *, symmetric=False):
-    """Return the dict of `statistics` for a pattern and checked parts.
+    """Return the dict of `statistics` for checked parts and a `partition_model.pattern`.
 
-    The pattern is that of `partition_model.pattern`.
-
-    holder: (nnz,) of all entries of the pattern; train: (n,) bool; symmetric: the
-    pattern is known to be so, which saves memory and time.
+    `holder`: (nnz,) of all entries of the pattern. `train`: (n,) bool. `symmetric`: the
+    pattern is known to be symmetric, which saves memory and time.
     """
     if holder is None and rows.indices.size >= LARGE and k <= MAX_PARTS:
         counted = _count_whole_rows(rows, part, k, symmetric)
@@ -131,12 +129,10 @@ def count(rows, part, k, holder=None, train=None, *, symmetric=False):
 
 
 def node_volumes(rows, part, sizes, counted, holder=None):
-    """Count the rows and sums that a node-aware exchange sends.
+    """Count the rows and sums of a node-aware exchange, between nodes and within them.
 
-    They are those between nodes, and those within them.
-
-    A row is sent once to each other node that reads it. The reader that receives it sends
-    it on to the other readers of its node; sums take the same ways back.
+    A row is sent once to each other node that reads it. The part that receives it sends
+    it on to the other parts of its node that read it. Sums take the same ways back.
 
     Parameters
     ----------
@@ -223,7 +219,7 @@ def totals(sent, messages):
 
 
 def split_shares(rows, k, holder):
-    """Return the shares of split vertices, as `statistics`: of all, and the mean over parts."""
+    """Return the shares of split vertices of `statistics`: of all, and the mean over parts."""
     n = rows.shape[0]
     number = entry_rows(rows)
     edge = number != rows.indices
@@ -241,9 +237,9 @@ def split_shares(rows, k, holder):
 
 
 def touched(rows, part, k, holder):
-    """Return which parts touch each column, and which each row.
+    """Return which parts touch each column, and which touch each row, csr_arrays (k, n).
 
-    Two csr_arrays (k, n): a part owns the vertex or holds entries of the line.
+    A part touches a line if it owns the vertex or holds entries of the line.
     """
     n = part.size
     number = entry_rows(rows)
@@ -325,7 +321,7 @@ def describe(partition):
 
 
 def relative(numbers):
-    """Divide those statistics that COMPARED names by their mean over random partitions.
+    """Divide the statistics in COMPARED by their mean over random partitions.
 
     Values before refinement are divided by the same means.
     """

@@ -33,8 +33,8 @@ def partition_stored(source, k, *, method="stream", epsilon=None, w0=0, seed=0, 
     k, epsilon, w0, seed, refine, baseline
         As of `make_partition`.
     method : str
-        "best", "hypergraph", "graph" and "stream" are all made like "stream"; "block"
-        and "random" as ever.
+        "best", "hypergraph", "graph" and "stream" all use "stream"; or "block" or
+        "random".
     memory : int, optional
         Bytes that the process may take. Little memory keeps fewer entries of clusters,
         and may not suffice to refine many parts.

@@ -1,4 +1,4 @@
-"""Runs an engine in a child process with limits: partitioners crash, and exit, on bad input."""
+"""Run an engine in a child process with limits, because partitioners crash on bad input."""
 import importlib.metadata
 import importlib.util
 import json
@@ -22,18 +22,20 @@ from hpgcn.runtime.temporary import temporary_folder
 OUT_OF_MEMORY = (
     "bad_alloc", "memoryerror", "cannot allocate memory", "memory allocation failed",
     "out of memory", "pthread_create", "max_allowed_parallelism cannot be 0",
-)  # the last two: no thread can be started
+)  # the last two are of threads that cannot start
 
 
 def run_engine(name, arrays, settings, *, time_limit, memory):
-    """Run one engine; return its part vector, (n,) int32, and its own count of the volume or None.
+    """Run one engine; return its part vector, (n,) int32, and its count of the volume or None.
 
     Arrays and settings are those of `engine_registry`. The child is killed after
     `time_limit` seconds, and has `memory` bytes of address space (None: 80% of the
-    available memory). Raises MissingError if the engine is not installed, and
-    StorageError if its input could not be written to the temporary folder. Raises
-    InternalError if it crashed, ended the process, ran out of memory or time, or
-    returned no valid part vector.
+    available memory).
+
+    MissingError is raised if the engine is not installed, and StorageError if its input
+    could not be written to the temporary folder. InternalError is raised if the engine
+    crashed, ended the process, ran out of memory or time, or returned no valid part
+    vector.
     """
     # refuse an engine that is missing
     if importlib.util.find_spec(ENGINES[name].module) is None:
@@ -53,7 +55,7 @@ def run_engine(name, arrays, settings, *, time_limit, memory):
             raise StorageError(f"{parent}: cannot write the input of {name}: "
                                f"{error.strerror or error}") from error
 
-        # run it, and read its answer
+        # run the engine, and read its parts
         code = _spawn(name, folder, time_limit)
         if code != 0:
             raise _failure(name, code, folder, memory)
@@ -75,7 +77,7 @@ def _spawn(name, folder, time_limit):
                str(os.getpid())]
     with open(folder / "log", "wb") as log:
         try:
-            # a scheduler sends these to every process, but they are meant for the run
+            # signals that a scheduler sends to every process, but that are meant for the run
             with signals.blocked(*signals.STOPPING):
                 child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                          env=child_environment(), start_new_session=True)
@@ -88,7 +90,7 @@ def _spawn(name, folder, time_limit):
             raise InternalError(f"{name} did not finish within its time limit of "
                                 f"{time_limit:g} s") from None
         finally:
-            if child.returncode is None:  # past its limit, or we were interrupted
+            if child.returncode is None:  # the time is over, or this process was interrupted
                 child.kill()
                 child.wait()
 
@@ -131,7 +133,7 @@ def _answer(name, folder, n, k):
 
 
 def _missing(name, why):
-    """Return the error about an engine that is not there, with the command that installs it."""
+    """Return the error about a missing engine, with the command that installs it."""
     engine = ENGINES[name]
     return MissingError(f"partitioning with {name} needs {engine.module} (extra {engine.extra}): "
                         f"{install_command(engine.extra)} ({why})")

@@ -1,11 +1,13 @@
 """The partitioners behind the methods: name, package and input of each.
 
 An engine is a function (arrays, settings) -> (part, volume), which runs in a child
-process. It returns (n,) integers and the connectivity-1 that it counts itself (None if
-it minimises something else). `arrays` are those of `partition_model`: offsets, pins (or
-adjacent), weights, and costs of nets (or edges) if they are not 1. If parts are to be improved,
-they are `start`, (n,). `settings` holds k, epsilon, seed, threads, whether to be quick, and
-whether nets are small (sparse).
+process. It returns (n,) integers and the connectivity-1 that it counts itself, or None
+if it minimizes something else. `arrays` are those of `partition_model`: offsets, pins
+(or adjacent), weights, and costs of nets (or edges) if they are not 1. They include
+`start`, (n,), if given parts are to be improved.
+
+`settings` are k, epsilon, seed, threads, `quick` (less work), and `sparse` (nets are
+small).
 """
 import tempfile
 from collections import namedtuple
@@ -13,7 +15,7 @@ from importlib import import_module
 
 import numpy as np
 
-KAHYPAR_DIRECT_MAX_K = 16  # beyond, direct k-way refinement takes far longer than bisection
+KAHYPAR_DIRECT_MAX_K = 16  # for more parts, direct k-way refinement takes far longer than bisection
 
 # KaHyPar ships no configuration, and ends the process at an incomplete one
 _COMMON = """
@@ -54,11 +56,11 @@ r-sync-lp-active-nodeset=true r-jet-type=deterministic r-jet-relative-improvemen
 r-jet-dynamic-rounds=3 r-jet-initial-negative-gain=0.75 r-jet-final-negative-gain=0.0
 r-fm-type=do_nothing r-flow-algo=do_nothing"""
 SMALLEST = 160  # vertices of a part in the smallest level, as in the preset
-# If parts have less than LEVELS times this number, a V-cycle without other levels moves almost
-# nothing. It then coarsens to one of COARSENED vertices.
+# If parts have fewer than LEVELS times SMALLEST vertices, a V-cycle has no other levels, and moves
+# almost nothing. It then coarsens to one vertex for COARSENED vertices.
 LEVELS, COARSENED = 2, 4
-# Vertices of a part and tries of a first partition, iterations of Jet that gain little, and
-# passes that find communities. The preset has 160, 20, 8 and 5.
+# The settings are: vertices of a part and tries of a first partition, iterations of Jet that gain
+# little, and passes that find communities. The preset has 160, 20, 8 and 5.
 _CYCLE = f"c-t={SMALLEST} i-runs=20 r-jet-num-iterations=2 p-max-louvain-pass-iterations=5"
 _SCRATCH = "c-t=10 i-runs=3 r-jet-num-iterations=1 p-max-louvain-pass-iterations=5"
 # a first partition of small nets
@@ -66,9 +68,9 @@ _SPARSE = "c-t=40 i-runs=10 r-jet-num-iterations=4 p-max-louvain-pass-iterations
 
 
 def mtkahypar(arrays, settings):
-    """Run Mt-KaHyPar with its deterministic preset: the same parts at any number of threads.
+    """Run Mt-KaHyPar with its deterministic preset: the same parts for any number of threads.
 
-    If it is to be quick, with less work (`quick_ini`), from `start` if that is given.
+    With `quick` it does less work (`quick_ini`), and begins with `start` if given.
     """
     # the configuration
     library = import_module("mtkahypar")
@@ -103,11 +105,12 @@ def mtkahypar(arrays, settings):
 def quick_ini(started, sparse=False, part_size=np.inf):
     """Return a quick configuration of Mt-KaHyPar, one setting per line.
 
-    The preset spends half of its time on a first partition, and most of the rest on rounds
-    of Jet. This one makes a first partition from fewer vertices, or refines a partition that
-    is given, in one V-cycle (`started`). Its rounds end after fewer iterations that gain
-    little. Small nets (`sparse`) cost little, and get more work. If the mean part has few
-    vertices (`part_size`), the V-cycle ends at fewer, so that the graph is coarsened.
+    The preset spends half of its time on a first partition, and most of the rest on
+    rounds of Jet. This configuration makes a first partition from fewer vertices. With
+    `started`, it refines given parts in one V-cycle. Its rounds end after fewer
+    iterations that gain little. With `sparse`, nets are small and cost little, and get
+    more work. If the mean part has few vertices (`part_size`), the V-cycle ends at
+    fewer vertices, so that the graph is coarsened.
     """
     work = _CYCLE if started else _SPARSE if sparse else _SCRATCH
     if started and part_size < LEVELS * SMALLEST:

@@ -1,8 +1,8 @@
 """Distribute training vertices evenly, because the last layer only computes rows with a loss.
 
-Engines balance one weight. So vertices of parts that own too many of them move to the
-part where this adds least to the volume. Then others move out of parts that have become
-too heavy.
+Engines balance one weight. So training vertices move out of parts with too many of
+them, each to the part where this adds least to the volume. Then other vertices move out
+of parts that have become too heavy.
 """
 from collections import namedtuple
 
@@ -14,8 +14,8 @@ from hpgcn.kernels.host.jit import jit
 from hpgcn.partition.rows.partition_model import entry_rows
 from hpgcn.partition.rows.row_moves import add_pin, take_pin
 
-SHARE = 0.1  # vertices to train on that a part may own beyond the mean, or one if that is less
-ROUNDS = 32  # a vertex may cost one row in the first round, and twice the number in each next one
+SHARE = 0.1  # share of training vertices above the mean that a part may own, at least one
+ROUNDS = 32  # in the first, the move of a vertex may cost one row; each next doubles this
 
 # Vertex v lies in the nets indices[indptr[v]:indptr[v + 1]]. From first[j] on, net j
 # lists the lam[j] parts that it touches, and its pins in each.
@@ -23,9 +23,7 @@ Nets = namedtuple("Nets", "indptr indices first touched pins lam")
 
 
 def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
-    """Move vertices until no part owns too many training vertices.
-
-    Return the owners, (n,) int32.
+    """Move vertices until no part owns too many training vertices; return owners, (n,) int32.
 
     Parameters
     ----------
@@ -46,7 +44,7 @@ def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
     """
     part = part.copy()
 
-    # limits: of training vertices, and of the weight of a part
+    # limits of the training vertices and of the weight of a part
     mean = np.count_nonzero(train) / k
     most = int(mean + max(1, SHARE * mean))
     load = np.bincount(part, weights, k).astype(np.int64)
@@ -60,10 +58,7 @@ def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
 
 
 def _nets(rows, part, holder, k):
-    """Count the pins of each part in every net.
-
-    Nets are columns if rows are not split, else columns and rows.
-    """
+    """Count the pins of each part in every net: a column, or also a row if rows are split."""
     n = part.size
 
     # lines are columns, or rows and columns if nonzeros have holders of their own
@@ -91,10 +86,7 @@ def _nets(rows, part, holder, k):
 
 
 def _pass_on(nets, part, moving, sizes, limit, k, seed):
-    """Move vertices out of parts whose load exceeds a limit.
-
-    The cheapest moves come first.
-    """
+    """Move vertices out of parts whose load exceeds a limit, the cheapest moves first."""
     load = np.bincount(part, sizes, k).astype(np.int64)
     for turn in range(ROUNDS):
         if load.max(initial=0) <= limit:
@@ -106,10 +98,7 @@ def _pass_on(nets, part, moving, sizes, limit, k, seed):
 
 @jit()
 def _sweep(s, part, order, sizes, load, limit, price, counted):
-    """Move vertices, in this order, to the part with the least cost.
-
-    They stay if the cost is above `price` x size.
-    """
+    """Move vertices, in this order, to the part with the least cost, at most `price` x size."""
     for v in order:
         p = part[v]
         size = sizes[v]

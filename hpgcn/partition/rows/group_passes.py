@@ -1,10 +1,10 @@
-"""Passes over the rows of a large matrix on all threads, for `rows.streaming`.
+"""Pass over the rows of a large matrix on all threads, for `rows.streaming`.
 
 Vertices are visited in groups of consecutive numbers. All threads choose a cluster or
-part for each vertex of a group. They see the moves of the same chunk, a few rows, and
-otherwise the state before the group. Then the moves that keep the limits are made in the
-order of vertices. Groups and chunks follow from the numbers of vertices, so neither
-threads nor the size of blocks change a result.
+part for each vertex of a group. A choice sees earlier moves of the same chunk, a few
+rows, and otherwise the state before the group. Then the moves that keep the limits are
+made, in the order of vertices. Groups and chunks follow from the numbers of vertices,
+so neither threads nor the size of blocks change a result.
 """
 import numpy as np
 
@@ -18,9 +18,9 @@ from hpgcn.partition.rows.stream_kernels import (
     table_size,
 )
 
-LARGE_LEVEL = 1 << 18  # vertices from which on passes process rows in groups
-GROUP = 1 << 14  # vertices of a group, and
-CHUNK = 1 << 8  # those of a chunk, which one thread takes
+LARGE_LEVEL = 1 << 18  # vertices: passes over at least this number process rows in groups
+GROUP = 1 << 14  # vertices of a group
+CHUNK = 1 << 8  # vertices of a chunk, which one thread takes
 
 
 def in_groups(level):
@@ -70,9 +70,9 @@ def assign_pass(level, part, load, cap, price):
 
 
 def _groups(level):
-    """Yield the first vertex of each group, and an iterator of its rows in blocks.
+    """Yield the first vertex of each group, and a list of its rows in blocks.
 
-    The iterator yields ((first, last), block), rows of the block counted from 0.
+    Items of the list are ((first, last), block); rows of a block count from 0.
     """
     n = level.weights.size
     blocks = level.blocks()
@@ -131,7 +131,7 @@ def _choose_clusters(next_chunk, block, rows, weights, label, size, cap, seed, b
 def _join_clusters(begin, wanted, weights, label, size, cap):
     """Make the moves of a group that keep the limit; return their number.
 
-    A cluster that all members have left stays empty: two neighbors do not swap.
+    A cluster that all members have left stays empty, so two neighbors do not swap.
     """
     moved = 0
     for v in range(begin, min(begin + wanted.size, label.size)):
@@ -160,7 +160,7 @@ def _choose_parts(next_chunk, block, rows, weights, part, load, cap, price, begi
     for chunk in chunks(next_chunk, (start + last - 1) // CHUNK + 1 - low):
         chunk_begin = (low + chunk) * CHUNK
         for v in range(max(chunk_begin, start + first), min(chunk_begin + CHUNK, start + last)):
-            # what it shares with each part
+            # entries that the vertex shares with each part
             for t in range(indptr[v - start], indptr[v - start + 1]):
                 fetch_later(part, indices, t)
                 u = indices[t]
@@ -185,7 +185,7 @@ def _join_parts(begin, wanted, weights, part, load, before, cap):
     """Make the moves of a group that keep the limit; return their number.
 
     `before` (k,) has the loads before the group. Vertices leave a part that was too
-    heavy until it is no longer.
+    heavy until it is within the limit.
     """
     moved = 0
     for v in range(begin, min(begin + wanted.size, part.size)):

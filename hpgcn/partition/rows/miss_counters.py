@@ -1,7 +1,8 @@
-"""Count for 64 parts at once how many nets of a vertex each of them does not read.
+"""Count for 64 parts at once the nets of a vertex that each part does not read.
 
-Each part has a binary counter. Digit d of all counters is `planes[d]`, (64,) uint64, with
-a bit for each part. Counters overflow after a number of misses that is still worth a move.
+Each part has a binary counter. Digit d of all counters is `planes[d]`, of (64,) uint64,
+with a bit for each part. A counter overflows after the most misses with which a move
+pays.
 """
 import numpy as np
 
@@ -10,10 +11,7 @@ from hpgcn.kernels.host.jit import jit
 
 @jit(inner=True)
 def start_counters(misses, planes):
-    """Set all counters so that they overflow after `misses`.
-
-    Return their number of digits, and the value at which they begin.
-    """
+    """Set all counters so that they overflow after `misses`; return digits and start value."""
     digits = 1
     while misses >> digits:
         digits += 1
@@ -25,10 +23,7 @@ def start_counters(misses, planes):
 
 @jit(inner=True)
 def count_misses(missing, digits, planes):
-    """Add 1 to the counter of each part whose bit is set.
-
-    Return the parts whose counters overflow.
-    """
+    """Add 1 to the counter of each part whose bit is set; return the parts that overflow."""
     for digit in range(digits):
         rest = planes[digit] & missing
         planes[digit] ^= missing
@@ -38,7 +33,7 @@ def count_misses(missing, digits, planes):
 
 @jit(inner=True)
 def counted_misses(q, digits, begin, planes):
-    """Return how many nets part q misses, if its counter has not overflowed."""
+    """Return the number of nets that part q misses, if its counter has not overflowed."""
     missed = -begin
     for digit in range(digits):
         missed += np.int64(planes[digit] >> np.uint64(q) & np.uint64(1)) << digit

@@ -1,15 +1,15 @@
 """Number parts so that pairs of them make good partitions into half the number, and so on."""
 import numpy as np
 
-HALVINGS = 3  # at most, from the whole down
+HALVINGS = 3  # levels of halving, at most
 ROUNDS = 50  # passes over pairs of pairs, at most
 
 
 def nested_parts(method, cut, rows, weights, request):
-    """Divide the graph into halves at most HALVINGS times, then each piece.
+    """Divide the graph into halves at most HALVINGS times, then each piece into parts.
 
-    Halves that are merged from parts found at once are a fifth worse than halves sought
-    as such.
+    If all parts are found at once and then merged, halves are a fifth worse than halves
+    that are found as such.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ def nested_parts(method, cut, rows, weights, request):
     -------
     part : (n,) int32
     groups : int
-        Number of groups of consecutive parts that are nested already.
+        Number of groups of consecutive parts; groups are already nested.
     first : Parts or None
-        Of the first halving, or of the whole.
+        The parts of the first division.
     """
     # halvings first; together they keep within the imbalance
     factors, rest = [], request.k
@@ -58,8 +58,8 @@ def nested_parts(method, cut, rows, weights, request):
 def nested_numbers(touched):
     """Return numbers of parts so that 2 p and 2 p + 1 merge well.
 
-    They are paired level by level. Merging ends at two parts, or at an odd number. Two
-    parts that merge save a row or sum for each net that both touch.
+    Parts are paired level by level, until two or an odd number are left. Two parts that
+    merge save a row or sum for each net that both touch.
 
     Parameters
     ----------
@@ -89,10 +89,7 @@ def nested_numbers(touched):
 
 
 def _matched(shared):
-    """Pair groups that share many nets, (m / 2, 2).
-
-    Greedily, then by exchanges of partners.
-    """
+    """Pair groups that share many nets, greedily, then by exchanging partners, (m / 2, 2)."""
     m = len(shared)
     first, second = np.triu_indices(m, 1)
     free = np.ones(m, bool)

@@ -29,8 +29,8 @@ def lower_volume(level, part, k, epsilon, classes=1):
     """Move vertices while that lowers the volume; return the parts, (n,) int32.
 
     A pass visits vertices in the order of rows and moves them at once. Bits that a move
-    does not determine keep their values, so each pass begins with exact ones. No part
-    grows beyond (1 + epsilon) of the mean weight.
+    does not determine keep their values, so all bits are set exactly before each pass.
+    No part grows beyond (1 + epsilon) of the mean weight.
 
     Parameters
     ----------
@@ -110,16 +110,16 @@ def count_blocks(level, part, k, w0=0, train=None):
 
 @jit(inner=True)
 def _add_reader(nets, net, word, bit):
-    """Count one row more of a part that reads a net."""
+    """Count one more row of a part that reads a net."""
     nets[net, word, np.int64(nets[net, word, 0] & bit != 0)] |= bit
 
 
 @jit()
 def mark_readers(start, indptr, indices, part, first, nets):
-    """Mark the parts of a block's rows in their columns, the diagonal counted.
+    """Mark the parts of a block's rows in their columns, the diagonal included.
 
-    Bit q of nets[j, word, 0] stands for part first + 64 word + q, if that reads net j. The
-    bit of nets[j, word, 1] is set if it reads the net from two rows or more.
+    Bit q of nets[j, word, 0] is set if part first + 64 word + q reads net j. The same
+    bit of nets[j, word, 1] is set if the part reads the net from two rows or more.
     """
     for i in range(indptr.size - 1):
         v = start + i
@@ -136,7 +136,7 @@ def mark_readers(start, indptr, indices, part, first, nets):
 def count_readers(nets, part, first, sent, received, pairs):
     """Add up the rows that parts send and receive; mark pairs of parts.
 
-    The bits are those of `mark_readers` in one word.
+    `nets` has the bits of `mark_readers` in one word.
     """
     last = min(np.int64(64), sent.size - first)
     for j in range(part.size):
@@ -163,13 +163,11 @@ def count_bits(nets):
 
 @jit()
 def move_rows(start, indptr, indices, rows, weights, part, load, cap, nets, planes):
-    """Move vertices of a block to the part where they save most rows.
+    """Move vertices of a block to the part with room where they save most rows.
 
-    `rows` are the rows of the block. The part needs room.
-
-    A move saves each net in which the vertex is the only row of its part. It costs each
-    of its nets that the new part does not read. `planes` (64,) is a work array. `part`,
-    `load` and `nets` are changed.
+    `rows` are the rows of the block. A move saves each net in which the vertex is the
+    only row of its part. It costs each of its nets that the new part does not read.
+    `planes` (64,) is a work array. `part`, `load` and `nets` are changed.
     """
     k = load.size
     for i in rows:
@@ -215,7 +213,7 @@ def move_rows(start, indptr, indices, rows, weights, part, load, cap, nets, plan
         if best < 0:
             continue
 
-        # move, and mark what is certain
+        # move, and set the bits that are certain
         part[v] = best
         load[p] -= weights[v]
         load[best] += weights[v]

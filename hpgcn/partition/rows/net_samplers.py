@@ -1,10 +1,10 @@
 """Choose the mini-batch of each entry of a matrix, by the sampler of the batches.
 
 A `choose(columns, batches, draws)` prepares one round of draws. `columns` is a sorted
-csc_array (n, n), `batches` the number of batches, `draws` a keyed
-numpy.random.Philox. It returns a function of (entries, column, pins): numbers of
-entries, their columns and their rows. That function returns the batch of each entry,
-int64, or -1 for an entry in no batch.
+csc_array (n, n), `batches` the number of batches, `draws` a keyed numpy.random.Philox.
+The result is a function of (entries, column, pins): numbers of entries, their columns
+and their rows. That function returns the batch of each entry, int64, or -1 for an entry
+in no batch.
 """
 import numpy as np
 
@@ -15,7 +15,7 @@ def by_vertices(columns, batches, draws):
 
 
 def by_parts(part, number):
-    """Return the `choose` of batches that unite parts: `part` (n,) holds one of `number` each."""
+    """Return the `choose` of batches that unite some of `number` parts; `part` is (n,)."""
     def choose(columns, batches, draws):
         order = np.argsort(draws.random_raw(number), kind="stable")
         group = np.empty(number, np.int64)

@@ -1,8 +1,8 @@
-"""Parts for ranks on several nodes: few rows between nodes first, then few within them.
+"""Make parts for ranks on several nodes: few rows between nodes first, then few within.
 
-A node-aware exchange sends a row once to every other node that reads it, and within that
-node to the other parts that read it. Rows between nodes are so the volume of a partition
-into nodes, and the rest of the volume is within nodes.
+A node-aware exchange sends a row once to every other node that reads it, and within
+that node to all parts that read it. So the rows between nodes are the volume of a
+partition into nodes. The rest of the volume is within nodes.
 """
 import math
 from dataclasses import replace
@@ -27,8 +27,8 @@ HYPERGRAPHS = ("best", "hypergraph")  # methods whose pieces keep the columns of
 def node_sizes(nodes, k):
     """Return the number of parts of each node, a tuple of int; () for None.
 
-    `nodes`: a number of nodes, which divides k, or the parts of each node, whose sum is
-    k. UsageError for others.
+    `nodes` is a number of nodes, which divides k, or the parts of each node, whose sum
+    is k. Other values raise UsageError.
     """
     if nodes is None:
         return ()
@@ -50,12 +50,13 @@ def node_sizes(nodes, k):
 def parts_by_node(find, method, rows, weights, request, sizes):
     """Partition into nodes, then each node into its parts; refine within nodes.
 
-    The balance is that of all parts: those of the nodes and those within share epsilon.
+    Partitions into nodes and within them share epsilon, so that all parts together are
+    balanced.
 
     Parameters
     ----------
     find : callable
-        A method that streams, by name `method`; others group parts that they made.
+        A method that streams; its name is `method`. Parts of other methods are grouped.
     rows, weights, request
         Arguments of `find`.
     sizes : tuple of int
@@ -66,7 +67,7 @@ def parts_by_node(find, method, rows, weights, request, sizes):
     Parts
         Part p of node m has number sum(sizes[:m]) + p.
     """
-    # nodes; those of several sizes are groups of equal units
+    # nodes of several sizes are groups of equal units
     unit = math.gcd(*sizes)
     units = request.k // unit
     levels = (units > 1) + (max(sizes) > 1)
@@ -107,8 +108,9 @@ def parts_by_node(find, method, rows, weights, request, sizes):
 def _within(find, method, rows, own, weights, request):
     """Return the Parts of the vertices `own` of one node.
 
-    Hypergraphs have the columns of other nodes as well: parts of a node that read the
-    same column receive it once. If the nodes were found by clusters, so are their parts.
+    Hypergraphs have the columns of other nodes as well, because parts of a node that
+    read the same column receive it once. If the nodes were found by clusters, so are
+    their parts.
     """
     lines = rows[own]
     block = lines[:, own]
@@ -130,8 +132,8 @@ def _within(find, method, rows, own, weights, request):
 def group_parts(lines, sizes):
     """Group parts into nodes, so that few rows go between nodes.
 
-    A node takes the first free part, then one after the other the part that shares most
-    nets with those it has. If consecutive parts do better, they are taken.
+    A node takes the first free part. Then it takes, one after the other, the part that
+    shares most nets with its parts. If consecutive parts do better, they are taken.
 
     Parameters
     ----------
@@ -145,7 +147,7 @@ def group_parts(lines, sizes):
     (k,) int32
         New number of each part.
     """
-    # whole numbers, of which products count the nets in common
+    # integers, whose products count common nets
     lines = lines.astype(np.int64)
     lines.data[:] = 1
     free = np.ones(lines.shape[0], bool)
@@ -173,7 +175,7 @@ def group_parts(lines, sizes):
 
 
 def _node_volume(lines, sizes):
-    """Count the nodes that a net touches, but one, over all nets that are touched."""
+    """Count the nodes that touch a net, minus one, summed over all nets that are touched."""
     node = np.repeat(np.arange(len(sizes)), sizes)
     reader = np.repeat(node, np.diff(lines.indptr))
     pairs = np.unique(lines.indices.astype(np.int64) * len(sizes) + reader)
@@ -181,7 +183,7 @@ def _node_volume(lines, sizes):
 
 
 def grouped_parts(parts, lines, sizes):
-    """Return Parts with the numbers of `group_parts`; arguments as there."""
+    """Return Parts with the numbers of `group_parts`, which has the same arguments."""
     numbers = group_parts(lines, sizes)
     holder = None if parts.holder is None else numbers[parts.holder]
     unrefined = parts.unrefined

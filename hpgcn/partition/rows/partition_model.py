@@ -1,8 +1,4 @@
-"""Input of partitioners.
-
-The column-net hypergraph, or the symmetric graph, of a matrix; and the vertices that
-are in neither.
-"""
+"""Input of partitioners: hypergraphs and graphs of a matrix, and isolated vertices."""
 import math
 from itertools import pairwise
 
@@ -30,10 +26,7 @@ def pattern(graph):
 
 
 def entry_rows(rows):
-    """Return the row of each entry of a CSR matrix or a Graph.
-
-    (nnz,) of the dtype of columns.
-    """
+    """Return the row of each entry of a CSR matrix or a Graph, (nnz,) of the columns' dtype."""
     return np.repeat(np.arange(rows.indptr.size - 1, dtype=rows.indices.dtype),
                      np.diff(rows.indptr))
 
@@ -41,8 +34,8 @@ def entry_rows(rows):
 def holders(graph, rows, edge_part, owner):
     """Return the holder of each entry of a graph's `pattern`, (nnz,) int32.
 
-    `edge_part`: (nnz,) part of each stored entry. Entries on the diagonal belong to the
-    owner of their vertex.
+    `edge_part` (nnz,) has the part of each stored entry. Entries on the diagonal belong
+    to the owner of their vertex.
     """
     number = entry_rows(rows)
     holder = owner[number].astype(np.int32, copy=False)
@@ -51,10 +44,7 @@ def holders(graph, rows, edge_part, owner):
 
 
 def stored_holders(graph, rows, holder):
-    """Select the holders of the stored entries, int32.
-
-    `holder` has those of all entries of the `pattern`.
-    """
+    """Select the holders of the stored entries, int32, from those of all entries of `pattern`."""
     number = entry_rows(rows)
     stored = number != rows.indices
     looped = np.zeros(graph.num_rows, bool)
@@ -65,9 +55,8 @@ def stored_holders(graph, rows, holder):
 def column_nets(rows):
     """Make the column nets {i : a_ij != 0} of a pattern (demirci-2022, section 4.3.2).
 
-    Nets of one pin are left out: they cannot be cut. Net e joins the vertices
-    pins[offsets[e]:offsets[e + 1]] of what is returned: offsets (nets + 1,) int64, and
-    pins.
+    Nets of one pin are left out, because they cannot be cut. Return offsets (nets + 1,)
+    int64, and pins. Net e joins the vertices pins[offsets[e]:offsets[e + 1]].
     """
     return cut_nets(rows.tocsc())
 
@@ -75,7 +64,7 @@ def column_nets(rows):
 def cut_nets(nets, chosen=None):
     """Return offsets and pins of the nets of several pins, or of those `chosen`, bool.
 
-    `nets`: a net is a column of a csc_array, or a row of a csr_array.
+    A net is a column of a csc_array, or a row of a csr_array.
     """
     sizes = np.diff(nets.indptr)
     kept = sizes > 1 if chosen is None else chosen
@@ -83,10 +72,10 @@ def cut_nets(nets, chosen=None):
 
 
 def cluster_nets(rows, number, size, limit, seed=0):
-    """Make the column nets of clusters of rows; a cluster is a pin once.
+    """Make the column nets of clusters of rows, where a cluster is a pin once.
 
-    Nets of one pin are left out. If the others have more pins than `limit`, they are
-    a sample, whose nets are drawn with equal chances by `seed`.
+    Nets of one pin are left out. If all other nets have more than `limit` pins, a
+    sample of nets is drawn with equal chances, by `seed`.
 
     Parameters
     ----------
@@ -119,7 +108,7 @@ def cluster_nets(rows, number, size, limit, seed=0):
 
 
 def neighbours(rows):
-    """Return offsets (n + 1,) int64 and neighbours of the undirected graph behind a pattern."""
+    """Return offsets (n + 1,) int64 and neighbors of the undirected graph behind a pattern."""
     both = symmetric_pattern(rows)
     both.setdiag(False)
     both.eliminate_zeros()
@@ -127,10 +116,9 @@ def neighbours(rows):
 
 
 def both_directions(indptr, indices, values):
-    """Return the graph behind a matrix of clusters.
+    """Return the graph behind a matrix of clusters: offsets, adjacent clusters, and costs.
 
-    A dict of offsets, adjacent clusters, and costs, the weights of both directions
-    together.
+    Costs are the weights of both directions together.
     """
     n = indptr.size - 1
     matrix = sp.csr_array((values, indices, indptr), shape=(n, n))
@@ -141,13 +129,11 @@ def both_directions(indptr, indices, values):
 
 
 def dense_weight(widths):
-    """Return w0 for a GCN of these widths.
-
-    The dense work for a row, counted in nonzeros.
+    """Return w0 for a GCN of these widths: the dense work for a row, counted in nonzeros.
 
     A row is multiplied by W forward, for dW, and for its own gradient except in the
     first layer. A nonzero is multiplied once per exchange and column. A dense operation
-    is taken as a quarter of a sparse one, about what an SpMM in memory takes.
+    counts as a quarter of a sparse one, which is about the ratio for an SpMM in memory.
 
     Parameters
     ----------
@@ -161,9 +147,9 @@ def dense_weight(widths):
     pairs = list(pairwise(widths))
     dense = sum((3 if layer else 2) * fan_in * fan_out
                 for layer, (fan_in, fan_out) in enumerate(pairs))
-    sparse = 2 * sum(map(min, pairs))  # the narrower side is exchanged, there and back
+    sparse = 2 * sum(map(min, pairs))  # the narrower side is exchanged, forward and backward
     if pairs[0][0] < pairs[0][1]:
-        sparse -= pairs[0][0]  # A came first: the input needs no gradient
+        sparse -= pairs[0][0]  # if A is applied first, the input needs no gradient
     return round(dense / (DENSE_SPEED * sparse))
 
 
@@ -176,13 +162,11 @@ def isolated(rows):
 
 
 def deal_isolated(part, alone, weights, k, epsilon):
-    """Put the vertices `alone` into the parts with the fewest rows.
+    """Put the isolated vertices `alone`, (n,) bool, into the parts with the fewest rows.
 
-    `alone` is (n,) bool. Return the parts.
-
-    No message depends on them. They have equal weights. While there are places, they make
-    no part heavier than (1 + epsilon) times the mean. They are dealt in turn, so
-    that a part gets no run of consecutive vertices.
+    Return the parts. Isolated vertices cause no messages, and have equal weights. As
+    long as there are places, they make no part heavier than (1 + epsilon) times the
+    mean. They are dealt in turn, so that a part gets no run of consecutive vertices.
     """
     others = ~alone
     count = alone.size - int(np.count_nonzero(others))
@@ -204,7 +188,7 @@ def deal_isolated(part, alone, weights, k, epsilon):
     higher = np.flatnonzero(np.clip(low - rows, 0, room) > dealt)
     dealt[higher[:count - dealt.sum()]] += 1
 
-    # those of a part are spread evenly over all of them
+    # the vertices of a part are spread evenly over all isolated ones
     places = np.concatenate([(np.arange(number) + 0.5) / number for number in dealt])
     part = part.copy()
     part[alone] = np.repeat(np.arange(k), dealt)[np.argsort(places, kind="stable")]

@@ -28,12 +28,10 @@ def batch_bounds(n, k, num_batches):
 
 
 def deal_batches(order, k, num_batches):
-    """Assign n vertices to k parts, piece p of each batch to part p.
+    """Assign n vertices to k parts, piece p of each batch to part p; return parts, (n,) int32.
 
-    Return the parts, (n,) int32.
-
-    `order`: (n,) new -> old. Parts are as even as `split` makes them, and so are their
-    pieces.
+    `order` is (n,) new -> old. Parts, and their pieces, are as even as those of
+    `split`.
     """
     counts, _ = batch_bounds(order.size, k, num_batches)
     part = np.empty(order.size, np.int32)
@@ -42,9 +40,9 @@ def deal_batches(order, k, num_batches):
 
 
 def count_first(rows, order, k, num_batches):
-    """Return how many batches the first aggregation waits for.
+    """Return the number of batches that the first aggregation waits for.
 
-    Parameters as `dealt_parts`.
+    Parameters are those of `dealt_parts`.
     """
     _, bounds = batch_bounds(order.size, k, num_batches)
     position = np.empty(order.size, np.int64)

@@ -1,7 +1,8 @@
-"""Refinement by moves of single vertices: less volume, then less for the busiest part.
+"""Refine parts by moves of single vertices: less volume, then less for the busiest part.
 
-Partitioners minimise only the total, but an exchange waits for its slowest rank. In
-cagnet-2020, section IV-A, METIS saved 72% of the total of a graph and 29% of the maximum.
+Partitioners minimize only the total, but an exchange waits for its slowest rank. In
+cagnet-2020, section IV-A, METIS saved 72% of the total of a graph, but 29% of the
+maximum.
 """
 import numpy as np
 
@@ -10,34 +11,33 @@ from hpgcn.partition.partition_request import largest_load
 from hpgcn.partition.quality import count
 from hpgcn.partition.rows.row_moves import refinement_state, sweep
 
-GAIN_PASSES = 6  # at most, for the total only
-PASSES = 60  # at most, for the maximum
-FAST_PASSES = 4  # the same, of effort fast
-PATIENCE = 4  # passes without a better partition before the last word
-LITTLE = 0.002  # share of the volume that a pass saves, for another one
+GAIN_PASSES = 6  # passes for the total only, at most
+PASSES = 60  # passes for the maximum, at most
+FAST_PASSES = 4  # the same for effort fast
+PATIENCE = 4  # passes without a better partition after which to stop
+LITTLE = 0.002  # share of the volume that a pass must save for another one
 LARGE_PATTERN = 1 << 22  # entries of a large pattern
-# the same there, also of the largest volume by a pass for it: by default, and of effort fast
+# The same for large patterns, by default and for effort fast. It is also the share of the largest
+# volume that a pass for the maximum must save.
 LARGE_LITTLE, FAST_LITTLE = 0.005, 0.02
-RUN = 1 << 8  # successive vertices that are visited together there
+RUN = 1 << 8  # successive vertices that are visited together in large patterns
 STEP = 0.95  # each pass aims at this share of the largest volume
 STEEPNESS = 2.0  # additional cost of a row of the busiest part, in rows of the total
-STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest volume is the goal
+STEEPER = (2.0, 8.0, 32.0, 128.0)  # values to try in turn if the goal is a rival's volume
 
 
 def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, steepness=STEEPNESS,
            passes=PASSES, large_little=LARGE_LITTLE, group=None, symmetric=False):
-    """Lower the volume, then the largest volume and the messages.
-
-    No total rises.
+    """Lower the volume, then the largest volume and the messages, without raising any total.
 
     A vertex moves to a part that it already shares a net with, if that lowers
 
         sum over parts of (sent + max(0, sent - T)^2 steepness / (2 (M - T))) + MESSAGE x messages
 
-    where `sent` are the rows that a part sends and M is the largest of them. T falls
-    behind M from pass to pass (at first it is infinite). No part grows beyond (1 +
-    epsilon) of the mean weight. The best partition seen is kept: the least maximum,
-    then messages, then volume.
+    `sent` are the rows that a part sends, and M is the largest of them. T is infinite
+    at first, then falls behind M from pass to pass. No part grows beyond (1 + epsilon)
+    of the mean weight. The result is the best partition of all passes: that with the
+    least maximum, then messages, then volume.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
     seed : int
         Keys the order in which vertices are visited.
     limits : (int, int), optional
-        Volume and messages that are not exceeded: by default those of `part`.
+        Largest allowed volume and messages; by default those of `part`.
     goal : int, optional
         Lower the largest volume alone, and stop once it is no more than this.
     steepness : float
@@ -59,8 +59,8 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
     passes : int
         Passes for the largest volume, at most.
     large_little : float
-        Share of the volume, or of the largest volume, that a pass saves on a large graph
-        for another one.
+        Share of the volume, or of the largest volume, that a pass on a large graph must
+        save for another one.
     group : (k,) integers, optional
         Group of each part: vertices stay in their group.
     symmetric : bool
@@ -118,17 +118,15 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
 
 
 def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
-    """Lower the largest volume of parts to that of a rival partition.
+    """Refine parts until their largest volume is no larger than that of a rival partition.
 
-    Nothing changes if it is no larger. The partition is refined.
-
-    The price of rows rises (STEEPER) until the goal is reached. The total may grow to
-    that of the rival, and so may the messages. If no price reaches the goal, the rival
-    is taken, unless its heaviest part exceeds the limit of epsilon and the heaviest of
+    The price of rows rises (STEEPER) until the goal is reached. The total, and the
+    messages, may grow to those of the rival. If no price reaches the goal, the rival is
+    taken, unless its heaviest part exceeds the limit of epsilon and the heaviest of
     `part`. In that case the try with the least maximum is taken.
 
     Arguments are those of `refine`; `rival`, (n,) int32, is refined as `part` is.
-    Returns `part` itself, `rival` itself, or a new one.
+    Return `part` itself, `rival` itself, or new parts.
     """
     # nothing to do if it is no larger
     own = count(rows, part, k)

@@ -24,10 +24,7 @@ QUICK = ("random", "block")  # methods that need neither an engine nor the patte
 
 
 def random(rows, weights, request):
-    """Assign equally many rows to each part at random: the baseline.
-
-    Keyed draws give the order of assignment.
-    """
+    """Assign equally many rows to each part by keyed random draws: the baseline."""
     return Parts(random_parts(weights.size, request.k, request.seed))
 
 
@@ -39,7 +36,7 @@ def block(rows, weights, request):
 def quick_parts(method, weights, k, seed=0):
     """Return the parts, (n,) int32, of one of the QUICK methods.
 
-    `weights`: (n,) of the vertices in their ORIGINAL order.
+    `weights` (n,) are those of the vertices in their ORIGINAL order.
     """
     return cut_evenly(weights, k) if method == "block" else random_parts(weights.size, k, seed)
 
@@ -59,8 +56,8 @@ def hypergraph(rows, weights, request):
 def divide_columns(rows, block, weights, request):
     """Divide clusters of a square `block` of `rows` by their column nets in `rows`.
 
-    The vertices then move to parts with most of their neighbors, or to lower the volume:
-    what gives the least volume.
+    The vertices then move in two ways: to parts with most of their neighbors, or to
+    lower the volume. The way with the least volume is taken.
     """
     def divide(level, number):
         nets = cluster_nets(rows, number, level.weights.size, PINS, request.seed)
@@ -103,12 +100,12 @@ def _divided(rows, weights, request, divide, choose):
 
     part = choose(*divide_clusters(memory_level(rows, weights), request.k, request.epsilon,
                                    request.seed, parts_of))
-    # the engine's own count is that of clusters
+    # the engine counted clusters
     return replace(found, part=part, epsilon=request.epsilon, statistics={})
 
 
 def _volume(rows, request):
-    """Return a function of parts: the rows that they send."""
+    """Return a function that counts the rows that parts send."""
     from hpgcn.partition.part_counts import count_parts
 
     symmetric = not request.graph.header.directed
@@ -119,8 +116,8 @@ def partition_columns(rows, weights, request, first=None, block=None):
     """Return the Parts of column nets by an engine that divides all vertices.
 
     With `block`, the square part of `rows`, effort DEFAULT improves parts with few cut
-    edges: those of `first`, Parts, if given. In a sparse pattern such parts are too far
-    from the best ones, and the engine begins anew.
+    edges, `first` if given. In a sparse pattern such parts are too far from the best
+    ones, and the engine begins anew.
     """
     offsets, pins = column_nets(rows)
     sparse = is_sparse(np.diff(offsets))
@@ -135,8 +132,8 @@ def partition_columns(rows, weights, request, first=None, block=None):
 def best_columns(rows, weights, request, first=None):
     """Return the Parts that method best begins with, not refined; `first` as above.
 
-    They are those of `stream` if effort is FAST. DEFAULT divides clusters of a large
-    matrix: by METIS, or by the nets of clusters if the caller named an engine.
+    They are those of `stream` if effort is FAST. Effort DEFAULT divides clusters of a
+    large matrix: by METIS, or by the nets of clusters if the caller named an engine.
     """
     request = request._replace(refine=False)
     if _streamed(rows, request):
@@ -150,7 +147,7 @@ def best_columns(rows, weights, request, first=None):
 
 
 def _first_parts(rows, weights, request):
-    """Return Parts with few cut edges; those of `stream` if there is no engine for it."""
+    """Return Parts with few cut edges, or those of `stream` without an engine for them."""
     try:
         return _cut_edges(rows, weights, request._replace(engine=GRAPH_ENGINES[0]))
     except (MissingError, InternalError) as error:
@@ -179,7 +176,7 @@ def stream_clusters(rows, weights, request):
             log.warning("the first parts are those of method stream: %s", error)
             return None
 
-    # name the engine if its parts were taken: they are the second ones
+    # name the engine if its parts, the second ones, were taken
     volumes = []
     volume = _volume(rows, request)
 
@@ -194,7 +191,7 @@ def stream_clusters(rows, weights, request):
 
 
 def _coarsened(rows, request):
-    """Return `takes_clusters` of a square matrix; its pieces are left to the engine."""
+    """Return `takes_clusters` for a square matrix; the engine divides other pieces itself."""
     return rows.shape[0] == rows.shape[1] and takes_clusters(rows.nnz, request)
 
 
@@ -207,17 +204,15 @@ def takes_clusters(entries, request):
 
 
 def _streamed(rows, request):
-    """Return whether parts are streamed instead: pieces of a matrix, not square, are not."""
+    """Return whether parts are streamed instead, as only those of square matrices are."""
     return request.effort == FAST and rows.shape[0] == rows.shape[1]
 
 
 def best(rows, weights, request):
-    """Return the parts of "hypergraph", or better ones of "graph".
-
-    Those of "graph" are better if their busiest part sends less.
+    """Return the parts of "hypergraph", or those of "graph" if their busiest part sends less.
 
     The parts of "hypergraph" are first refined further, until the busiest part sends no
-    more than that of "graph". They are taken as they are without refinement. So are those
+    more than that of "graph". Without refinement they are not compared. Nor are parts
     of sparse patterns by a quick engine, because those of "graph" send far more there.
     """
     if _streamed(rows, request):
@@ -254,7 +249,7 @@ def best(rows, weights, request):
 
 
 def stochastic(rows, weights, request):
-    """Seek the least expected volume of a mini-batch: Algorithm 3 of demirci-2022. Not refined."""
+    """Seek the least expected volume of a mini-batch (demirci-2022, Algorithm 3), unrefined."""
     sampling = request.sampling or parse_sampling(weights.size)
     part = None
     if sampling.sampler == "parts":
@@ -275,10 +270,10 @@ def stochastic(rows, weights, request):
 
 
 def stream(rows, weights, request, cut=None, cost=None):
-    """Lower the volume without an engine.
+    """Lower the volume without an engine: by passes over the rows, then by moves.
 
-    Passes over the rows (`rows.streaming`), then moves. `cut` and `cost` are arguments
-    of `stream_parts`.
+    The passes are those of `rows.streaming`; `cut` and `cost` are arguments of
+    `stream_parts`.
     """
     k = request.k
     if parts := _trivial(rows, weights, k):
@@ -300,12 +295,12 @@ def stream(rows, weights, request, cut=None, cost=None):
 
 
 def _trivial(rows, weights, k):
-    """Return Parts that need no search: of one part, one vertex each, or no edges; else None."""
+    """Return the Parts of trivial cases: one part, one vertex each, or no edges; else None."""
     n = weights.size
     if k == n:
         return Parts(np.arange(n, dtype=np.int32))
     if k == 1 or rows.nnz == n:
-        return Parts(cut_evenly(np.maximum(weights, 1), k))  # nothing to cut: only balance
+        return Parts(cut_evenly(np.maximum(weights, 1), k))  # without edges, only balance counts
     return None
 
 
@@ -318,10 +313,7 @@ def graph(rows, weights, request):
 
 
 def random_parts(n, k, seed):
-    """Assign vertices to parts of equal size in the order of keyed draws.
-
-    Return the parts, (n,) int32.
-    """
+    """Assign vertices to parts of equal size by keyed draws; return parts, (n,) int32."""
     part = np.empty(n, np.int32)
     part[random_order(n, seed)] = cut_evenly(np.ones(n, np.int64), k)
     return part
@@ -336,7 +328,7 @@ def _refined(rows, weights, request, parts):
 
 
 def _lowered(rows, part, weights, request, **work):
-    """Return refined parts, (n,) int32; `work` as of `refine`."""
+    """Return refined parts, (n,) int32; `work` has arguments of `refine`."""
     from hpgcn.partition.rows.refine import refine
 
     return refine(rows, part, request.k, weights, request.epsilon, request.seed, **work,

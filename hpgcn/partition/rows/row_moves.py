@@ -1,8 +1,8 @@
 """The state of a refinement of rows, and its compiled moves of single vertices.
 
 `rows.refine` has the objective. A sweep moves vertices on one thread. It first bounds
-what a move may save, from bit masks of the parts that each net touches. Most vertices
-are passed over by this bound.
+the gain of a move, by bit masks of the parts that each net touches. Most vertices are
+skipped because of this bound.
 """
 from collections import namedtuple
 
@@ -18,16 +18,16 @@ from hpgcn.partition.part_counts import column_pins, fill_nets
 from hpgcn.partition.partition_request import MAX_PARTS
 from hpgcn.partition.rows.miss_counters import count_misses, counted_misses, start_counters
 
-MESSAGE = 0.5  # what a message costs, in rows
-GROUP = 1 << 14  # vertices that all threads look at before moves of some of them
-LOOKED = 1 << 8  # vertices that a thread takes at a time
+MESSAGE = 0.5  # cost of a message, in rows
+GROUP = 1 << 14  # vertices whose gains all threads bound before some of them move
+LOOKED = 1 << 8  # vertices that a thread bounds at a time
 LOOK = 16  # scalar operations to look at an entry
 NEAR = 8  # entries between the prefetch of a list of parts and its use
 
-# Nets are the columns of the pattern. Net j is owned by the part of vertex j. From
-# first[j] on it lists the lam[j] parts that it touches, and its pins in each. masks[j] has
-# a bit for each of these parts, and one for each with a single pin; part q has bit q mod
-# 64. totals: volume and messages. A vertex moves only between parts of equal `group`, (k,).
+# Nets are the columns of the pattern. The part of vertex j owns net j. From first[j] on,
+# `touched` has the lam[j] parts that net j touches, and `pins` its pins in each. masks[j]
+# has a bit for each of these parts, and one for each with a single pin; part q has bit q
+# mod 64. totals: volume and messages. Vertices move only between parts of equal `group`, (k,).
 State = namedtuple(
     "State",
     "indptr indices weight part first touched pins lam masks sent load pairs totals group")
@@ -36,8 +36,8 @@ State = namedtuple(
 def refinement_state(rows, part, k, weights, group=None, *, symmetric=False):
     """Count the pins of every net in every part it touches, and the rows that each part sends.
 
-    `group`: (k,) integers, as in State; by default all parts are of one group. The nets
-    of a `symmetric` pattern are its rows.
+    `group` (k,) integers are as in State; by default all parts are of one group. The
+    nets of a `symmetric` pattern are its rows.
     """
     pointers, members = column_pins(rows, symmetric)
     indptr = rows.indptr.astype(np.int64)
@@ -50,7 +50,7 @@ def refinement_state(rows, part, k, weights, group=None, *, symmetric=False):
     pins = np.empty(first[-1], np.int32)
     lam = np.zeros(n, np.int32)
     masks = np.zeros((n, 2), np.uint64)
-    # messages of more parts are not tracked
+    # messages of more parts are not counted
     pairs = np.zeros((k, k) if k <= MAX_PARTS else (0, 0), np.int32)
     fill_nets(pointers, members, part, k, first, touched, pins, lam, masks)
     if pairs.size:
@@ -65,7 +65,7 @@ def refinement_state(rows, part, k, weights, group=None, *, symmetric=False):
 
 @jit(inner=True)
 def add_pin(net, p, first, touched, pins, lam):
-    """Give a net one pin more in part p; return whether it is the first."""
+    """Give a net one more pin in part p; return whether it is the first there."""
     end = first[net] + lam[net]
     for at in range(first[net], end):
         if touched[at] == p:
@@ -79,7 +79,7 @@ def add_pin(net, p, first, touched, pins, lam):
 
 @jit(inner=True)
 def take_pin(net, p, first, touched, pins, lam):
-    """Take one pin in part p from a net; return whether it was the last."""
+    """Take one pin in part p from a net; return whether it was the last there."""
     end = first[net] + lam[net]
     for at in range(first[net], end):
         if touched[at] == p:
@@ -114,10 +114,7 @@ def _count_pairs(part, first, touched, lam, pairs):
 
 @jit(inner=True)
 def _send(s, source, target, change):
-    """Count one row more or less that a part sends to another.
-
-    `change` is 1 or -1; part `source` sends to part `target`.
-    """
+    """Change by 1 or -1 the count of rows that part `source` sends to part `target`."""
     s.sent[source] += change
     s.totals[0] += change
     if s.pairs.size:
@@ -178,13 +175,13 @@ def _shares_bit(s, v):
 
 @jit()
 def may_gain(s, v, cap, target, steepness, planes):
-    """Return False only if `find_best` finds no part: the least change of a move is bounded.
+    """Return False only if `find_best` finds no part, by a bound of the gain.
 
     A move to q costs at least 1 for each net of v that does not touch q. It saves the
     cost of the nets in which v is the last pin of its part, and the excess of v's own
     row. `planes` is a work array, (64,) uint64.
     """
-    # what a move may save
+    # the most that a move may save
     p = s.part[v]
     bit = bit_in_word(p)
     most = 0.0
@@ -202,7 +199,7 @@ def may_gain(s, v, cap, target, steepness, planes):
     if misses < 0:
         return False
 
-    # the parts that miss few enough nets; others may share the bit of v's own
+    # parts that miss few enough nets; other parts may share the bit of v's own
     digits, begin = start_counters(misses, planes)
     k = s.sent.size
     open_parts = (~np.uint64(0) >> np.uint64(max(0, 64 - k))) & ~bit
@@ -213,7 +210,7 @@ def may_gain(s, v, cap, target, steepness, planes):
     if k > 64:
         return True
 
-    # the parts that are left: is there room, and what do they send more?
+    # parts that are left: is there room, and how much more do they send?
     then = own - np.int64(s.masks[v, 1] & bit != 0)
     for q in range(k):
         if open_parts & bit_in_word(q) and s.load[q] + s.weight[v] <= cap:
@@ -227,13 +224,11 @@ def may_gain(s, v, cap, target, steepness, planes):
 
 @jit()
 def find_best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched_parts):
-    """Find the part to which a move of v lowers the objective most.
+    """Find the part to which a move of v lowers the objective most; return also the change.
 
-    It may be v's own. Return also the change.
-
-    Messages are left aside. The last three arguments are work arrays, (k,) each. They
-    are the cost and number of the nets that v shares with each part, 0 before and
-    after, and a list of parts.
+    The part may be v's own. Messages are not considered. The last three arguments are
+    work arrays, (k,) each. They are the cost and number of the nets that v shares with
+    each part, 0 before and after, and a list of parts.
     """
     p = s.part[v]
     own = s.lam[v] - 1
@@ -271,8 +266,7 @@ def find_best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, tou
                     if s.pairs.size and s.pairs[s.part[net], p] == 1:
                         last_cost += MESSAGE
 
-    # v's own net moves with it, so it is not shared; the parts that it touches are
-    # marked
+    # v's own net moves with v, so it is not shared; mark the parts that it touches
     for at in range(s.first[v], s.first[v] + s.lam[v]):
         shared_nets[s.touched[at]] += nets + 1
 
@@ -304,12 +298,10 @@ def find_best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, tou
 
 
 def sweep(s, order, cap, target, steepness, limit, max_messages):
-    """Visit vertices in this order, and move those whose move pays.
+    """Visit vertices in this order, and make the moves that pay; return their number.
 
-    Return the number of moves.
-
-    Large graphs are visited in groups. All threads look first which vertices of a group
-    may gain. The others are passed over, even if a move in the group changes that. So
+    Large graphs are visited in groups. First all threads find the vertices of a group
+    that may gain. All others are skipped, even if a move in the group changes that. So
     groups change the result, but threads do not.
     """
     rules = cap, target, steepness, limit, max_messages

@@ -1,22 +1,22 @@
-"""The stochastic hypergraph.
-
-The connectivity of its random nets estimates the rows a mini-batch sends.
+"""The stochastic hypergraph, whose connectivity estimates the rows that a mini-batch sends.
 
 Source: demirci-2022, section 4.3.3, Algorithm 3 and equations 12 to 14. A mini-batch
-draws s of the n vertices and trains on the adjacency that they induce: its nets are {i
+draws s of the n vertices and trains on the adjacency that they induce. Its nets are {i
 in the batch : a_ij != 0}.
 
 The paper unites the hypergraphs of sampled batches. An entry a_ij lies in a batch with
-probability (s / n)^2 only. So before (n / s)^2 batches are drawn most of the graph is
-in no net, and its vertices are placed at random. The nets are therefore drawn one by
-one, with the same distribution. Each column assigns its neighbours at random to n / s
-batches; each of these sets, with the column's own vertex, is a net. One round of this
-holds every entry exactly once. Its nets are independent between columns, as Hoeffding's
-inequality behind the number of nets requires.
+a probability of only (s / n)^2. So until (n / s)^2 batches are drawn, most of the graph
+is in no net, and its vertices are placed at random.
+
+Therefore nets are drawn one by one here, with the same distribution. Each column
+assigns its neighbors at random to n / s batches. Each of these sets, with the column's
+own vertex, is a net. One round of this holds every entry exactly once. Its nets are
+independent between columns, as Hoeffding's inequality behind the number of nets
+requires.
 
 Batches of parts unite Q of K parts of the graph. Batches of neighbors have B rows that
-read K random neighbors each. Their nets are drawn by round likewise: the rows of one
-batch that read a column, with the column's own vertex.
+read K random neighbors each. Their nets are drawn by rounds as well. A net is the rows
+of one batch that read a column, with the column's own vertex.
 """
 import math
 from itertools import pairwise
@@ -32,14 +32,14 @@ from hpgcn.runtime.machine import available_memory
 
 # samplers of `hpgcn train --batch` that nets are drawn for, and the numbers in their names
 FORMS = {"vertices": "B", "parts": "Q:K", "neighbours": "K:B"}
-BATCH = 20_000  # vertices of a mini-batch, or a tenth of all where that is less
-MAX_ROUNDS = 32  # for many parts of a small graph the bound gives millions of nets, mostly equal
-THETA = 0.5  # the mean connectivity of a net is within THETA of its estimate...
-DELTA = 0.1  # ...except with a chance of DELTA
-BYTES_PER_PIN = 256  # that the engine takes at its peak
+BATCH = 20_000  # vertices of a mini-batch, or a tenth of all if that is less
+MAX_ROUNDS = 32  # many parts of a small graph would need millions of nets, mostly equal
+THETA = 0.5  # error of the estimated mean connectivity of a net
+DELTA = 0.1  # chance of a larger error
+BYTES_PER_PIN = 256  # at the peak of an engine
 MAX_PINS = 2**30  # engines add costs in 32 bits
 CHUNK = 2**22  # entries dealt at once
-ROUND_KEY = 2**63  # sets the keys of rounds apart from all seeds
+ROUND_KEY = 2**63  # makes the keys of rounds differ from all seeds
 
 
 class NetSampling(NamedTuple):
@@ -53,9 +53,9 @@ class NetSampling(NamedTuple):
         The numbers of its form: B rows of a mini-batch (s = |V'|), Q parts of K, K
         neighbors of each of B rows.
     theta : float
-        Error of the estimated mean connectivity of a net...
+        Error of the estimated mean connectivity of a net.
     delta : float
-        ...and the chance that it is larger (equation 14).
+        Chance of a larger error (equation 14).
     asked : bool
         The user gave theta or delta, so that fewer nets than they demand are reported.
     """
@@ -88,9 +88,9 @@ class NetSampling(NamedTuple):
 
 
 def parse_sampling(n, batch=None, theta=None, delta=None):
-    """Return the NetSampling for a graph of n vertices.
+    """Return the NetSampling for a graph of n vertices; None selects a default.
 
-    None selects a default. UsageError for invalid values.
+    Invalid values raise UsageError.
     """
     sampler, *words = f"vertices:{batch_size(n)}".split(":") if batch is None else \
         str(batch).split(":")
@@ -126,13 +126,11 @@ def nets_wanted(k, theta=THETA, delta=DELTA):
 
 
 def stochastic_nets(rows, k, sampling=None, part=None, *, seed=0, memory=None):
-    """Draw the stochastic hypergraph.
+    """Draw the stochastic hypergraph by rounds, until there are `nets_wanted` nets.
 
-    A round of nets, and more rounds until there are `nets_wanted` nets.
-
-    Equal nets are merged into one of a higher cost, and nets of one pin left out. The
-    same arguments give the same nets. There are at most MAX_ROUNDS rounds, and none
-    after the first that might pass the limit on memory.
+    Equal nets are merged into one of a higher cost, and nets of one pin are left out.
+    The same arguments give the same nets. There are at most MAX_ROUNDS rounds. After
+    the first, no round begins that might exceed the limit on memory.
 
     Parameters
     ----------
@@ -167,7 +165,7 @@ def stochastic_nets(rows, k, sampling=None, part=None, *, seed=0, memory=None):
     arcs = columns.nnz - n
     memory = available_memory() * 4 // 5 if memory is None else memory
     limit = memory // BYTES_PER_PIN
-    round_pins = 2 * arcs  # at most: where no net joins more than two vertices
+    round_pins = 2 * arcs  # at most, for nets of two vertices each
     if round_pins > limit:
         raise InternalError(f"stochastic nets of {arcs} edges take up to "
                             f"{round_pins * BYTES_PER_PIN / 2**30:.2f} GiB in a partitioner, over "
@@ -191,11 +189,10 @@ def stochastic_nets(rows, k, sampling=None, part=None, *, seed=0, memory=None):
 def deal(columns, batches, seed, number, choose=net_samplers.by_vertices):
     """Draw a round of nets by (seed, number, place).
 
-    `columns` is a sorted csc_array (n, n) with a full diagonal.
-
-    Each column assigns its neighbours to batches at random. Its neighbours in a batch,
-    with the column's own vertex, are a net. Return sizes, pins and costs of nets of two
-    pins or more, increasing within each; all costs 1.
+    `columns` is a sorted csc_array (n, n) with a full diagonal. Each column assigns its
+    neighbors to batches at random. Its neighbors in a batch, with the column's own
+    vertex, are a net. Return sizes, pins and costs of nets of two pins or more; pins
+    increase within each net, and all costs are 1.
     """
     indptr = columns.indptr
     draws = np.random.Philox(key=seed | (ROUND_KEY | number) << 64)
@@ -233,8 +230,8 @@ def _deal_columns(columns, low, high, batches, batch_of):
 def merge_nets(sizes, pins, costs, n):
     """Merge nets that join the same vertices into one net that costs their sum.
 
-    Nets are sizes and costs, (nets,) int64, and pins, integers below n, increasing
-    within each.
+    Nets are given by sizes and costs, (nets,) int64, and pins, integers below n, which
+    increase within each net.
     """
     if costs.size == 0:
         return sizes, pins, costs

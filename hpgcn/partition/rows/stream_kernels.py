@@ -1,11 +1,9 @@
-"""Compiled passes over blocks of rows for `rows.streaming`.
+"""Compiled passes over blocks of rows: cluster vertices, contract clusters, assign vertices.
 
-Cluster vertices, contract clusters, assign vertices.
-
-A block is (start, indptr, indices, values): rows `start` and on of a matrix, `indptr`
-from 0, columns, and weights of entries, (0,) if all are 1. Passes that move
-vertices visit rows in order on one thread, so that neither threads nor the size of blocks
-change a result. `rows.group_passes` has those over large matrices.
+A block is (start, indptr, indices, values): rows of a matrix from `start` on, `indptr`
+from 0, columns, and weights of entries, (0,) if all are 1. Passes that move vertices
+visit rows in order on one thread, so neither threads nor the size of blocks change a
+result. `rows.group_passes` has the passes over large matrices.
 """
 import numpy as np
 
@@ -42,8 +40,8 @@ def choose_cluster(v, own, degree, near, first, values, weight, size, cap, seed,
                    met):
     """Return the cluster with most entries of a vertex that has room for it.
 
-    Its own wins ties, unless the vertex shares nothing with it. Draws decide other
-    ties.
+    Its own cluster wins ties, unless the vertex shares nothing with it. Draws decide
+    other ties.
 
     `near` has the clusters of its `degree` neighbors, -1 for a loop. Their entries have
     the `values` from `first` on, if there are any. `keys`, all -1, and `shared`, all 0,
@@ -91,9 +89,7 @@ def choose_cluster(v, own, degree, near, first, values, weight, size, cap, seed,
 
 @jit()
 def cluster_rows(start, indptr, indices, values, weights, label, size, cap, seed):
-    """Move each vertex of a block to the cluster with most of its entries.
-
-    Return the number of moves.
+    """Move each vertex of a block to the cluster with most of its entries; count the moves.
 
     A cluster weighs at most `cap`. Draws keyed by (seed, cluster, vertex) decide ties.
     `label` and `size` (n,) are changed.
@@ -148,20 +144,19 @@ def choose_part(p, weight, shared, load, filled, cap, price):
 
 @jit()
 def assign_rows(start, indptr, indices, values, order, weights, part, load, cap, price):
-    """Assign each vertex of a block to the part with the best score.
+    """Assign each vertex of a block to the part with the best score; count the changes.
 
-    Return the number of changes.
-
-    The score is the weight of the entries that it shares with a part, minus price x
-    weight x sqrt(load / cap): Fennel with gamma 1.5. Parts without room for the vertex
-    are left out; if none has room, the lightest is taken. `order` has the rows of the
-    block. `part` (n,), -1 before the first assignment, and `load` (k,) are changed.
+    The score is the weight of the entries that the vertex shares with a part, minus
+    price x weight x sqrt(load / cap): Fennel with gamma 1.5. Parts without room for the
+    vertex are left out; if no part has room, the lightest is taken. `order` has the
+    rows of the block. `part` (n,), -1 before the first assignment, and `load` (k,) are
+    changed.
     """
     shared = np.zeros(load.size, np.int64)
     filled = np.sqrt(load / cap)
     changed = 0
     for at in range(order.size):
-        # what the next rows read, at three distances
+        # prefetch the reads of the next rows, at three distances
         if at + 4 < order.size:
             fetch_element(indptr, order[at + 4])
             fetch_element(indices, indptr[order[at + 2]])
@@ -201,7 +196,6 @@ def weight_between(start, indptr, indices, values, number):
 
 @Threaded
 def _weigh_between(next_chunk, start, indptr, indices, values, bounds, number, sums):
-    """Add up the weights of chunks of rows; see `weight_between`."""
     for chunk in chunks(next_chunk, sums.size):
         weight = np.int64(0)
         for i in range(bounds[chunk], bounds[chunk + 1]):
@@ -214,11 +208,11 @@ def _weigh_between(next_chunk, start, indptr, indices, values, bounds, number, s
 
 
 def keep_between(start, indptr, indices, values, number, threshold, seed, rows, columns, kept):
-    """Copy entries of a block between clusters; return how many were copied.
+    """Copy entries of a block between clusters; return their number.
 
     An entry lighter than `threshold` is kept with probability weight / threshold, and
-    then weighs `threshold`. Draws are keyed by (seed, vertices), equal for both
-    directions of an edge. The last three arguments receive clusters and weights. They
+    then weighs `threshold`. Draws are keyed by (seed, vertices), and equal for both
+    directions of an edge. The last three arguments receive clusters and weights, and
     are as long as the block.
     """
     bounds = by_nonzeros(indptr)
@@ -238,7 +232,7 @@ def keep_between(start, indptr, indices, values, number, threshold, seed, rows, 
 @Threaded
 def _keep_between(next_chunk, start, indptr, indices, values, bounds, number, threshold, seed,
                   rows, columns, kept, counts):
-    """Copy entries of chunks of rows, from the place of the first one; see `keep_between`."""
+    """Copy entries of chunks of rows to the place of the chunk's first entry."""
     for chunk in chunks(next_chunk, counts.size):
         count = indptr[bounds[chunk]]
         for i in range(bounds[chunk], bounds[chunk + 1]):

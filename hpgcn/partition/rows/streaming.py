@@ -1,9 +1,9 @@
 """Partition rows in a few passes over blocks of them, which may be read from a file.
 
-Sources: each pass assigns one vertex after the other, by the parts of its neighbors and
-a price of full parts: I. Stanton, G. Kliot, Streaming Graph Partitioning for Large
-Distributed Graphs, KDD 2012 (LDG); C. Tsourakakis et al., FENNEL, WSDM 2014. Further
-passes start from the parts of the last one: J. Nishimura, J. Ugander, Restreaming Graph
+Each pass assigns one vertex after the other, by the parts of its neighbors and a price
+of full parts: I. Stanton, G. Kliot, Streaming Graph Partitioning for Large Distributed
+Graphs, KDD 2012 (LDG); C. Tsourakakis et al., FENNEL, WSDM 2014. Further passes start
+from the parts of the last one: J. Nishimura, J. Ugander, Restreaming Graph
 Partitioning, KDD 2013.
 
 Passes over single vertices stop in poor local minima of meshes and roads. So clusters
@@ -34,18 +34,18 @@ BLOCK = 1 << 22  # entries of a block in memory
 STORED_BLOCK = 1 << 20  # entries of a block in a file
 CLUSTERS = 32  # clusters of a part, if all are as heavy as they may be
 ROUNDS = 5  # passes that seek clusters, at most
-FEW = 0.05  # share of the vertices that must move for another pass
-SHRINKS = 0.95  # clusters are clustered again if they are at most this share of the vertices
+FEW = 0.05  # share of the vertices that must move for another pass over clusters
+SHRINKS = 0.95  # largest share of clusters to vertices for clustering the clusters again
 DEGREE = 16  # entries of a cluster that are kept, on average
 ENTRY_BYTES = 40  # memory of an entry that is kept, while clusters are contracted
 CLUSTER_BYTES = 64  # memory of a cluster
-TRIES = 8  # orders in which the last clusters are assigned, of which the best is taken,
-TRIED = 1 << 18  # or as few, at least two, as have this number of clusters together
+TRIES = 8  # orders in which the last clusters are assigned, at most; the best is taken
+TRIED = 1 << 18  # clusters of all these orders together; there are at least two orders
 PASSES = 10  # passes over the last clusters, at most
 FINER_PASSES = 5  # passes over their vertices, at most
 REPAIRS = 10  # further passes while a part is too heavy, at most
-SETTLED = 0.002  # share of the vertices that must move for another pass
-PRICE = 0.75  # what a full part costs, as a share of a vertex's entries: Fennel's alpha
+SETTLED = 0.002  # share of the vertices that must move for another pass over parts
+PRICE = 0.75  # cost of a full part, as a share of a vertex's entries: Fennel's alpha
 
 # A matrix that is read in blocks, the weight of each row, and that of all entries off the
 # diagonal. `blocks` is a function without arguments: an iterator of blocks as in
@@ -165,12 +165,11 @@ def memory_level(rows, weights, block=BLOCK):
 
 
 def stored_level(source, w0=0, block=STORED_BLOCK):
-    """Return the Level of a GraphSource, and which rows are isolated.
+    """Return the Level of a GraphSource, and which rows are isolated, (n,) bool.
 
-    Its blocks are read again in each pass. Isolated rows are (n,) bool.
-
-    A row weighs its entries, the diagonal counted, and w0. Rows are in the order of
-    the source. Memory holds the weights and a block.
+    The blocks are read again in each pass. A row weighs its entries, the diagonal
+    counted, and w0. Rows are in the order of the source. Memory holds the weights and a
+    block.
     """
     pointers = source.pointers(0, source.header.num_nodes)
     bounds = list(row_blocks(pointers, block))
@@ -196,8 +195,8 @@ def stored_level(source, w0=0, block=STORED_BLOCK):
 def _cluster_levels(level, k, seed, room=None):
     """Return a level, clusters of its rows, clusters of these and so on.
 
-    The second result has the cluster of each member, (n,) int32, for each level but
-    the last. `room`: as of `stream_parts`.
+    The second result has the cluster of each member, (n,) int32, for each level but the
+    last. `room` is as in `stream_parts`.
     """
     cap = int(level.weights.sum()) // (CLUSTERS * k)
     levels = [level]
@@ -218,7 +217,7 @@ def _cluster_levels(level, k, seed, room=None):
 
 
 def _largest_loads(levels, k, epsilon):
-    """Return the largest weight of a part at each level: even within half a cluster."""
+    """Return the largest weight of a part at each level; clusters may exceed it by half of one."""
     cap = largest_load(levels[0].weights, k, epsilon)
     return [cap, *(cap + int(each.weights.max()) // 2 for each in levels[1:])]
 
@@ -254,9 +253,7 @@ def _numbered(label):
 
 
 def _contracted(level, number, size, seed, limit):
-    """Return the Level of clusters.
-
-    Its values are the weights of entries between two of them.
+    """Return the Level of clusters, whose values are the weights of entries between them.
 
     It keeps about `limit` entries at most. If there are more, they are a sample whose
     expected weights are right.
@@ -282,9 +279,7 @@ def _contracted(level, number, size, seed, limit):
 def _assign(level, part, k, cap, passes, order=None, classes=1):
     """Assign vertices in passes until few of them move and no part is too heavy.
 
-    Changes `part`.
-
-    A pass visits all rows of one class, then those of the next one.
+    `part` is changed. A pass visits all rows of one class, then those of the next one.
     """
     weights = level.weights
     load = np.bincount(part + 1, weights, k + 1)[1:].astype(np.int64)
@@ -303,10 +298,7 @@ def _assign(level, part, k, cap, passes, order=None, classes=1):
 
 
 def visits(level, classes, order=None):
-    """Yield the blocks of a level for each class of rows.
-
-    Each comes with its rows in the order of visits.
-    """
+    """Yield each block of a level, and its rows in the order of visits, for each class."""
     for chosen in range(classes):
         for block in level.blocks():
             rows = np.arange(block[1].size - 1) if order is None else order
