@@ -12,7 +12,7 @@ log = logging.getLogger("hpgcn")
 FAST, DEFAULT, BEST = EFFORTS = ("fast", "default", "best")
 SMALL = 1 << 16  # entries: for at most this number, all work of an engine takes seconds
 WORTH_SAYING = 2.0  # seconds: shorter forecasts are not logged
-COARSE = 1 << 23  # entries: for more, effort DEFAULT calls an engine for clusters only
+COARSE = 1 << 23  # entries: for this number or more, effort DEFAULT divides clusters only
 FEWEST = 1 << 18  # clusters that METIS or an engine divides, at most
 PINS = 1 << 22  # pins of the nets of clusters that an engine gets, at most
 SPARSE = 4.0  # mean pins of a net of a sparse pattern, at most
@@ -145,8 +145,8 @@ def paying_effort(column_sizes, k, training_seconds, *, holders=False):
     """Choose the effort of parts by the seconds of the training that they serve.
 
     The effort is DEFAULT if its seconds are at most SHARE of the training, or A_SECOND;
-    else FAST. No effort pays if even FAST takes more than SHARE of the training. An
-    exception are less than A_SECOND, which may be LONGER times the training.
+    else FAST. No effort pays if even FAST takes more than SHARE of the training. But
+    less than A_SECOND still pays if it is at most LONGER times the training.
 
     Returns
     -------

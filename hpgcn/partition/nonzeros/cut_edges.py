@@ -19,12 +19,12 @@ def vertex_cut(graph, k, *, seed=0, deal=None, roots=None):
     with A^T need the same two rows for an edge, so separate arcs could only add
     replicas.
 
-    Owners: vertices are taken in the order of (parts that hold it, number), those
-    without an edge as if held by all parts. Each goes to the part that owns the fewest
-    rows among those that hold it, ties to the lowest. Loops are not assigned like
-    edges: they go to the root.
+    Vertices get owners in the order of (parts that hold the vertex, number). Vertices
+    without an edge count as held by all parts. Each vertex goes to the part that owns
+    the fewest rows among those that hold it; the lowest part wins ties. Loops are not
+    assigned like edges: they go to the owner, the root.
 
-    Takes n ceil(k/64) words.
+    The bit sets of parts take n ceil(k / 64) words.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ def vertex_cut(graph, k, *, seed=0, deal=None, roots=None):
         Number of parts, at least 1.
     seed : int
     deal : function (u, v, n, k, seed) -> (edges,) int32, optional
-        Gives each edge {u[e], v[e]}, u < v, each once and sorted, its part: `libra`,
-        the default, or `hpgcn.partition.nonzeros.expansion.expand`.
+        Returns the part of each edge {u[e], v[e]}, u < v; edges are sorted and occur
+        once. `libra`, the default, or `hpgcn.partition.nonzeros.expansion.expand`.
     roots : function (held, k, seed) -> (n,) int32, optional
-        Gives each vertex an owner: `random_roots`, or by default as above.
+        Returns the owner of each vertex: `random_roots`, or by default as above.
 
     Returns
     -------
@@ -87,22 +87,23 @@ def vertex_cut(graph, k, *, seed=0, deal=None, roots=None):
 def libra(u, v, n, k, seed):
     """Assign edges to parts one by one, in the order of keys drawn from (seed, number).
 
-    An edge whose ends
+    An edge goes to the least loaded of some parts:
 
-    - are both in no part yet goes to the least loaded part,
-    - one of which is in some part, to the least loaded part of that one,
-    - share parts, to the least loaded of these,
-    - lie in different parts, to the least loaded part of the end of lower degree, or number,
+    - all parts, if neither end is in a part yet;
+    - the parts of one end, if the other end is in none;
+    - the parts that both ends share, if there are any;
+    - else the parts of the end of lower degree, or of lower number.
 
-    where the load is the edges of a part, the degree is the final one, and ties go to
-    the lowest part. O(edges k/64 + parts looked at) operations of one thread.
+    The load is the edges of a part, the degree is the final one, and the lowest part
+    wins ties. The work is O(edges k / 64 + parts that are compared) operations of one
+    thread.
 
     Xie et al., Distributed power-law graph computing, NIPS 2014.
     """
     degree = np.bincount(u, minlength=n) + np.bincount(v, minlength=n)
     order = random_order(u.size, seed)
     part = np.empty(u.size, np.int32)
-    # gathered beforehand: four times as fast
+    # gathering the ends first is four times as fast
     part[order] = _deal_edges(u[order], v[order], degree, _all_parts(k), k)
     return part
 
@@ -110,7 +111,7 @@ def libra(u, v, n, k, seed):
 def _both_arcs(graph):
     """Return A + A^T as sorted CSR (n, n) of uint8: 1 entry of A, 2 of A^T, 3 of both."""
     nnz = graph.indices.size
-    indptr = graph.indptr.astype(index_dtype(nnz), copy=False)  # lest SciPy widens the columns
+    indptr = graph.indptr.astype(index_dtype(nnz), copy=False)  # else SciPy would widen the columns
     stored = sp.csr_array((np.ones(nnz, np.uint8), graph.indices, indptr),
                           shape=(graph.num_rows, graph.num_rows))
     transposed = stored.T.tocsr()
@@ -122,7 +123,7 @@ def _both_arcs(graph):
 
 @jit(inner=True)
 def _least_loaded(parts, load):
-    """Return the least loaded part in a non-empty bit set; among equals the lowest."""
+    """Return the least loaded part in a non-empty bit set; the lowest part wins ties."""
     best = np.int64(-1)
     least = np.iinfo(np.int64).max
     for word in range(parts.size):
@@ -131,7 +132,7 @@ def _least_loaded(parts, load):
             p = 64 * word + np.int64(trailing_zeros(rest))
             rest &= rest - ONE
             lower = load[p] < least
-            best = p if lower else best  # no branch to mispredict
+            best = p if lower else best  # a branch would be mispredicted
             least = load[p] if lower else least
     return best
 
@@ -144,9 +145,9 @@ def _all_parts(k):
 
 @jit()
 def _deal_edges(u, v, degree, every, k):
-    """Apply Libra's rule to the edges (u[e], v[e]) in this order; `every` is the set of all parts.
+    """Apply Libra's rule to the edges (u[e], v[e]) in this order; return their parts, (edges,).
 
-    Return their parts, (edges,) int32.
+    `every` is the bit set of all parts.
     """
     part = np.empty(u.size, np.int32)
     words = every.size
@@ -154,7 +155,7 @@ def _deal_edges(u, v, degree, every, k):
     load = np.zeros(k, np.int64)
     among = np.empty(words, np.uint64)
     for e in range(u.size):
-        # which parts the two ends have
+        # parts of the two ends
         a = u[e]
         b = v[e]
         any_a = any_b = common = np.uint64(0)
@@ -195,10 +196,7 @@ def _held(u, v, part, n, words):
 
 
 def _deal_vertices(held, k, seed):
-    """Choose the owner of each vertex, (n,) int32.
-
-    Vertices that lie in the fewest parts come first.
-    """
+    """Choose the owner of each vertex, (n,) int32; vertices of the fewest parts come first."""
     replicas = _sizes(held)
     alone = replicas == 0
     held[alone] = _all_parts(k)
@@ -208,12 +206,10 @@ def _deal_vertices(held, k, seed):
 
 
 def random_roots(held, k, seed):
-    """Draw the owner of each vertex, (n,) int32, among the parts that hold it.
+    """Draw the owner of each vertex, (n,) int32, among its parts (distgnn-2021, section 5.3).
 
     Draws depend only on (seed, vertex). Vertices without an edge go to the parts with
     the fewest rows.
-
-    Source: distgnn-2021, section 5.3.
     """
     replicas = _sizes(held)
     draws = np.random.Philox(key=np.array([seed, 1], np.uint64)).random_raw(replicas.size)
@@ -226,10 +222,7 @@ def random_roots(held, k, seed):
 
 @jit()
 def _nth_part(held, numbers):
-    """Return the part at position numbers[v] in the bit set of each vertex.
-
-    Positions count from 0; (n,) int32.
-    """
+    """Return the part at position numbers[v], from 0, in the bit set of each vertex, (n,) int32."""
     found = np.zeros(numbers.size, np.int32)
     for vertex in range(numbers.size):
         left = numbers[vertex]
@@ -245,10 +238,7 @@ def _nth_part(held, numbers):
 
 @jit()
 def _deal_rows(held, order, owner, rows):
-    """Assign each vertex to the part with the fewest `rows` that holds it.
-
-    Vertices are taken in the order `order`.
-    """
+    """Assign each vertex, in this order, to the part with the fewest `rows` that holds it."""
     for vertex in order:
         p = _least_loaded(held[vertex], rows)
         owner[vertex] = p

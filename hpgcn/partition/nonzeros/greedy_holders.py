@@ -1,14 +1,16 @@
 """Holders of nonzeros from parts of rows, in a few passes without annealing.
 
-A nonzero in a row of part p and a column of part q is held by p or by q. Part p receives
-the column's row of H; q sends a partial sum of the row. The fewest of both are a vertex
-cover of the block (Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018).
+A nonzero in a row of part p and a column of part q is held by p or by q. Part p
+receives the column's row of H, or q sends a partial sum of the row. The fewest of both
+are a vertex cover of the block (Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
+40(4), 2018).
 
-Here the cover is greedy. At first p holds all nonzeros of its rows. Then rows change sides
-where that saves as much as it costs, in a few passes. For this, p counts the nonzeros of
-each column that it holds itself: columns with one are needed by one row only.
+The cover here is greedy. At first p holds all nonzeros of its rows. Then rows change
+sides in a few passes, if that saves as much as it costs. For this, p counts the
+nonzeros of each column that it holds itself. A column with one such nonzero is needed
+by one row only.
 
-Each part in turn needs one count for each column, for any number of parts. One thread.
+Parts are processed in turn on one thread, with one count for each column.
 """
 import numpy as np
 
@@ -29,7 +31,7 @@ def greedy_holders(rows, owner, k, capacity, w0=0):
         Part of each row.
     k : int
     capacity : (2,) int64
-        Weight and rows that a part may hold. Parts stay larger only where no other part
+        Weight and rows that a part may hold. A part stays larger only if no other part
         has room.
     w0 : int
         Weight of a row, beside its nonzeros.
@@ -37,7 +39,7 @@ def greedy_holders(rows, owner, k, capacity, w0=0):
     Returns
     -------
     holder : (nnz,) int32
-        On the diagonal the owner.
+        The owner for entries on the diagonal.
     owner : (n,) int32
     """
     # rows with the fewest nonzeros leave parts that own too many
@@ -61,10 +63,10 @@ def greedy_holders(rows, owner, k, capacity, w0=0):
 
 @jit()
 def _shed_rows(indptr, indices, order, owner, counts, weights, capacity, w0):
-    """Move rows, in this order, out of parts with too many.
+    """Move rows, in this order, out of parts with too many rows.
 
-    Each goes to the part with room that has most of its columns, else to the one with
-    the fewest rows.
+    Each row goes to the part with room that has most of its columns, or else to the
+    part with the fewest rows.
     """
     k = counts.size
     shared = np.zeros(k, np.int64)
@@ -97,7 +99,7 @@ def _cover_blocks(indptr, indices, owner, order, bounds, holder, load, limit):
     """Fill in the holder of each nonzero, and update the `load` of the parts.
 
     order, bounds : (n,) and (k + 1,) int64
-        Rows by their owner, and where those of each begin.
+        Rows by their owner, and the first row of each owner.
     """
     k = load.size
     held = np.zeros(owner.size, np.int32)  # nonzeros of each column that part p holds
@@ -129,7 +131,7 @@ def _cover_blocks(indptr, indices, owner, order, bounds, holder, load, limit):
                     size[q] += 1
                     cost[q] += held[j] == (holder[t] == p)
 
-                # change sides where that costs no more, and there is room
+                # change sides if that costs no more, and there is room
                 changed = False
                 for at in range(met):
                     q = other[at]
@@ -160,7 +162,7 @@ def _cover_blocks(indptr, indices, owner, order, bounds, holder, load, limit):
 def _spill(indptr, indices, owner, holder, load, limit):
     """Move nonzeros off the diagonal out of parts that hold too many.
 
-    To the owner of their column, else to a part with room.
+    They go to the owner of their column, or else to a part with room.
     """
     spare = np.argmin(load)
     for i in range(owner.size):

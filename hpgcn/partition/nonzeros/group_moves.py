@@ -1,4 +1,4 @@
-"""Passes that move the nonzeros of a net in a part together, to the part where that costs least.
+"""Passes that move the nonzeros of a net in a part together, to the cheapest part.
 
 Each part has a counter of the units of a group that are near to it. Digit d of the
 counters of 64 parts is one word, as in `rows.miss_counters`. So an entry counts for all
@@ -23,7 +23,7 @@ from hpgcn.partition.nonzeros.nonzero_state import (
     touches,
 )
 
-LARGE = 8  # units: larger groups are tried in proportion less often
+LARGE = 8  # units: larger groups are tried less often, in proportion
 HALF = np.uint64(32)
 
 
@@ -31,10 +31,11 @@ HALF = np.uint64(32)
 def move_groups(s, seed, turn, temperature, price, limit):
     """Try to move the units of each net in each part to the part where that costs least.
 
-    Either all of these units move, or those alone whose other net touches the target. The
-    move is made with probability exp(-cost / temperature). Its cost are the nets that
-    parts gain less `price` times the excess that a part loses. No part grows beyond its
-    capacity, nor beyond a weight of `limit` unless all units of the move are owners.
+    Either all of these units move, or only those whose other net touches the target.
+    The move is made with probability exp(-cost / temperature). The cost is the number
+    of nets that parts gain, less `price` times the excess that a part loses. No part
+    grows beyond its capacity. Nor does it grow beyond a weight of `limit`, unless all
+    units of the move are owners.
     """
     k = s.load.size
     words = s.part_bits.shape[1]
@@ -55,14 +56,14 @@ def move_groups(s, seed, turn, temperature, price, limit):
         _note_room(s, room, q)
 
     for net in range(s.part_bits.shape[0]):
-        # nets inside a part have no part to go to, unless theirs is too large
+        # skip nets inside a part, unless that part is too large
         first, end, _ = record_range(s, net)
         if s.inside[net]:
             p = np.int64(s.part[s.members[s.start[net]]])
             if s.load[p] <= s.capacity[0] and s.rows[p] <= s.capacity[1]:
                 continue
         for at in range(end - 1, first - 1, -1):
-            # large groups are tried in proportion less often
+            # large groups are tried less often, in proportion
             pins = np.int64(s.records[at, PINS])
             p = np.int64(s.records[at, PART])
             if pins == 0:
@@ -135,9 +136,9 @@ def _count(counters, word, parts):
 def find_target(s, net, at, p, pins, bits, shared, freed, allowed, picked, room):
     """Return the part with room to which the units of a record move at least cost.
 
-    It is -1 if no part has room. The second result is whether only those units should
-    move whose other net touches the part. Ties are broken by `bits`. The third one is a
-    lower bound of the cost, as owners may come along.
+    Three results are returned. The first is the part, or -1 if none has room. The
+    second says whether only those units should move whose other net touches the part.
+    The third is a lower bound of the cost, as owners may come along. `bits` break ties.
     """
     # the net itself counts for all parts that it touches
     words = s.part_bits.shape[1]
@@ -189,10 +190,9 @@ def find_target(s, net, at, p, pins, bits, shared, freed, allowed, picked, room)
 
 @jit(inner=True, counted=False)
 def _pick_most(counters, digits, allowed, picked, which):
-    """Find the parts with the largest count in the set allowed[which].
+    """Find the parts with the largest count in the set allowed[which]; return the count.
 
-    Return the count, or -1 if the set is empty. picked[which]: the set of these parts,
-    filled in.
+    It is -1 if the set is empty. picked[which] is filled with the set of these parts.
     """
     words = allowed.shape[1]
     found = np.uint64(0)
@@ -229,9 +229,9 @@ def _first_from(sets, which, drawn):
 
 @jit(inner=True, counted=False)
 def _gather(s, net, p, q, near, chosen):
-    """Collect the units of a net in part p in `chosen`.
+    """Collect the units of a net in part p in `chosen`; return their number.
 
-    Return how many. With `near`, only units whose other net touches part q.
+    With `near`, only units whose other net touches part q are collected.
     """
     size = 0
     link = s.records[find_record(s, net, p), HEAD]
@@ -268,8 +268,8 @@ def _change(s, net, p, q, chosen, size):
     """Count the nets that enter part q, and that leave p, if the chosen units of a net move.
 
     Owners that would stay behind without nonzeros are chosen as well, while q may own
-    more. Returns nets entering and leaving, how many units are chosen, and how many of
-    them are owners.
+    more. Return the nets that enter, those that leave, the number of chosen units, and
+    the number of owners among them.
     """
     n = s.part.size - s.owners
 

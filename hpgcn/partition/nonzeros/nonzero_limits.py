@@ -1,14 +1,11 @@
-"""Keep parts within their limits of rows and of nonzeros.
-
-This costs few rows and sums.
-"""
+"""Keep parts within their limits of rows and of nonzeros, at the cost of few rows and sums."""
 import numpy as np
 
 from hpgcn.kernels.host.jit import jit
 from hpgcn.partition.nonzeros.nonzero_state import PART, PINS, move, pins_of, record_range, touches
 from hpgcn.partition.partition_request import ROWS
 
-COSTS = 5  # passes: moves that save most come first; a unit has two nets, which cost -2 to 2 rows
+COSTS = 5  # passes, the cheapest moves first; the two nets of a unit cost -2 to 2 rows
 
 
 def part_capacity(rows, k, epsilon, w0=0):
@@ -19,7 +16,7 @@ def part_capacity(rows, k, epsilon, w0=0):
     """
     n = rows.shape[0]
     total = rows.nnz + w0 * n
-    epsilon = min(epsilon, k - 1.0)  # which allows all in one part
+    epsilon = min(epsilon, k - 1.0)  # all in one part
     return np.array([max((1 + epsilon) * total / k, -(-total // k)),
                      max((1 + ROWS) * n / k, -(-n // k))], np.int64)
 
@@ -27,9 +24,9 @@ def part_capacity(rows, k, epsilon, w0=0):
 def keep_limits(state):
     """Move owners, then nonzeros, out of parts that have more of them than their limit.
 
-    Rows come first: nonzeros follow into the room that is left. A part stays too large
-    only by less than a unit, a pair of nonzeros at most, where no other part has room
-    for one.
+    Rows come first, and nonzeros follow into the room that is left. If no other part
+    has room for a unit, a part stays too large by less than this unit, a pair of
+    nonzeros at most.
     """
     for pass_ in range(COSTS + 1):
         if state.rows.max() > state.capacity[1]:
@@ -97,10 +94,7 @@ def shed(s, owners, most, light):
 
 @jit(inner=True)
 def _has_room(s, e, p, q, owners, light):
-    """Return whether part q may get a unit of part p.
-
-    It has room, or stays smaller than p was.
-    """
+    """Return whether part q may get a unit of p: it has room, or stays smaller than p was."""
     if q == p or (owners and s.rows[q] >= s.capacity[1]):
         return False
     load = s.load[q] + s.weight[e]

@@ -1,7 +1,4 @@
-"""Partitioning methods that choose a holder for each nonzero.
-
-They also choose an owner for each row; both are refined.
-"""
+"""Partitioning methods that choose a holder for each nonzero, and an owner for each row."""
 from dataclasses import replace
 
 import numpy as np
@@ -12,20 +9,16 @@ from hpgcn.partition.partition_request import Parts, run
 from hpgcn.partition.rows.partition_model import cut_nets, entry_rows, holders
 from hpgcn.partition.rows.row_methods import best_columns, stream
 
-SMALL = 1 << 24  # nonzeros up to which effort "fast" refines
+SMALL = 1 << 24  # nonzeros that effort "fast" refines, at most
 
 
 def cover(rows, weights, request, parts=None):
-    """Find owners by rows, then holders by covers of pairs of parts.
+    """Find owners by rows, then holders with the fewest rows and sums by covers.
 
-    Rows are those with which method best begins. Holders have the fewest rows and sums.
-
-    Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J.
-    Sci. Comput. 40(4), 2018). The refinement has a second start (`_rival`). With effort
-    "fast" owners are those of method stream, and covers are greedy.
-
-    parts : Parts, optional
-        Rows of the same effort, to begin from.
+    Rows are those with which method best begins, or `parts` of the same effort. Holders
+    are minimum vertex covers of pairs of parts, balanced (Kayaaslan, Aykanat and Ucar,
+    SIAM J. Sci. Comput. 40(4), 2018). The refinement has a second start (`_rival`).
+    With effort "fast" owners are those of method stream, and covers are greedy.
     """
     if request.effort == FAST:
         return _greedy(rows, request, parts or stream(rows, weights, request))
@@ -36,7 +29,7 @@ def cover(rows, weights, request, parts=None):
 
     reader, owner = parts.part[entry_rows(rows)], parts.part[rows.indices]
     loads = np.bincount(reader, minlength=request.k)
-    share = 1 + min(request.epsilon, request.k - 1.0)  # k: all in one part
+    share = 1 + min(request.epsilon, request.k - 1.0)  # k - 1: all in one part
     limit = max(int(share * rows.nnz / request.k), int(np.diff(rows.indptr).max()))
     summed = balanced_cover(rows, parts.part, parts.part, loads, limit)
     holder = np.where(summed, owner, reader)
@@ -44,12 +37,10 @@ def cover(rows, weights, request, parts=None):
 
 
 def medium_grain(rows, weights, request):
-    """Partition groups of nonzeros of the shorter row or column.
-
-    A nonzero is in the group of its row or of its column, whichever is shorter.
+    """Partition groups of nonzeros: each joins its row or its column, the shorter one.
 
     Each row and each column has a net, and the pins are as in the column nets. The
-    diagonal goes with the row, and owns it (Pelt and Bisseling, IPDPS 2014).
+    diagonal is in the group of the row, and owns it (Pelt and Bisseling, IPDPS 2014).
     """
     n = weights.size
     number = entry_rows(rows)
@@ -63,18 +54,13 @@ def medium_grain(rows, weights, request):
 
 
 def fine_grain(rows, weights, request):
-    """Partition single nonzeros by nets of rows and of columns.
-
-    Catalyurek and Aykanat, IPDPS 2001.
-    """
+    """Partition single nonzeros by nets of rows and of columns (Catalyurek, Aykanat 2001)."""
     single = 1 + request.w0 * (entry_rows(rows) == rows.indices)
     return _by_groups(rows, weights, request, np.arange(rows.nnz), single)
 
 
 def vertex_cut(rows, weights, request, parts=None):
-    """Give edges between parts of rows to the owner of one end.
-
-    So vertices lie in few parts.
+    """Give edges between parts of rows to the owner of one end, so vertices lie in few parts.
 
     The rows are `parts`, of the same effort, or those of method stream. Without
     refinement edges are assigned one by one (Libra); owners are the roots.
@@ -85,9 +71,7 @@ def vertex_cut(rows, weights, request, parts=None):
 
 
 def distgnn(rows, weights, request):
-    """Assign edges like `vertex_cut`, and draw the root of each vertex at random.
-
-    Not refined.
+    """Assign edges like `vertex_cut`, and draw the root of each vertex at random, unrefined.
 
     Source: distgnn-2021, sections 5.1 and 5.3.
     """
@@ -99,10 +83,7 @@ def distgnn(rows, weights, request):
 
 
 def expansion(rows, weights, request):
-    """Grow parts from few vertices.
-
-    Each part takes the edges between the vertices it has reached.
-    """
+    """Grow parts from few vertices; each takes the edges between vertices it has reached."""
     from hpgcn.partition.nonzeros.expansion import expand  # brings Numba
 
     return _by_edges(rows, request, expand)
@@ -111,8 +92,8 @@ def expansion(rows, weights, request):
 def _greedy(rows, request, parts, of_edges=False):
     """Find holders for parts of rows in a few passes (`greedy_holders`), and refine them.
 
-    Effort "fast" refines small patterns only: refinement takes about 80 bytes for each
-    nonzero. `of_edges`: as of `_greedy_holders`.
+    Effort "fast" refines small patterns only, because refinement takes about 80 bytes
+    for each nonzero. `of_edges` is an argument of `_greedy_holders`.
     """
     refined = request.effort != FAST or rows.nnz <= SMALL
     holder, owner = _greedy_holders(rows, request, parts, of_edges and refined)
@@ -122,9 +103,9 @@ def _greedy(rows, request, parts, of_edges=False):
 
 
 def _greedy_holders(rows, request, parts, of_edges):
-    """Return holders and owners for parts of rows, as `greedy_holders`.
+    """Return the holders and owners of `greedy_holders` for parts of rows.
 
-    With `of_edges` one holder for both directions of an undirected edge.
+    With `of_edges`, both directions of an undirected edge get one holder.
     """
     from hpgcn.partition.nonzeros.greedy_holders import greedy_holders  # brings Numba
     from hpgcn.partition.nonzeros.nonzero_limits import part_capacity
@@ -149,7 +130,8 @@ def _by_edges(rows, request, deal):
 def _by_groups(rows, weights, request, group, grouped):
     """Partition groups of nonzeros by nets of rows and of columns.
 
-    `group`: (nnz,) group of each nonzero. `grouped`: weights of the groups.
+    `group` (nnz,) has the group of each nonzero, and `grouped` the weights of the
+    groups.
     """
     number = entry_rows(rows)
     n = rows.shape[0]
@@ -166,11 +148,11 @@ def _by_groups(rows, weights, request, group, grouped):
 
 
 def _rival(rows, weights, request):
-    """Return a second start for the refinement, that of method `vertex-cut`.
+    """Return a second start for the refinement: holders and owners of method `vertex-cut`.
 
-    It has holders and owners. Engines balance nonzeros but not rows; evening out the
-    rows later costs partial sums. None for large patterns (COARSE entries) and for
-    sparse ones, in which parts of `stream` send far more.
+    Engines balance nonzeros but not rows, and evening out the rows later costs partial
+    sums. The result is None for large patterns (COARSE entries) and for sparse ones, in
+    which parts of `stream` send far more.
     """
     if not request.refine or rows.nnz >= COARSE or is_sparse(np.bincount(rows.indices)):
         return None
@@ -180,7 +162,7 @@ def _rival(rows, weights, request):
 def _refined(rows, request, parts, holder, owner, rival=None):
     """Refine holders and owners, if requested, and put them into Parts.
 
-    `rival`: as of `refine_nonzeros`.
+    `rival` is an argument of `refine_nonzeros`.
     """
     epsilon = parts.epsilon
     unrefined = None

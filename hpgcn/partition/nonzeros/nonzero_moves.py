@@ -17,28 +17,24 @@ from hpgcn.partition.nonzeros.nonzero_state import (
     touches,
 )
 
-TRIES = 4  # parts that are looked at for a unit whose nets share none
+TRIES = 4  # random parts to try for a unit whose nets share no part
 HALF = np.uint64(32)
 
 
 @jit()
 def empty_small_parts(s, seed, turn, temperature, most):
-    """Try to move each net out of the parts in which it has few units.
+    """Try to move each net out of the parts in which it has few units; count the successes.
 
-    Return the number of successes.
-
-    A unit may move to a part that both of its nets touch, or to its other net's last
-    unit. It may also move to a part of one net, which the other net then enters. All of
-    it happens with probability exp(-nets that parts gain / temperature), or not at all.
-    No part grows beyond its capacity.
-
-    most : int
-        Units that a net may have in a part that it leaves.
+    A unit may move to a part that both of its nets touch, or to the last unit of its
+    other net. It may also move to a part of one net, which the other net then enters.
+    All units move with probability exp(-nets that parts gain / temperature), or none of
+    them. No part grows beyond its capacity. A net leaves a part in which it has at most
+    `most` units.
     """
     key = mix(mix(np.uint64(seed)) + np.uint64(turn))
     chosen = np.empty(most, np.int64)
     targets = np.empty(most, np.int64)
-    inside = np.empty(s.part_bits.shape[1], np.uint64)  # parts that the net touches, or is to enter
+    inside = np.empty(s.part_bits.shape[1], np.uint64)  # parts that the net touches, or will enter
     left = 0
     for net in range(s.part_bits.shape[0]):
         if s.nets[net, LAM] == 1:
@@ -91,10 +87,7 @@ def empty_small_parts(s, seed, turn, temperature, most):
 
 @jit(inner=True, counted=False)
 def _weigh(s, at, chosen):
-    """List the links of the units of a record.
-
-    Return the units' weight and the number of owners.
-    """
+    """List the links of the units of a record; return their weight and number of owners."""
     weight = owner = np.int64(0)
     size = 0
     link = s.records[at, HEAD]
@@ -116,13 +109,10 @@ def _fits(s, q, p, weight, owner):
 
 @jit(inner=True, counted=False)
 def _shared(s, other, p, weight, owner, inside, bits):
-    """Return a part with room that lies in `inside` and touches net `other`.
-
-    It is not p. Without such a part return -1.
-    """
+    """Return a part in `inside` other than p, with room, that touches net `other`, or -1."""
     words = inside.size
     word = np.int64((bits >> HALF) * np.uint64(words) >> HALF)
-    turned = bits & np.uint64(63)  # the first bit to look at
+    turned = bits & np.uint64(63)  # the first bit to test
     for _ in range(words):
         both = inside[word] & s.part_bits[other, word]
         both = both >> turned | both << (np.uint64(64) - turned & np.uint64(63))
@@ -137,10 +127,7 @@ def _shared(s, other, p, weight, owner, inside, bits):
 
 @jit(inner=True, counted=False)
 def _either(s, net, other, p, weight, owner, bits):
-    """Draw a part with room, other than p, that one of two nets touches.
-
-    -1 if no try finds one.
-    """
+    """Draw a part other than p, with room, that one of two nets touches; -1 after TRIES."""
     for _ in range(TRIES):
         bits = mix(bits)
         some = net if bits & np.uint64(1) or s.nets[other, LAM] == 1 else other
@@ -159,19 +146,18 @@ def _drawn(s, net, bits):
 
 @jit()
 def rebalance_owners(s, sent, order, both):
-    """Move owners of rows and columns to lower the largest traffic.
+    """Move owners between parts with entries of their row or column, to lower the maximum.
 
-    They move between parts with entries of these.
-
-    `sent`: (k,) int64, rows that each part sends; updated. `both`: whether the row and
-    the column of a vertex are one net. Return the number of owners that changed.
+    The maximum is that of `sent`, (k,) int64, the rows that each part sends, which is
+    updated. `both` says whether the row and the column of a vertex are one net. Return
+    the number of owners that changed.
     """
     n = s.part.size - s.owners
     changed = 0
     for v in order:
         # a move must not take the last unit out of a net
         p = np.int64(s.part[s.owners + v])
-        shift = s.nets[v, LAM] - 2  # rows sent by the owner, less the sum that others send
+        shift = s.nets[v, LAM] - 2  # rows that the owner sends, less the sum that other parts send
         if shift <= 0 or pins_of(s, v, p) == 1 or (not both and pins_of(s, n + v, p) == 1):
             continue
 

@@ -1,7 +1,7 @@
-"""State of a refinement of nonzeros.
+"""State of a refinement of nonzeros: the part of each unit, and the parts of each net.
 
-The part of each unit, and the parts that each net touches. An example has n = 3 vertices and 2
-parts: a_01 and a_12 off the diagonal, vertex 0 in part 0, vertices 1 and 2 in part 1.
+An example has n = 3 vertices and 2 parts: a_01 and a_12 off the diagonal, vertex 0 in
+part 0, vertices 1 and 2 in part 1.
 
     unit           nets (column, 3 + row)    part
     0: a_01        1, 3                      0
@@ -10,9 +10,10 @@ parts: a_01 and a_12 off the diagonal, vertex 0 in part 0, vertices 1 and 2 in p
     3: owner of 1  1, 4                      1
     4: owner of 2  2, 5                      1
 
-Net 1 touches both parts, by units 0 and 3: row 1 of H is sent to part 0. All other nets touch one
-part, so the cost is 1. If unit 0 moves to part 1, net 1 touches one part. But net 3 then touches
-two: part 1 sends a partial sum of row 0. The cost is still 1.
+Net 1 touches both parts, by units 0 and 3, so row 1 of H is sent to part 0. All other
+nets touch one part, so the cost is 1. If unit 0 moves to part 1, net 1 touches one
+part. But net 3 then touches two, so part 1 sends a partial sum of row 0. The cost is
+still 1.
 """
 from collections import namedtuple
 
@@ -26,25 +27,28 @@ PART, PINS, HEAD = range(3)  # columns of State.records
 AFTER, BEFORE, AT = range(3)  # columns of State.links
 LAM = 1  # column of State.nets, beside its first record
 
-# Units are assigned to parts. Each lies in two nets, ends[e]. Units from `owners` on
-# own a vertex: unit owners + v lies in the nets v and n + v, n being their number.
-# nets[net] is a net's first record, and the number of parts lam that it touches. From
-# that place on are these parts, its units in each (pins), and the head of a list of
-# these. A net of k units or more has a record for every part instead. part_bits[net] is
-# the bit set of these parts. Link 2 e + s is unit e in the net ends[e, s]. It has the
-# next and the last in its list, and its record, from the first of the net on.
-# members[start[net]:] are the units of a net. weight: of each unit. load and rows:
-# weight and owners of each part. capacity: the most weight and owners of a part.
-# inside: nets noted by moves as touching one part only, like the other nets of their units.
+# Units are assigned to parts. Unit e lies in two nets, ends[e]. Units from `owners` on own a
+# vertex: unit owners + v lies in the nets v and n + v, for n vertices.
+#
+# nets[net] has the net's first record, and the number lam of parts that it touches. A record
+# has a part, the net's units in that part (pins), and the head of a list of these units. A
+# net of k units or more has a record for every part, and others one for each touched part.
+# part_bits[net] is the bit set of touched parts.
+#
+# Link 2 e + s is unit e in the net ends[e, s]. It has the next and the previous link of its
+# list, and the number of its record among those of the net. members[start[net]:] are the
+# units of a net.
+#
+# weight: of each unit. load and rows: weight and owners of each part. capacity: the most
+# weight and owners of a part. inside: whether a net and the other nets of its units touch
+# one part only, as moves have noted.
 State = namedtuple(
     "State", "ends part owners nets records part_bits links start members weight load rows "
              "capacity inside")
 
 
 def state_of(ends, part, n, k, weight, capacity):
-    """Build the State.
-
-    The parts that each net touches, and its number of units in each.
+    """Build the State: the parts that each net touches, and its number of units in each.
 
     Parameters
     ----------
@@ -93,10 +97,7 @@ def _fill(s):
 
 @jit(inner=True, counted=False)
 def record_range(s, net):
-    """Return the first and the end of a net's records in use.
-
-    Return also whether it has a record for every part.
-    """
+    """Return first and end of a net's used records, and whether every part has a record."""
     first, lam = s.nets[net]
     size = s.nets[net + 1, 0] - first
     direct = size == s.load.size

@@ -1,18 +1,21 @@
-"""Refinement of nonzeros' holders and rows' owners by simulated annealing: fewer rows and sums.
+"""Refine holders of nonzeros and owners of rows by simulated annealing: fewer rows and sums.
 
-Every nonzero touches two nets. One is its column, whose row of H each holder needs; the
+Every nonzero touches two nets. One is its column, whose row of H each holder needs. The
 other is its row, whose partial sums all holders send to the owner. A net that lies in
 lam parts costs lam - 1 rows, if its owner is among them. In a symmetric pattern (i, j)
 and (j, i) stay together. They touch the same two vertices, so a column and its row are
 one net, at twice the price.
 
-A single move of a nonzero rarely saves anything: its nets stay behind. So moves take all
-units of a net in a part. If they are few, each goes to a part of its two nets. Or all of
-them, or those whose other net is there already, go to the part where that costs least.
-Then the net is gone from its part. Counts of each net's units in each part give the cost
-of all targets at once, and a move updates only its own nets. Moves that only improve soon
-end, so moves are random, and ever less often uphill (Kirkpatrick, Gelatt and Vecchi,
-Optimization by simulated annealing, Science 220, 1983).
+A single move of a nonzero rarely saves anything, because other units of its nets stay
+behind. So a move takes all units of a net in a part. If they are few, each goes to a
+part of its two nets. Otherwise all of them, or those whose other net touches the
+target, go to the cheapest part. Then the net has left its part. Counts of each net's
+units in each part give the cost of all targets at once, and a move updates only its own
+nets.
+
+If moves only improve, they soon end. So moves are random, and less and less often
+uphill (Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science
+220, 1983).
 """
 import numpy as np
 
@@ -25,23 +28,23 @@ from hpgcn.partition.nonzeros.nonzero_state import LAM, state_of
 from hpgcn.partition.quality import touched
 from hpgcn.partition.rows.partition_model import entry_rows
 
-# turns that cool down, at most, and visits of units in all of them, by effort
+# by effort: cooling turns, at most, and visits of units in all of these turns
 TURNS = {"fast": 0, "default": 240, "best": 300}
 WORK = {"fast": 0, "default": 60_000_000, "best": 600_000_000}
-SPARSE_TURNS = 0.5  # share of the turns of effort "default" in sparse patterns: they gain less
-FEWEST = 4  # turns on large patterns, if any
+SPARSE_TURNS = 0.5  # share of these turns in sparse patterns, which gain less ("default")
+FEWEST = 4  # cooling turns on large patterns, at least
 LAST = {"fast": 2, "default": 4, "best": 4}  # turns that only go downhill
-PATIENCE = 40  # more, at most, while a part is too large
-# price, in rows, of a nonzero or a row above capacity; its growth while there are any
+PATIENCE = 40  # further turns while a part is too large, at most
+# price, in rows, of a nonzero or a row above capacity, and its growth from turn to turn
 PRICE, DEARER = 0.05, 1.2
 SLACK = 0.5  # share of the room above the mean that nonzeros may take while a part is too large
 LARGEST = 16  # units of a net that leave a part together
 SPREADS = 20  # passes over owners, at most
-PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
-# temperature of the first turn, and after pairs or from good parts
+PAIRED = 1.5  # mean entries of a pair: with more, pairs move first
+# temperature of the first turn: usually, and after pairs or for good parts
 HOT, WARM = 0.5, 0.25
-COLD = 0.1  # temperature of the last one; below it hardly any move goes uphill
-COOLER = 0.3  # temperature of groups, in that of nets that leave a part
+COLD = 0.1  # temperature of the last cooling turn; below, hardly any move goes uphill
+COOLER = 0.3  # temperature of groups, as a share of that of nets that leave a part
 
 
 def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="default",
@@ -57,15 +60,15 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
     owner : (n,) integers
     k : int
     epsilon : float
-        Of `nonzero_limits.part_capacity`. Parts that begin with more than they may hold
-        lose it, at any cost in rows and sums.
+        As in `nonzero_limits.part_capacity`. Parts that begin with more than they may hold
+        lose the excess, at any cost in rows and sums.
     w0, seed : int
     effort : str
-        "fast", "default" or "best": how many turns are made; with "fast" those that only
+        "fast", "default" or "best", which sets the number of turns. Turns of "fast" only
         improve.
     rival : (holder, owner), optional
-        Other parts to begin from. Both are refined in half of the turns; the rest of them
-        refine those that send less by then.
+        A second start. Both are refined in half of the turns. The other half of the turns
+        refine the one that sends less by then.
     by_engine : bool
         An engine made the parts. Those of sparse patterns are then near the best, so the
         first turn is at WARM, which keeps most of them.
@@ -114,9 +117,9 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
 
 
 def of_undirected_edges(rows, holder, owner):
-    """Give both entries of an edge one holder if the pattern is symmetric.
+    """Give both entries of an edge the holder of the first one if the pattern is symmetric.
 
-    It is that of the first of (i, j) and (j, i). Return holders, (nnz,) int32.
+    Return holders, (nnz,) int32.
     """
     paired = Nets(rows, True)
     if paired.off.size != 2 * paired.first.size:
@@ -125,21 +128,16 @@ def of_undirected_edges(rows, holder, owner):
 
 
 def _held(rows, holder, owner, k):
-    """Count pairs of a part and a column or row with entries in it.
-
-    The traffic, up to a constant.
-    """
+    """Count pairs of a part and a column or row with entries in it: the traffic + a constant."""
     return sum(each.nnz for each in touched(rows, owner, k, holder))
 
 
 class Nets:
-    """Units that are assigned to parts, and the nets that they touch.
-
-    The nets are `ends` of nonzero_state.State.
+    """Units that are assigned to parts, and the nets that they touch (nonzero_state `ends`).
 
     A unit is an entry off the diagonal or, if paired, the entries at (i, j) and (j, i).
-    Then follows one unit for each vertex; its part owns the vertex. Nets are n columns
-    and n rows or, if paired, n vertices and n nets of a single owner.
+    After these there is one unit for each vertex; its part owns the vertex. Nets are n
+    columns and n rows or, if paired, n vertices and n nets of a single owner.
     """
 
     def __init__(self, rows, paired):
@@ -164,17 +162,11 @@ class Nets:
         self.weight = np.concatenate([weight, np.ones(n, np.int64)])
 
     def units(self, holder, owner):
-        """Return the part of each unit from holders and owners.
-
-        (u,) int32; holders are those of entries, owners those of rows.
-        """
+        """Return the part of each unit, (u,) int32, from holders of entries and owners of rows."""
         return np.concatenate([holder[self.off[self.first]], owner]).astype(np.int32)
 
     def entries(self, part):
-        """Return holders of entries and owners of rows from parts of units.
-
-        Both are int32.
-        """
+        """Return holders of entries and owners of rows, int32, from parts of units."""
         split = self.first.size
         owner = part[split:].copy()
         holder = owner[self.rows]
@@ -226,10 +218,7 @@ def _anneal_best(states, seed, hot, turns, last):
 
 
 def _anneal(state, seed, hot, turns, last):
-    """Run passes at falling temperature, and further ones while a part is too large.
-
-    Yield after each.
-    """
+    """Run passes at falling temperature, then more while a part is too large; yield after each."""
     capacity = state.capacity.copy()
     mean = state.load.mean()
     tight = np.array([max(mean + SLACK * (capacity[0] - mean), np.ceil(mean)), capacity[1]],
