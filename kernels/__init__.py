@@ -2,6 +2,7 @@
 
 `pack_mask` and `unpack_mask` convert the bit masks that some kernels accept.
 """
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 __all__ = ["backend", "pack_mask", "unpack_mask"]
@@ -9,7 +10,7 @@ __all__ = ["backend", "pack_mask", "unpack_mask"]
 Array: TypeAlias = Any  # numpy.ndarray, or cupy.ndarray on a GPU
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Callable:
     if name in ("pack_mask", "unpack_mask"):  # imported late: NumPy chooses its threads at import
         from hpgcn.kernels import masks
 
@@ -17,7 +18,7 @@ def __getattr__(name):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def backend(array):
+def backend(array: Array) -> Any:
     """Return the unchecked kernels for an array: of kernels.cpu or, for CuPy, of kernels.cuda.
 
     Examples

@@ -4,7 +4,7 @@ import os
 import sys
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         "python -m hpgcn.kernels", description="Kernels of hpgcn: compile them ahead of a run.")
     parser.add_argument("--compile", action="store_true", required=True,

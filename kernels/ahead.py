@@ -8,7 +8,9 @@ processes can compile at the same time.
 """
 import multiprocessing
 import time
+from collections.abc import Callable
 from itertools import product
+from typing import TextIO
 
 import numpy as np
 from numba.core import event
@@ -33,8 +35,9 @@ ALIGNMENT = 64  # bytes: arrays of hpgcn.runtime.device begin at multiples
 EVERY = 10.0  # seconds between two lines of a log
 
 
-def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, masked=False,
-                 accumulate=False, summed=False):
+def load_product(rows: int, width: int, nnz: int, dtype: str | np.dtype,
+                 row_dtype: str | np.dtype | None = None, *, aligned: bool = True,
+                 masked: bool = False, accumulate: bool = False, summed: bool = False) -> None:
     """Compile or load the kernels of A x, for A (rows, rows) and x (rows, width).
 
     No array of that size is read or written: memory is reserved, and one empty row is
@@ -73,7 +76,8 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
                      out[:1])
 
 
-def load_layer(fan_in, fan_out, dtype, row_dtype):
+def load_layer(fan_in: int, fan_out: int, dtype: str | np.dtype,
+               row_dtype: str | np.dtype) -> None:
     """Compile or load the dense products of a layer with 300 rows or more."""
     H = np.zeros((300, fan_in), row_dtype)
     W = np.zeros((fan_in, fan_out), dtype)
@@ -86,14 +90,14 @@ def load_layer(fan_in, fan_out, dtype, row_dtype):
     ops.matmul(G, W.T, H, mask=np.zeros((300, -(-fan_in // 8)), np.uint8))
 
 
-def _reserved(shape, dtype, aligned):
+def _reserved(shape: tuple[int, int], dtype: str | np.dtype, aligned: bool) -> np.ndarray:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + 2 * ALIGNMENT, np.uint8)
     first = -memory.ctypes.data % ALIGNMENT + (0 if aligned else 16)
     return memory[first:first + size].view(dtype).reshape(shape)
 
 
-def dense(dtype):
+def dense(dtype: str) -> None:
     """Call the dense kernels of GCN and SAGE on three rows, so that they are compiled."""
     x, y = np.ones((2, 3, 5), dtype)
     ops = backend(x)
@@ -120,7 +124,7 @@ def dense(dtype):
     ops.sgd(w, g, lr=0.01, decay=0.0, decayed=0)
 
 
-def normalise(dtype):
+def normalise(dtype: str) -> None:
     """Call the kernels of layer and batch norm on three rows."""
     x, y, z = np.ones((3, 3, 5), dtype)
     ops = backend(x)
@@ -136,7 +140,7 @@ def normalise(dtype):
     ops.batch_norm_backward(x, z, of_columns, gain, np.ones((2, 5)), x)
 
 
-def sparse(dtype, width):
+def sparse(dtype: str, width: int) -> None:
     """Compile sparse products for rows of `width` columns, for each cache that can hold x."""
     row = width * np.dtype(dtype).itemsize
     for size, nnz, aligned in product(SIZES, (8, 40), (True, False)):
@@ -148,7 +152,7 @@ def sparse(dtype, width):
     load_product(400, width, 400, dtype, masked=True)
 
 
-def tiles(dtype):
+def tiles(dtype: str) -> None:
     """Compile the dense products of layers, one width for each shape of a last panel."""
     itemsize = np.dtype(dtype).itemsize
     widths = range(1, panel_width(itemsize) + 1)
@@ -156,7 +160,7 @@ def tiles(dtype):
         load_layer(width, width, dtype, dtype)
 
 
-def whole(dtype):
+def whole(dtype: str) -> None:
     """Call the kernels that training runs once, on the entries and the rows of a matrix."""
     n = 400
     indptr = np.arange(n + 1)
@@ -181,7 +185,7 @@ def whole(dtype):
     orders.place_rows(indptr, indices, indices, indices, indptr, indices.copy())
 
 
-def cases():
+def cases() -> list[tuple]:
     """Return the calls that compile kernels, pairs (function, arguments), the longest first."""
     made = [(sparse, (dtype, width)) for dtype, width in product(DTYPES, WIDTHS)]
     calls = tiles, dense, normalise, whole
@@ -193,15 +197,15 @@ class _Counter(event.Listener):
 
     depth = count = 0
 
-    def on_start(self, _):
+    def on_start(self, _: object) -> None:
         self.depth += 1
 
-    def on_end(self, _):
+    def on_end(self, _: object) -> None:
         self.depth -= 1
         self.count += not self.depth
 
 
-def _call(case):
+def _call(case: tuple) -> int:
     function, arguments = case
     counter = _Counter()
     with event.install_listener("numba:compile", counter):
@@ -209,7 +213,7 @@ def _call(case):
     return counter.count
 
 
-def compile_all(jobs, report):
+def compile_all(jobs: int, report: Callable) -> int:
     """Run all `cases` in `jobs` processes; return the number of kernels compiled.
 
     `report(done, of, compiled)` is called after each case.
@@ -227,12 +231,12 @@ def compile_all(jobs, report):
 class CompileReport:
     """Writer of progress: one line of a terminal, or a line every EVERY seconds."""
 
-    def __init__(self, stream):
+    def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.terminal = stream.isatty()
         self.last = time.monotonic()
 
-    def __call__(self, done, of, compiled):
+    def __call__(self, done: int, of: int, compiled: int) -> None:
         now = time.monotonic()
         if not self.terminal and now - self.last < EVERY:
             return
@@ -243,7 +247,7 @@ class CompileReport:
               file=self.stream, flush=True)
 
 
-def main(jobs, stream):
+def main(jobs: int, stream: TextIO) -> None:
     """Compile the kernels that are not yet in the cache, and print their number."""
     begin = time.monotonic()
     jobs = jobs or usable_cores()

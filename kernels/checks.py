@@ -12,16 +12,29 @@ import contextlib
 import functools
 import inspect
 import weakref
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, number_dtype
 from hpgcn.kernels.masks import ORDER, check_width
-from hpgcn.kernels.specs import LENGTHS, NUMBERS, SPECS, TRANSPOSED, length_of, parse
+from hpgcn.kernels.specs import (
+    LENGTHS,
+    NUMBERS,
+    SPECS,
+    TRANSPOSED,
+    Argument,
+    length_of,
+    parse,
+)
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 BITS = (np.dtype(np.uint8),)
+SEARCH: Any = 10_000  # steps of a search for common memory; the types of NumPy know only 0 and -1
 LARGE = 1 << 18  # integers that all threads check
 VERTICES = 1 << 48  # the counter of a random draw has no room for larger numbers
 # The first array of one of these kinds gives the other arrays their dtype. If it has 16 bits,
@@ -44,7 +57,7 @@ WRITTEN = {  # kinds that are written: the order in memory that they need
 _facts_of = {}  # (id of array, function): weak reference, result
 
 
-def checked(name, kernel, xp):
+def checked(name: str, kernel: Callable, xp: Callable) -> Callable:
     """Return a function that checks its arguments and then calls the kernel.
 
     It raises TypeError if an argument is no array or has a wrong dtype. It raises
@@ -56,7 +69,7 @@ def checked(name, kernel, xp):
     validate_inline = getattr(kernel, "validate_inline", None)
 
     @functools.wraps(kernel)
-    def call(*args, **options):
+    def call(*args: float | Array, **options: Any) -> Any:
         later = None if validate_inline is None else []
         with prefix_errors(name):
             # validate all that can be validated at once
@@ -74,7 +87,7 @@ def checked(name, kernel, xp):
         if not later:
             return kernel(**given)
 
-        def validate():
+        def validate() -> None:
             with prefix_errors(name):
                 for check in later:
                     check()
@@ -85,7 +98,7 @@ def checked(name, kernel, xp):
 
 
 @contextlib.contextmanager
-def prefix_errors(name):
+def prefix_errors(name: str) -> Iterator[None]:
     """Context manager: put the name of a kernel before an error's message."""
     try:
         yield
@@ -93,7 +106,8 @@ def prefix_errors(name):
         raise type(error)(f"{name}: {error}") from None
 
 
-def _check_arrays(spec, given, lengths, xp, later=None):
+def _check_arrays(spec: list[Argument], given: dict[str, Any], lengths: dict[str, int],
+                  xp: ModuleType, later: list | None = None) -> None:
     """Check the arrays of a spec; replace converted ones in `given`, fill `lengths`.
 
     If `later` is a list, checks of a matrix that may still change are appended to it,
@@ -150,11 +164,12 @@ def _check_arrays(spec, given, lengths, xp, later=None):
         given["transposed"] = tuple(parts.values())
 
 
-def _now(check):
+def _now(check: Callable) -> None:
     check()
 
 
-def _check_shape(name, shape, expected, lengths):
+def _check_shape(name: str, shape: tuple, expected: tuple[str, ...],
+                 lengths: dict[str, int]) -> None:
     """Compare a shape with a spec's; record the lengths of new letters."""
     if expected and expected[0] == "...":
         shape = shape[-1:]
@@ -171,7 +186,7 @@ def _check_shape(name, shape, expected, lengths):
                          f"{known}")
 
 
-def _fits(length, word, lengths):
+def _fits(length: int, word: str, lengths: dict[str, int]) -> bool:
     """Return whether a length fits a word of a spec."""
     if word == "*":
         return True
@@ -179,7 +194,7 @@ def _fits(length, word, lengths):
     return fits or (word[1:] == "|1" and length == 1)
 
 
-def _fit(name, array, kind, dtype):
+def _fit(name: str, array: Array, kind: str, dtype: np.dtype | None) -> Array:
     """Return an array as kernels need it; `dtype` is that of the first array."""
     # arrays that are never copied
     native = array.dtype.newbyteorder("=")
@@ -212,12 +227,13 @@ def _fit(name, array, kind, dtype):
     return array if array.dtype == native and in_order else array.astype(native, order="C")
 
 
-def _refuse_dtype(name, array, taken):
+def _refuse_dtype(name: str, array: Array, taken: tuple) -> None:
     expected = " or ".join(map(str, taken))
     raise TypeError(f"{name} has dtype {array.dtype}, expected {expected}")
 
 
-def _check_written(name, array, kind, dtype, halves):
+def _check_written(name: str, array: Array, kind: str, dtype: np.dtype | None,
+                   halves: tuple) -> Array:
     """Return an array to be written, or refuse it; `halves` are further valid dtypes."""
     taken = (BITS if kind == "into_bits" else (dtype,) if dtype else FLOATS) + halves
     if array.dtype not in taken:
@@ -230,30 +246,30 @@ def _check_written(name, array, kind, dtype, halves):
     return array
 
 
-def _aligned(array):
+def _aligned(array: Array) -> bool:
     """Return whether numbers lie at multiples of their size; true on a GPU."""
     return getattr(array.flags, "aligned", True)
 
 
-def _packed_rows(array):
+def _packed_rows(array: Array) -> bool:
     """Return whether the numbers of a row lie next to each other in memory."""
     return array.shape[1] < 2 or array.strides[1] == array.itemsize
 
 
-def _own_rows(array):
+def _own_rows(array: Array) -> bool:
     """Return whether rows are packed (`_packed_rows`) and no two rows share memory."""
     row_bytes = array.shape[1] * array.itemsize
     return _packed_rows(array) and (array.shape[0] < 2 or abs(array.strides[0]) >= row_bytes)
 
 
-def _check_range(name, array, limit):
+def _check_range(name: str, array: Array, limit: int) -> None:
     largest = _fact(_largest, array)
     if largest >= min(limit, 1 << 8 * array.itemsize - 1):  # a negative number counts as huge
         where = int(((array < 0) | (array >= limit)).argmax())
         raise ValueError(f"{name}[{where}] is {int(array.ravel()[where])}, expected 0..{limit - 1}")
 
 
-def _check_pointers(name, array, entries, covers):
+def _check_pointers(name: str, array: Array, entries: int, covers: str) -> None:
     largest, rising = _fact(_largest, array), _fact(_rises, array)
     whole = not covers or (int(array[0]), int(array[-1])) == (0, entries)
     if not rising or largest > entries or not whole:
@@ -261,7 +277,7 @@ def _check_pointers(name, array, entries, covers):
         raise ValueError(f"{name} does not rise from {bounds} {entries}, the length of indices")
 
 
-def _fact(find, array):
+def _fact(find: Callable, array: Array) -> int:
     """Return find(array); cache the result if the array is read-only."""
     if not _frozen(array):
         return find(array)
@@ -273,7 +289,7 @@ def _fact(find, array):
     return fact
 
 
-def _largest(array):
+def _largest(array: Array) -> int:
     """Return the largest integer of an array; negative ones count as huge."""
     if array.size == 0:
         return -1
@@ -285,19 +301,19 @@ def _largest(array):
     return int(numbers.max())
 
 
-def _rises(array):
+def _rises(array: Array) -> bool:
     """Return whether no integer is smaller than the one before it."""
     return bool((array[1:] >= array[:-1]).all())
 
 
-def _frozen(array):
+def _frozen(array: Array) -> bool:
     """Return whether an array, and all that it is a view of, is read-only."""
     while isinstance(array, np.ndarray) and not array.flags.writeable:
         array = array.base
     return array is None or isinstance(array, bytes)
 
 
-def _check_overlaps(spec, given):
+def _check_overlaps(spec: list[Argument], given: dict[str, Any]) -> None:
     for argument in spec:
         out = given.get(argument.name)
         if out is None or argument.kind.removesuffix(HALVES) not in WRITTEN:
@@ -311,18 +327,15 @@ def _check_overlaps(spec, given):
                 raise ValueError(f"{argument.name} overlaps {other.name} in memory")
 
 
-def _overlap(out, array):
+def _overlap(out: Array, array: Array) -> bool:
     low, high = _span(out)
     first, last = _span(array)
     if not (low < last and first < high):
         return False
-    try:
-        return not isinstance(out, np.ndarray) or np.shares_memory(out, array, max_work=10_000)
-    except np.exceptions.TooHardError:
-        return True
+    return not isinstance(out, np.ndarray) or np.may_share_memory(out, array, max_work=SEARCH)
 
 
-def _span(array):
+def _span(array: Array) -> tuple[int, int]:
     """Return the addresses of an array's first byte, and of the one after its last."""
     if array.size == 0:
         return 0, 0
@@ -334,7 +347,7 @@ def _span(array):
     return start + before, start + after + array.itemsize
 
 
-def _check_numbers(given):
+def _check_numbers(given: dict[str, Any]) -> None:
     for name in filter(given.__contains__, NUMBERS):
         number = given[name]
         low, high = NUMBERS[name]
@@ -349,7 +362,7 @@ def _check_numbers(given):
         raise ValueError(f"slope is {given['slope']}, expected 0 or more")
 
 
-def _check_pairs(given, lengths):
+def _check_pairs(given: dict[str, Any], lengths: dict[str, int]) -> None:
     """Check conditions between arguments, such as the largest class of labels."""
     if given.get("target") is not None and "first" in given:  # target has all classes
         classes, last = given["target"].shape[1], given["first"] + given["logits"].shape[1]
@@ -383,7 +396,7 @@ def _check_pairs(given, lengths):
                          "size of w")
 
 
-def _check_attention(given):
+def _check_attention(given: dict[str, Any]) -> None:
     """Check that sums of `attend` that belong together are given together."""
     names = ("above", "share", "part_above", "part_share")
     if "part_lse" not in given:

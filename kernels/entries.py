@@ -4,6 +4,7 @@ The checksums of `add_up` take very little memory. Hashes of entries are summed 
 2^64 with a sign, so hashes of equal entries cancel, even on different ranks. If the
 entries differ, the sum is not 0, except with a probability of 2^-64.
 """
+
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
@@ -78,8 +79,10 @@ def _bucket(number, key, buckets):
     return x % buckets, 1 + np.float64(x >> np.uint64(40)) / 2**24
 
 
-def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop, symmetric,
-           tolerance, keyed, prints, columns):
+def add_up(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, first: int,
+           degree_row: np.ndarray, degree_column: np.ndarray, degree_loop: np.ndarray,
+           symmetric: bool, tolerance: float, keyed: np.ndarray, prints: np.ndarray,
+           columns: np.ndarray) -> np.ndarray:
     """Compare the stated degrees with the sums of rows; add up checksums.
 
     `indptr` (m + 1,) starts at 0, at row `first`. `data` (nnz,) float32 is empty if all
@@ -195,7 +198,7 @@ def mark_neighbors(indptr, indices, touched):
                 touched[row] = touched[indices[k]] = True
 
 
-def missing_loops(indptr, indices, first):
+def missing_loops(indptr: np.ndarray, indices: np.ndarray, first: int) -> np.ndarray:
     """Return which rows have no entry on the diagonal, (m,) bool; they begin at row `first`.
 
     Columns (nnz,) increase in each row.
@@ -220,7 +223,9 @@ def _missing_loops(next_chunk, bounds, indptr, indices, first, missing):
             missing[i] = low == end or indices[low] != first + i
 
 
-def scaled_rows(indptr, indices, data, first, added, scales, number, dtype):
+def scaled_rows(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None, first: int,
+                added: np.ndarray, scales: tuple[np.ndarray, np.ndarray], number: np.ndarray,
+                dtype: np.dtype) -> tuple[np.ndarray, ...]:
     """Return (indptr, indices, values) of scaled rows with loops; they begin at row `first`.
 
     Rows in `added`, (m,) bool, get an entry of weight 1 on the diagonal. Each weight is
@@ -269,7 +274,8 @@ def _scaled_rows(next_chunk, bounds, indptr, indices, data, first, added, row_sc
                 values[at] = weight * (row_scale[i] * column_scale[local])
 
 
-def split_columns(indptr, indices, data, bounds):
+def split_columns(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray,
+                  bounds: np.ndarray) -> list[tuple]:
     """Split a matrix into blocks of columns; return a list of (indptr, indices, data).
 
     Block b has the columns [bounds[b], bounds[b + 1]), numbered from 0. `bounds`, (b + 1,)

@@ -4,12 +4,16 @@ Column j is bit j % 8 of byte j // 8, the least significant bit first. This is t
 of `numpy.packbits(keep, axis=1, bitorder="little")`; NumPy's default is the opposite
 order. A row of f columns has ceil(f / 8) bytes. Bits from column f on are 0.
 """
+from collections.abc import Callable
+
 import numpy as np
+
+from hpgcn.kernels import Array
 
 ORDER = 'numpy.packbits(keep, axis=1, bitorder="little"), as hpgcn.kernels.pack_mask does'
 
 
-def pack_mask(keep):
+def pack_mask(keep: np.ndarray) -> np.ndarray:
     """Pack a bool mask, one value for each number, into the bits that kernels use.
 
     Parameters
@@ -44,7 +48,7 @@ def pack_mask(keep):
     return np.packbits(keep, axis=1, bitorder="little")
 
 
-def unpack_mask(mask, width):
+def unpack_mask(mask: np.ndarray, width: int) -> np.ndarray:
     """Unpack a mask of bits into bools: the inverse of `pack_mask`.
 
     Parameters
@@ -82,12 +86,12 @@ def unpack_mask(mask, width):
     return unpack(mask, width)
 
 
-def unpack(mask, width):
+def unpack(mask: np.ndarray, width: int) -> np.ndarray:
     """Return `unpack_mask` of a valid mask, without checks."""
     return np.unpackbits(mask, axis=1, count=width, bitorder="little").astype(bool)
 
 
-def check_width(name, mask, width):
+def check_width(name: str, mask: np.ndarray, width: int) -> None:
     """Raise ValueError if a mask has bits beyond its width; only last bytes are read."""
     if not width % 8 or not mask.size:
         return
@@ -97,10 +101,12 @@ def check_width(name, mask, width):
                          f"expected the bit order of {ORDER}")
 
 
-def with_mask(spmm):
+def with_mask(spmm: Callable) -> Callable:
     """Return the kernel `sspmm` that calls a version of `spmm`."""
-    def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None,
-              rows=None, accumulate=False):
+    def sspmm(indptr: Array, indices: Array, data: Array, x: Array, mask: Array,
+              out: Array | None = None, *, row_scale: Array | None = None,
+              col_scale: Array | None = None, rows: Array | None = None,
+              accumulate: bool = False) -> Array:
         """Compute masked SpMM, (A x) .* M (mixgcn, S-SpMM): `spmm` with a required mask.
 
         Parameters

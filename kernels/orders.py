@@ -4,6 +4,7 @@ Each order is found on one thread, so that the same graph gives the same order o
 machine. `indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an
 order is new -> old.
 """
+
 import numpy as np
 
 from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_element, fetch_entries, fetch_later
@@ -252,7 +253,8 @@ def sort_row(numbers):
         numbers[at] = number
 
 
-def inner_degrees(indptr, indices, group, degrees):
+def inner_degrees(indptr: np.ndarray, indices: np.ndarray, group: np.ndarray,
+                  degrees: np.ndarray) -> None:
     """Count the entries of each row in columns of its group, without loops; fill `degrees` (n,)."""
     _count_inner(indices.size, indptr, indices, group, -(-group.size // ROWS), degrees)
 
@@ -268,7 +270,9 @@ def _count_inner(next_chunk, indptr, indices, group, count, degrees):
             degrees[i] = degree
 
 
-def reverse_cuthill_mckee(indptr, indices, group, offsets, by_degree, number, order):
+def reverse_cuthill_mckee(indptr: np.ndarray, indices: np.ndarray, group: np.ndarray,
+                          offsets: np.ndarray, by_degree: np.ndarray, number: np.ndarray,
+                          order: np.ndarray) -> None:
     """Fill `order` (n,) with one group after another in reverse Cuthill-McKee order.
 
     Group g has the positions [offsets[g], offsets[g + 1]) of `order`. There `by_degree`
@@ -319,7 +323,7 @@ def _search(next_chunk, indptr, indices, left, offsets, by_degree, number, waiti
             order[at] = waiting[begin + tail - 1 - at]
 
 
-def spread(indptr, indices, number):
+def spread(indptr: np.ndarray, indices: np.ndarray, number: int) -> int:
     """Return the largest distance between the numbers (n,) of an entry's ends, or 0."""
     found = np.zeros(max(1, -(-number.size // ROWS)), np.int64)
     _spread(indices.size, indptr, indices, number, found)
@@ -337,7 +341,8 @@ def _spread(next_chunk, indptr, indices, number, found):
         found[chunk] = most
 
 
-def place_rows(indptr, indices, rows, number, pointers, columns):
+def place_rows(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray, number: np.ndarray,
+               pointers: np.ndarray, columns: np.ndarray) -> None:
     """Copy the rows of a block into a matrix in another order, with sorted columns.
 
     Row i of the block becomes row `rows[i]` of the result; it is left out if that is

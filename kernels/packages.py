@@ -2,6 +2,9 @@
 import collections
 import inspect
 import types
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +12,9 @@ from hpgcn.kernels.checks import checked
 from hpgcn.kernels.specs import SPECS
 
 
-def install_checks(package, modules, oracle=None, xp=lambda: np):
+def install_checks(package: dict[str, Any], modules: tuple[ModuleType, ...],
+                   oracle: ModuleType | None = None,
+                   xp: Callable = lambda: np) -> types.SimpleNamespace:
     """Put the kernels of modules, each behind its checks, into a package.
 
     A kernel that no module has is replaced by a function that raises
@@ -48,10 +53,10 @@ def install_checks(package, modules, oracle=None, xp=lambda: np):
     return trusted
 
 
-def missing(name, home):
+def missing(name: str, home: str) -> Callable:
     """Return a stand-in for a kernel that a package lacks; a call raises NotImplementedError."""
 
-    def absent(*args, **options):
+    def absent(*args: Any, **options: Any) -> None:
         where = home.replace(".", "/").removeprefix("hpgcn/")
         raise NotImplementedError(f"{name}: {home} has no such kernel: it needs a function {name} "
                                   f"in a module of {where}/ (CONTRIBUTING.md, Add a kernel)")

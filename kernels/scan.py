@@ -9,7 +9,7 @@ from hpgcn.kernels.host.threads import run_on_all_threads, worth_threads
 BLOCK = 1 << 19  # numbers in a block, which one thread reads
 
 
-def largest(numbers):
+def largest(numbers: np.ndarray) -> int:
     """Return the largest number of an array of unsigned integers, found on all threads."""
     numbers = np.ascontiguousarray(numbers).reshape(-1)
     if not worth_threads(numbers.size // 2):  # NumPy reads several at once
@@ -17,7 +17,7 @@ def largest(numbers):
     blocks = deque(range(0, numbers.size, BLOCK))
     tops = []
 
-    def scan_blocks():
+    def scan_blocks() -> None:
         while True:
             try:
                 first = blocks.popleft()

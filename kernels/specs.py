@@ -119,18 +119,18 @@ class Argument(NamedTuple):
     aliases: tuple
 
 
-def parse(text):
+def parse(text: str) -> list[Argument]:
     """Return the array arguments of a kernel, a list of Argument."""
     return _parse(text.partition("->")[0])
 
 
-def parse_results(text):
+def parse_results(text: str) -> list[Argument]:
     """Return the results of a kernel, a list of Argument."""
     arguments = {argument.name: argument for argument in parse(text)}
     return _parse(text.partition("->")[2], arguments)
 
 
-def _parse(text, known=None):
+def _parse(text: str, known: dict[str, Argument] | None = None) -> list[Argument]:
     parsed = []
     for entry in filter(None, map(str.strip, text.split(";"))):
         if known and entry in known:
@@ -144,7 +144,7 @@ def _parse(text, known=None):
     return parsed
 
 
-def length_of(word, lengths):
+def length_of(word: str, lengths: dict[str, int]) -> int:
     """Return the length that a word of a shape stands for; f|1 stands for f."""
     if not word[0].isalpha():
         return int(word)
@@ -153,7 +153,7 @@ def length_of(word, lengths):
             "/8": -(-lengths[letter] // 8)}[change]
 
 
-def result_dtype(result, first):
+def result_dtype(result: Argument, first: np.dtype) -> np.dtype:
     """Return the dtype of a new array for a result; `first` is that of the first array."""
     if result.kind in DTYPES:
         return np.dtype(DTYPES[result.kind])

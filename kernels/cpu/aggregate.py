@@ -7,11 +7,12 @@ import scipy.sparse as sp
 from numba import types
 from numba.np.numpy_support import from_dtype
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cpu.chunks import by_nonzeros
-from hpgcn.kernels.cpu.emit.c_functions import c_function, call
+from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction, c_function, call
 from hpgcn.kernels.cpu.emit.row_aggregate import RowReduction, row_aggregate
 from hpgcn.kernels.cpu.emit.row_passes import choose_row_shape, unit_past_cache
-from hpgcn.kernels.cpu.emit.row_product import max_width
+from hpgcn.kernels.cpu.emit.row_product import RowShape, max_width
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address
 from hpgcn.kernels.cpu.spmm import CHUNKS, Pass, product
 from hpgcn.kernels.host.jit import jit
@@ -25,7 +26,8 @@ NO_ARG = np.empty((0, 0), np.int64)
 
 
 @functools.cache
-def _rows_code(reduction, shape, real, index, permuted):
+def _rows_code(reduction: RowReduction, shape: RowShape, real: np.dtype, index: np.dtype,
+               permuted: bool) -> CompiledFunction:
     """Return a C function that reduces a range of rows, for a RowReduction and a RowShape.
 
     `real` and `index` are the dtypes of numbers and indices; `permuted` says whether
@@ -83,7 +85,8 @@ def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
 
 
 @functools.cache
-def _gradients_code(op, extreme, column, real, index):
+def _gradients_code(op: str, extreme: bool, column: bool, real: np.dtype,
+                    index: np.dtype) -> CompiledFunction:
     """Return a C function that writes the gradients of the edges of a range of rows.
 
     `extreme` and `column` are those of a RowReduction; `real` and `index` are the
@@ -141,7 +144,8 @@ def _halved_sum(g):
     return g[0]
 
 
-def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_EDGE):
+def _reduction(indptr: Array, indices: Array, x: Array, e: Array, out: Array, op: str, reduce: str,
+               *, arg: Array = NO_ARG, edge: Array = NO_EDGE) -> list[Pass]:
     """Return functions without arguments that together fill `out`, and `arg` for max and min.
 
     Entry t reads row edge[t] of e. Wide rows take several passes over their columns.
@@ -190,7 +194,9 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
     return launches
 
 
-def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
+def aggregate(indptr: Array, indices: Array, x: Array, e: Array | None = None,
+              out: Array | None = None, *, op: str = "copylhs", reduce: str = "sum") -> tuple[Array,
+              Array]:
     """Reduce each row on one thread, in edge order, so the bits do not depend on the threads.
 
     Chunks of rows are balanced by nonzeros. Sum and mean of copylhs, and of mul by one
@@ -212,7 +218,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
     return out, arg
 
 
-def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
+def aggregate_backward(grad: Array, indptr: Array, indices: Array, x: Array, e: Array | None = None,
+                       *, op: str, reduce: str, arg: Array | None = None,
+                       transposed: tuple | None = None) -> tuple[Array, Array]:
     """Compute dx as an aggregation of grad, grad * e (mul) or grad / e (div) along the transpose.
 
     For max and min, gradients are added to the chosen rows instead.
@@ -260,7 +268,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     return dx, de
 
 
-def transpose_pattern(indptr, indices, n):
+def transpose_pattern(indptr: Array, indices: Array, n: int) -> tuple[Array, ...]:
     first, last = int(indptr[0]), int(indptr[-1])
     shape = (indptr.size - 1, n)
     entries = (np.arange(first, last), indices[first:last], indptr - first)

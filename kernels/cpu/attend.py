@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.emit.attend_intrinsics import column_shape, head_shape
 from hpgcn.kernels.cpu.emit.attend_tiles import TileShapes, backward_code, forward_code
@@ -119,9 +120,11 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
                         above[i, q] *= state[1, h]
 
 
-def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
-           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
-           accumulate=False):
+def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score: Array,
+           out: Array | None = None, lse: Array | None = None, *, above: Array | None = None,
+           share: Array | None = None, slope: float = 0.2, vertex: Array | None = None,
+           neighbour: Array | None = None, seed: int = 0, epoch: int = 0, layer: int = 0,
+           p: float = 0.0, first: int = 0, accumulate: bool = False) -> tuple[Array, Array]:
     """Compute attention on threads that each take chunks of rows, balanced by nonzeros.
 
     One thread sums a row. The order of the sum depends on the length of the row and the
@@ -182,9 +185,11 @@ def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, 
                 dx[j, q] = dx[j, q] + sums[0, q] if accumulate else sums[0, q]
 
 
-def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
-                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
-                    accumulate=False):
+def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_score: Array,
+                    dx: Array | None = None, dcol_score: Array | None = None, *, slope: float = 0.2,
+                    vertex: Array | None = None, neighbour: Array | None = None, seed: int = 0,
+                    epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
+                    accumulate: bool = False) -> tuple[Array, Array]:
     """Compute gradients on threads that each take chunks of rows of A^T.
 
     One thread sums a row, in order.
@@ -206,7 +211,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     return dx, dcol_score
 
 
-def _drawn(vertex, neighbour, seed, epoch, layer, p, first=0):
+def _drawn(vertex: Array | None, neighbour: Array | None, seed: int, epoch: int, layer: int,
+           p: float, first: int = 0) -> tuple[Array, Array, tuple, float]:
     """Return vertex and neighbor numbers, the key, and the scale of kept weights for dropout."""
     threshold = dropout_threshold(p)
     key = tuple(map(np.uint64, (*attention_key(seed, epoch, layer), threshold, first)))
@@ -215,7 +221,8 @@ def _drawn(vertex, neighbour, seed, epoch, layer, p, first=0):
     return *numbers, key, dropout_scale(p)
 
 
-def _plan(x, indices, columns, heads, sides):
+def _plan(x: Array, indices: Array, columns: int, heads: int, sides: int) -> tuple[int, int,
+          TileShapes]:
     """Return the width of a head, the prefetch distance in entries, and the TileShapes."""
     width = columns // heads
     row_bytes = max(1, x.shape[1]) * x.itemsize
@@ -225,7 +232,7 @@ def _plan(x, indices, columns, heads, sides):
                                  column_shape(heads, width, x.itemsize, sides))
 
 
-def _work(indptr, columns, heads):
+def _work(indptr: Array, columns: int, heads: int) -> int:
     entries = int(indptr[-1]) - int(indptr[0])
     return entries * (columns + EXP * heads) + indptr.size * columns
 
@@ -260,8 +267,9 @@ def _merge(next_chunk, out, lse, part, part_lse, above, share, part_above, part_
                     share[i, h] = mine * share[i, h] + theirs * part_share[i, h]
 
 
-def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above=None,
-                 part_share=None):
+def attend_merge(out: Array, lse: Array, part: Array, part_lse: Array, *,
+                 above: Array | None = None, share: Array | None = None,
+                 part_above: Array | None = None, part_share: Array | None = None) -> None:
     none = np.empty((0, 0), out.dtype)
     if lse.size:
         others = (none if array is None else array
@@ -289,8 +297,9 @@ def _dots(next_chunk, grad, out, above, share, row_score, lse, slope, pulled, dr
                 drow_score[i, h] = (1 - slope) * (part - whole * share[i, h])
 
 
-def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
-                slope=0.2):
+def attend_dots(grad: Array, out: Array, above: Array, share: Array, row_score: Array, lse: Array,
+                pulled: Array | None = None, drow_score: Array | None = None, *,
+                slope: float = 0.2) -> tuple[Array, Array]:
     m, heads = share.shape
     drow_score = np.empty_like(share) if drow_score is None else drow_score
     if pulled is None:
@@ -311,7 +320,8 @@ def _bits(next_chunk, vertex, neighbour, key, out, bounds):
                 out[k, h] = byte >> np.uint64(h % 8) & np.uint64(1)
 
 
-def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
+def attention_bits(vertex: Array, neighbour: Array, heads: int, *, seed: int, epoch: int,
+                   layer: int, p: float) -> Array:
     out = np.empty((vertex.size, heads), bool)
     key = _drawn(None, None, seed, epoch, layer, p)[2]
     _bits(EXP * out.size, vertex, neighbour, key, out, evenly(vertex.size))

@@ -2,14 +2,16 @@
 
 Chunks and orders of sums depend on the data only.
 """
+
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.host.jit import jit
 
 CHUNKS = 64
 
 
-def by_nonzeros(indptr, chunks=CHUNKS):
+def by_nonzeros(indptr: Array, chunks: int = CHUNKS) -> Array:
     """Return bounds of chunks of rows with about equal cost, (chunks + 1,) int64.
 
     A row costs its nonzeros + 4.
@@ -42,7 +44,7 @@ def _by_cost(indptr, bounds):
     bounds[chunks] = m
 
 
-def evenly(m, chunks=CHUNKS):
+def evenly(m: int, chunks: int = CHUNKS) -> Array:
     """Return bounds of at most `chunks` about equal chunks of m rows, (chunks + 1,) int64."""
     chunks = max(1, min(chunks, m))
     return np.arange(chunks + 1, dtype=np.int64) * m // chunks

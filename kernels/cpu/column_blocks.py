@@ -1,11 +1,13 @@
 """Blocks of rows of x that a product reads in turn, each for a second-level cache."""
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cpu.emit.row_product import max_width, sets_of
 from hpgcn.kernels.cpu.emit.vector_intrinsics import address
 from hpgcn.kernels.cpu.tuning import current, second_cache
@@ -16,7 +18,7 @@ IN_BLOCK = 16  # nonzeros of a row of A in a block, at least, on average
 MATRICES = 2  # matrices whose cuts each thread keeps: at most an eighth of A's bytes each
 APART = 80
 AHEAD = 4  # rows of A between the prefetch of a block's nonzeros and their use
-_count = ContextVar("count", default=None)
+_count: ContextVar = ContextVar("count", default=None)
 
 
 class ColumnBlock(NamedTuple):
@@ -26,7 +28,8 @@ class ColumnBlock(NamedTuple):
     rows: int
 
 
-def block_of(m, n, nnz, width, x_bytes, itemsize):
+def block_of(m: int, n: int, nnz: int, width: int, x_bytes: int,
+             itemsize: int) -> ColumnBlock | None:
     """Return the ColumnBlock by which x, (n, width), is read; None to read x at once.
 
     A block has the number of rows that `Tuning.blocks` second-level caches hold. Blocks
@@ -58,7 +61,7 @@ def block_of(m, n, nnz, width, x_bytes, itemsize):
 
 
 @contextmanager
-def reading_in_blocks(count):
+def reading_in_blocks(count: int) -> Iterator[None]:
     """Read every x in `count` blocks in this thread, for measurements; a context manager.
 
     A count of 1 reads all rows at once.
@@ -70,7 +73,7 @@ def reading_in_blocks(count):
         _count.reset(token)
 
 
-def cuts_of(indptr, indices, n, size, bounds):
+def cuts_of(indptr: Array, indices: Array, n: int, size: int, bounds: Array) -> Array | None:
     """Return the position of each row's first nonzero in each block of x, (blocks + 1, m).
 
     The blocks have `size` rows. The result is None if columns do not increase within
@@ -118,7 +121,7 @@ def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
         falls[chunk] = fall
 
 
-def _room(indptr, indices, count):
+def _room(indptr: Array, indices: Array, count: int) -> Array:
     """Return a (count, m) work array of indptr's dtype; a kept one has its last contents.
 
     Its rows are not a power of two apart, because they would then compete for a few
@@ -136,7 +139,7 @@ def _room(indptr, indices, count):
 
 
 class _Kept(threading.local):
-    def __init__(self):
+    def __init__(self) -> None:
         self.rooms = {}
 
 

@@ -1,4 +1,7 @@
 """Copies and sums of rows of two dtypes on CPU threads."""
+
+
+from hpgcn.kernels import Array
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
 from hpgcn.kernels.host.threads import Threaded, chunks
@@ -22,11 +25,11 @@ def _add(next_chunk, x, out, bounds):
                 out[i, q] = narrow(widen(out[i, q]) + widen(x[i, q]), zero)
 
 
-def convert(x, out):
+def convert(x: Array, out: Array) -> Array:
     _convert(x.size, x, out, evenly(x.shape[0]))
     return out
 
 
-def add(x, out):
+def add(x: Array, out: Array) -> Array:
     _add(x.size, x, out, evenly(x.shape[0]))
     return out

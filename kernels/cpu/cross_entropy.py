@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cpu.chunks import evenly, row_total
 from hpgcn.kernels.cpu.emit.bfloat16 import narrow
 from hpgcn.kernels.cpu.emit.exponential import exp, log1p
@@ -190,7 +191,9 @@ def _clear(next_chunk, grad, bounds):
         grad[bounds[chunk]:bounds[chunk + 1]] = 0
 
 
-def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
+def softmax_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: float = 1.0,
+                          grad: Array | None = None, target: Array | None = None) -> tuple[float,
+                          int]:
     if _leaves_rows(rows, grad):
         _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
@@ -203,7 +206,9 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
     return float(losses.sum()), int(corrects.sum())
 
 
-def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
+def sigmoid_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: float = 1.0,
+                          grad: Array | None = None, smoothing: float = 0.0) -> tuple[float, int,
+                          int, int]:
     if _leaves_rows(rows, grad):
         _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
@@ -215,20 +220,21 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
     return float(losses.sum()), *counts.sum(0).tolist()
 
 
-def spread_max(logits):
+def spread_max(logits: Array) -> Array:
     out = np.empty(logits.shape[0], logits.dtype)
     _spread_max(logits.size, logits, out, evenly(out.size))
     return out
 
 
-def spread_sum(logits, top):
+def spread_sum(logits: Array, top: Array) -> Array:
     out = np.empty(logits.shape[0])
     _spread_sum(20 * logits.size, logits, top, out, evenly(out.size))
     return out
 
 
-def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
-                    target=None):
+def spread_gradient(logits: Array, labels: Array, first: int, rows: Array, top: Array, total: Array,
+                    scale: float = 1.0, grad: Array | None = None,
+                    target: Array | None = None) -> float:
     if _leaves_rows(rows, grad):
         _clear(grad.size // 4, grad, evenly(grad.shape[0]))
     bounds = evenly(rows.size)
@@ -240,17 +246,17 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
     return float(losses.sum())
 
 
-def spread_argmax(logits, first, top):
+def spread_argmax(logits: Array, first: int, top: Array) -> Array:
     out = np.empty(logits.shape[0], np.int64)
     _spread_argmax(logits.size, logits, first, top, out, evenly(out.size))
     return out
 
 
-def _given(grad, logits):
+def _given(grad: Array | None, logits: Array) -> Array:
     return np.empty((0, 0), logits.dtype) if grad is None else grad
 
 
-def _leaves_rows(rows, grad):
+def _leaves_rows(rows: Array, grad: Array) -> bool:
     """Return whether there is a gradient with other rows than `rows`."""
     return grad is not None and (
         rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)))

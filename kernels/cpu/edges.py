@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.emit.emitter import FIRST
 from hpgcn.kernels.cpu.emit.vector_intrinsics import prefetch
@@ -53,7 +54,8 @@ def _edge_dot(next_chunk, indptr, indices, x, y, out, bounds):
                     out[k, h] = _dot(x, i, y, indices[k], h * width, (h + 1) * width, sums)
 
 
-def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
+def edge_dot(indptr: Array, indices: Array, x: Array, y: Array, out: Array | None = None, *,
+             heads: int = 1) -> Array:
     out = np.zeros((indices.size, heads), x.dtype) if out is None else out
     work = (int(indptr[-1]) - int(indptr[0])) * x.shape[1]
     _edge_dot(work, indptr, indices, x, y, out, by_nonzeros(indptr))
@@ -82,7 +84,7 @@ def _softmax(next_chunk, indptr, values, out, bounds):
                     out[k, h] /= total[h]
 
 
-def edge_softmax(indptr, values, out=None):
+def edge_softmax(indptr: Array, values: Array, out: Array | None = None) -> Array:
     """Compute the softmax after subtracting the maximum of a row; sums are float64, in order."""
     out = np.empty_like(values) if out is None else out
     _softmax(16 * values.size, indptr, values, out, by_nonzeros(indptr))
@@ -104,7 +106,8 @@ def _softmax_backward(next_chunk, indptr, alpha, grad, out, bounds):
                     out[k, h] = alpha[k, h] * (grad[k, h] - total[h])
 
 
-def edge_softmax_backward(indptr, alpha, grad, out=None):
+def edge_softmax_backward(indptr: Array, alpha: Array, grad: Array,
+                          out: Array | None = None) -> Array:
     out = np.empty_like(alpha) if out is None else out
     _softmax_backward(4 * alpha.size, indptr, alpha, grad, out, by_nonzeros(indptr))
     return out
@@ -210,7 +213,8 @@ def _flush(part, sums, chunk):
             part[b, q] = 0
 
 
-def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, accumulate=False):
+def edge_relu(indptr: Array, indices: Array, edge: Array, x: Array, features: Array, weight: Array,
+              bias: Array, out: Array | None = None, *, accumulate: bool = False) -> Array:
     """Sum each row on one thread, in the order of its entries."""
     m, (d, width) = indptr.size - 1, weight.shape
     out = np.empty((m, width), x.dtype) if out is None else out
@@ -220,8 +224,9 @@ def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, acc
     return out
 
 
-def edge_relu_backward(indptr, indices, edge, x, features, weight, bias, grad, out=None, *,
-                       accumulate=False):
+def edge_relu_backward(indptr: Array, indices: Array, edge: Array, x: Array, features: Array,
+                       weight: Array, bias: Array, grad: Array, out: Array | None = None, *,
+                       accumulate: bool = False) -> tuple[Array, ...]:
     """Sum each row on one thread, and the gradients of W and b by chunks of rows.
 
     The bits do not depend on the number of threads.

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cpu.chunks import evenly, write_row
 from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
@@ -163,8 +164,9 @@ def _adam(next_chunk, w, g, mean, variance, decay, decayed, beta1, beta2, lr, ro
             weight[i] -= lr * average[i] / (math.sqrt(square[i]) * root_correction + epsilon)
 
 
-def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
-             mask=None, drawn=False):
+def activate(z: Array, bias: Array, vertex: Array | None = None, *, relu: bool = True,
+             seed: int = 0, epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
+             mask: Array | None = None, drawn: bool = False) -> Array:
     if z.size:
         vertex = NO_VERTEX if vertex is None else vertex
         mask = NO_MASK if mask is None else mask
@@ -176,8 +178,9 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     return z
 
 
-def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0.0, first=0,
-                    mask=None, slopes=None):
+def activate_smooth(z: Array, bias: Array, vertex: Array | None = None, *, kind: str, seed: int = 0,
+                    epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
+                    mask: Array | None = None, slopes: Array | None = None) -> Array:
     if z.size:
         vertex = NO_VERTEX if vertex is None else vertex
         mask = NO_MASK if mask is None else mask
@@ -189,39 +192,40 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
     return z
 
 
-def elu_backward(g, out, mask=None, scale=1.0):
+def elu_backward(g: Array, out: Array, mask: Array | None = None, scale: float = 1.0) -> Array:
     if g.size:
         mask = NO_MASK if mask is None else mask
         _elu_backward(4 * g.size, g, out, mask, float(scale), evenly(g.shape[0]))
     return g
 
 
-def apply_mask(x, mask, scale=1.0):
+def apply_mask(x: Array, mask: Array, scale: float = 1.0) -> Array:
     if x.size:
         keep_bits(2 * x.size, x, mask, number_dtype(x.dtype).type(scale), evenly(x.shape[0]))
     return x
 
 
-def column_sum(x):
+def column_sum(x: Array) -> Array:
     bounds = evenly(x.shape[0])
     sums = np.empty((bounds.size - 1, x.shape[1]))
     _column_sum(x.size, x, sums, bounds)
     return sums.sum(0)
 
 
-def inner(x, y):
+def inner(x: Array, y: Array) -> Array:
     return np.einsum("ij,ij->", x, y, dtype=np.float64).reshape(1)  # makes no array (m, f)
 
 
-def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
-         epsilon=1e-8):
+def adam(w: Array, g: Array, mean: Array, variance: Array, *, step: int, lr: float,
+         decay: float = 0.0, decayed: int = 0, beta1: float = 0.9, beta2: float = 0.999,
+         epsilon: float = 1e-8) -> None:
     rate = lr / (1 - beta1**step)
     correction = (1 - beta2**step) ** -0.5
     _adam(8 * w.size, w, g, mean, variance, decay, decayed, beta1, beta2, rate, correction, epsilon,
           evenly(w.size))
 
 
-def sgd(w, g, *, lr, decay=0.0, decayed=0):
+def sgd(w: Array, g: Array, *, lr: float, decay: float = 0.0, decayed: int = 0) -> None:
     kind = w.dtype.type
     w[decayed:] -= kind(lr) * g[decayed:]
     w[:decayed] -= kind(lr) * (g[:decayed] + kind(decay) * w[:decayed])

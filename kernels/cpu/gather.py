@@ -1,7 +1,9 @@
 """Copies of rows into exchange buffers, and sums of received rows, on CPU threads."""
 
+
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emit.emitter import ONCE, vector_bytes
 from hpgcn.kernels.cpu.emit.vector_intrinsics import add, address, move, prefetch
@@ -81,7 +83,7 @@ def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, ite
                     add(source + at, target + at, itemsize, zero)
 
 
-def gather(x, index, out=None):
+def gather(x: Array, index: Array, out: Array | None = None) -> Array:
     """Gather rows; results larger than half of the last-level cache are stored past it.
 
     A store to the cache first reads the line. Only adjacent rows, in multiples of 16
@@ -98,7 +100,7 @@ def gather(x, index, out=None):
     return out
 
 
-def scatter_add(x, index, out):
+def scatter_add(x: Array, index: Array, out: Array) -> Array:
     """Add rows of x to rows of `out`, in the order of x; each chunk owns a range of `out`.
 
     An index that never decreases, such as a plan's, is cut into ranges. With any other

@@ -9,10 +9,12 @@ a result depends on the number of threads, or on the load of the machine.
 import functools
 import os
 from collections import deque
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, store
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.dense.gemm import RATE, columns_times, kernel_for, rows_times, sums_of
@@ -28,7 +30,7 @@ LONG = 1 << 12  # products of a partial sum, at least
 MOST_SUMS = 32
 
 
-def matmul(x, y, out=None, *, mask=None):
+def matmul(x: Array, y: Array, out: Array | None = None, *, mask: Array | None = None) -> Array:
     """Multiply many rows by the tiles of gemm where these are faster, else in blocks.
 
     If BLAS is limited to one thread, all threads multiply blocks. These are blocks of
@@ -72,7 +74,7 @@ def matmul(x, y, out=None, *, mask=None):
     return out
 
 
-def _in_blocks(x, y, out):
+def _in_blocks(x: Array, y: Array, out: Array) -> None:
     m, k = x.shape
     n = y.shape[1]
     sums = None
@@ -95,7 +97,7 @@ def _in_blocks(x, y, out):
         sums.sum(axis=0, out=out)
 
 
-def cut(size, work, least, most):
+def cut(size: int, work: int, least: int, most: int) -> list[tuple[int, int]]:
     """Divide `size` rows into at most `most` blocks of at least `least` rows.
 
     Return (first, last) of each. Each row takes `work` multiplications.
@@ -106,7 +108,7 @@ def cut(size, work, least, most):
     return list(pairwise([*bounds, size]))
 
 
-def _multiply(blocks, errors):
+def _multiply(blocks: deque, errors: Mapping) -> None:
     """Multiply blocks from a shared queue until it is empty; `errors` as of numpy.errstate."""
     with np.errstate(**errors):
         while True:
@@ -118,5 +120,5 @@ def _multiply(blocks, errors):
 
 
 @functools.cache
-def one_blas_thread():
+def one_blas_thread() -> bool:
     return all(os.environ.get(name) == "1" for name in BLAS_VARIABLES)

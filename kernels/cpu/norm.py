@@ -3,8 +3,10 @@
 Everything is computed in float64 and rounded when stored. Sums are taken in a fixed
 order.
 """
+
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cpu.chunks import evenly, row_total, write_row
 from hpgcn.kernels.host.threads import Threaded, chunks
 
@@ -109,19 +111,20 @@ def _batch_norm_backward(next_chunk, g, xhat, factor, means, out, bounds):
                 out[i, q] = factor[q] * (centred - np.float64(xhat[i, q]) * means[1, q])
 
 
-def row_sum(x):
+def row_sum(x: Array) -> Array:
     out = np.empty(x.shape[0])
     _row_sum(2 * x.size, x, out, evenly(x.shape[0]))
     return out
 
 
-def row_squares(x, mean):
+def row_squares(x: Array, mean: Array) -> Array:
     out = np.empty(x.shape[0])
     _row_squares(4 * x.size, x, mean, out, evenly(x.shape[0]))
     return out
 
 
-def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+def layer_norm(x: Array, mean: Array, inv_std: Array, gain: Array, bias: Array,
+               out: Array | None = None, *, xhat: Array | None = None) -> Array:
     out = np.empty_like(x) if out is None else out
     xhat = np.empty((0, 0), x.dtype) if xhat is None else xhat
     _layer_norm(6 * x.size, x, mean, inv_std, gain.astype(np.float64), bias.astype(np.float64), out,
@@ -129,7 +132,7 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
     return out
 
 
-def layer_norm_backward_sums(g, xhat, gain):
+def layer_norm_backward_sums(g: Array, xhat: Array, gain: Array) -> tuple[Array, ...]:
     bounds = evenly(g.shape[0])
     sums = np.empty((g.shape[0], 2))
     columns = np.empty((2, bounds.size - 1, gain.size))
@@ -137,21 +140,23 @@ def layer_norm_backward_sums(g, xhat, gain):
     return sums, *columns.sum(1)
 
 
-def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
+def layer_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, means: Array,
+                        out: Array | None = None) -> Array:
     out = np.empty_like(g) if out is None else out
     _layer_norm_backward(6 * g.size, g, xhat, inv_std, gain.astype(np.float64), means, out,
                          evenly(g.shape[0]))
     return out
 
 
-def column_squares(x, mean):
+def column_squares(x: Array, mean: Array) -> Array:
     bounds = evenly(x.shape[0])
     sums = np.empty((bounds.size - 1, x.shape[1]))
     _column_squares(3 * x.size, x, mean, sums, bounds)
     return sums.sum(0)
 
 
-def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+def batch_norm(x: Array, mean: Array, inv_std: Array, gain: Array, bias: Array,
+               out: Array | None = None, *, xhat: Array | None = None) -> Array:
     out = np.empty_like(x) if out is None else out
     xhat = np.empty((0, 0), x.dtype) if xhat is None else xhat
     _batch_norm(6 * x.size, x, mean, inv_std, gain.astype(np.float64), bias.astype(np.float64), out,
@@ -159,7 +164,8 @@ def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
     return out
 
 
-def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
+def batch_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, means: Array,
+                        out: Array | None = None) -> Array:
     out = np.empty_like(g) if out is None else out
     _batch_norm_backward(6 * g.size, g, xhat, inv_std * gain.astype(np.float64), means, out,
                          evenly(g.shape[0]))

@@ -4,8 +4,10 @@ Only integers are used, so that every backend and every number of threads draws 
 bits. `hpgcn.kernels.reference.dropout_bits` documents the counter, and the column of
 each bit.
 """
+
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
@@ -129,7 +131,8 @@ def _dropout_csr(next_chunk, indptr, indices, data, vertex, first, key, scale, o
                 out[k] = data[k] * scale if kept else zero
 
 
-def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
+def dropout_bits(vertex: Array, width: int, *, seed: int, epoch: int, layer: int, p: float,
+                 first: int = 0) -> Array:
     out = np.empty((vertex.size, -(-width // 8)), np.uint8)
     if out.size:
         key = draw_key(np.uint64, seed, epoch, layer, p)
@@ -137,14 +140,16 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     return out
 
 
-def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
+def dropout(x: Array, vertex: Array, *, seed: int, epoch: int, layer: int, p: float, first: int = 0,
+            out: Array | None = None) -> Array:
     out = np.empty_like(x) if out is None else out
     _dropout(DRAW // 8 * x.size, x, vertex, first, draw_key(np.uint64, seed, epoch, layer, p),
              number_dtype(x.dtype).type(dropout_scale(p)), out, evenly(x.shape[0]))
     return out
 
 
-def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
+def dropout_csr(indptr: Array, indices: Array, data: Array, vertex: Array, *, seed: int, epoch: int,
+                layer: int, p: float, first: int = 0, out: Array | None = None) -> Array:
     out = np.empty_like(data) if out is None else out
     _dropout_csr(DRAW * data.size, indptr, indices, data, vertex, first,
                  draw_key(np.uint64, seed, epoch, layer, p), data.dtype.type(dropout_scale(p)), out,

@@ -10,17 +10,20 @@ Nonzeros are prefetched as rows of x are. If rows of x are read in random order,
 does not detect by itself that nonzeros are read in order.
 """
 import functools
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numba import types
 from numba.np.numpy_support import from_dtype
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.column_blocks import AHEAD, block_of, cuts_of
-from hpgcn.kernels.cpu.emit.c_functions import c_function, call
+from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction, c_function, call
 from hpgcn.kernels.cpu.emit.emitter import FIRST
 from hpgcn.kernels.cpu.emit.row_passes import (
     aligned_rows,
@@ -30,7 +33,7 @@ from hpgcn.kernels.cpu.emit.row_passes import (
     pass_width,
     unit_past_cache,
 )
-from hpgcn.kernels.cpu.emit.row_product import row_product
+from hpgcn.kernels.cpu.emit.row_product import RowShape, row_product
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask, place_of, prefetch
 from hpgcn.kernels.cpu.tuning import current, level_of
 from hpgcn.kernels.host.jit import jit
@@ -56,7 +59,8 @@ def _prefetch(pointer, first, beyond, itemsize):
 
 
 @functools.cache
-def _rows_code(shape, real, number, index, weighted, scaled, ahead):
+def _rows_code(shape: RowShape, real: np.dtype, number: np.dtype, index: np.dtype, weighted: bool,
+               scaled: bool, ahead: int) -> CompiledFunction:
     """Return a C function that multiplies a range of rows, for a RowShape and dtypes.
 
     `real` is the dtype of sums, `number` of row pointers, `index` of indices.
@@ -136,8 +140,9 @@ def _pack(next_chunk, x, slab, bounds):
                 slab[i, q] = x[i, q]
 
 
-def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
-         mask=None, accumulate=False):
+def spmm(indptr: Array, indices: Array, data: Array, x: Array, out: Array | None = None, *,
+         row_scale: Array | None = None, col_scale: Array | None = None, rows: Array | None = None,
+         mask: Array | None = None, accumulate: bool = False) -> Array:
     """Multiply on threads that each take chunks of rows, balanced by nonzeros.
 
     One thread sums a row. The order of the sum depends on the length of the row and the
@@ -151,7 +156,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     return out
 
 
-def _validate_inline(**given):
+def _validate_inline(**given: Any) -> Array:
     """Multiply by a matrix, and check it at the same time; arguments of `product`."""
     out, launches = product(**given)
     for launch in launches:
@@ -163,8 +168,10 @@ spmm.validate_inline = _validate_inline  # hpgcn.kernels.checks calls it
 sspmm = with_mask(spmm)
 
 
-def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,
-            mask=None, accumulate=False, validate=None):
+def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | None = None,
+            row_scale: Array | None = None, col_scale: Array | None = None,
+            rows: Array | None = None, mask: Array | None = None, accumulate: bool = False,
+            validate: Callable | None = None) -> tuple:
     """Return the result array of `spmm`, and functions without arguments that fill it in turn.
 
     If x is wide, its columns are processed in passes (`pass_width`). A pass has at most
@@ -276,11 +283,11 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     return out, launches
 
 
-def _at(array):
+def _at(array: Array | None) -> int:
     return 0 if array is None else address(array)
 
 
-def _refuse(invalid, validate):
+def _refuse(invalid: Array, validate: Callable) -> None:
     if invalid[0]:
         validate()
         raise ValueError("indptr or indices changed while they were read")

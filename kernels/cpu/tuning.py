@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 from bisect import bisect_left
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -26,7 +27,7 @@ ROW_BYTES = 64, 256  # distances are for rows of at most 64 bytes, of at most 25
 VERSION = 3
 MOST_BLOCKS = 64
 FURTHEST = 1024  # nonzeros, and lines, of a PrefetchDistance, at most
-_given = ContextVar("given", default=None)
+_given: ContextVar = ContextVar("given", default=None)
 
 
 class PrefetchDistance(NamedTuple):
@@ -50,7 +51,8 @@ class Tuning(NamedTuple):
     entries: bool  # whether A's entries are also prefetched if x lies beyond the second cache
 
 
-def _distances(second, last, memory):
+def _distances(second: tuple[tuple, ...], last: tuple[tuple, ...],
+               memory: tuple[tuple, ...]) -> dict[str, tuple]:
     return {level: tuple(PrefetchDistance(*numbers) for numbers in kinds)
             for level, kinds in zip(LEVELS, (second, last, memory))}
 
@@ -68,31 +70,31 @@ INTEL = AMD._replace(reach=_distances(
     memory=((64, 1, 0, 0), (16, 16, 128, 1), (16, 2, 64, 16))), blocks=1)
 
 
-def prefetch_distance(rows, row_bytes):
+def prefetch_distance(rows: int, row_bytes: int) -> PrefetchDistance:
     """Return the PrefetchDistance for a product with `rows` rows of x, of `row_bytes` each."""
     return current().reach[level_of(rows * row_bytes)][bisect_left(ROW_BYTES, row_bytes)]
 
 
-def level_of(size):
+def level_of(size: int) -> str:
     """Return the level of LEVELS that holds an x of `size` bytes."""
     if size <= second_cache():
         return "second"
     return "last" if size <= last_level_cache() // 2 else "memory"
 
 
-def current():
+def current() -> Tuning:
     """Return the Tuning of `using`, else the measured one of this CPU model, else the default."""
     return _given.get() or measured() or default()
 
 
 @functools.cache
-def default():
+def default() -> Tuning:
     """Return the Tuning for this CPU's maker: Intel's, or AMD's for all others."""
     return INTEL if maker() == "GenuineIntel" else AMD
 
 
 @contextmanager
-def using(tuning):
+def using(tuning: Tuning) -> Iterator[None]:
     """Context manager: use another Tuning in this thread."""
     token = _given.set(tuning)
     try:
@@ -102,7 +104,7 @@ def using(tuning):
 
 
 @functools.cache
-def measured():
+def measured() -> Tuning | None:
     """Return the measured Tuning of this CPU model and this version, or None."""
     try:
         return from_json(json.loads(path().read_text()))
@@ -110,7 +112,7 @@ def measured():
         return None
 
 
-def save(tuning):
+def save(tuning: Tuning) -> Path:
     """Store a Tuning for this CPU model and return its path; OSError if that fails."""
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +126,7 @@ def save(tuning):
     return file
 
 
-def forget():
+def forget() -> Path | None:
     """Delete the stored Tuning of this CPU model; return its path, or None without a file."""
     file = path()
     try:
@@ -136,21 +138,21 @@ def forget():
     return file
 
 
-def path():
+def path() -> Path:
     """Return the path of this CPU model's Tuning file in the user's cache folder."""
     root = next(cache_roots("XDG_CACHE_HOME"), Path(tempfile.gettempdir()))
     name = "".join(letter if letter.isalnum() else "-" for letter in cpu_model())
     return root / "hpgcn" / f"tuning-{name}.json"
 
 
-def to_json(tuning):
+def to_json(tuning: Tuning) -> dict:
     """Return a Tuning as a dict for JSON."""
     reach = {level: [each._asdict() for each in pair] for level, pair in tuning.reach.items()}
     return {"version": VERSION, "cpu": cpu_model(), "reach": reach, "streamed": tuning.streamed,
             "blocks": tuning.blocks, "entries": tuning.entries}
 
 
-def from_json(held):
+def from_json(held: dict) -> Tuning:
     """Return the Tuning in a dict of `to_json`; other dicts raise an error.
 
     The error is a ValueError, LookupError or TypeError.
@@ -172,18 +174,18 @@ def from_json(held):
 
 
 @functools.cache
-def last_level_cache():
+def last_level_cache() -> int:
     """Return the bytes of this CPU's largest cache; 32 MiB if they are not reported."""
     return max(_caches().values(), default=LAST_CACHE)
 
 
 @functools.cache
-def second_cache():
+def second_cache() -> int:
     """Return the bytes of a core's second-level cache; 512 KiB if they are not reported."""
     return _caches().get(2, SECOND_CACHE)
 
 
-def _caches():
+def _caches() -> dict[int, int]:
     """Return a dict from each cache level to the size in bytes of its largest cache."""
     sizes = {}
     for index in CACHES.glob("index*"):
@@ -198,21 +200,22 @@ def _caches():
 
 
 @functools.cache
-def cpu_model():
+def cpu_model() -> str:
     """Return the name, family and model of the processor, as the system reports them."""
     return " ".join(_processor("model name", "cpu family", "model")) or "unknown"
 
 
-def maker():
+def maker() -> str:
     """Return the processor's vendor; empty if the system does not report it."""
     return "".join(_processor("vendor_id"))
 
 
-def _processor(*fields):
+def _processor(*fields: str) -> list[str]:
     """Return the values of `fields` of the first processor in /proc/cpuinfo, if present."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
         lines = []
-    said = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
-    return [said[field] for field in fields if field in said]
+    pairs = (line.partition(":") for line in lines if ":" in line)
+    values = {name.strip(): value.strip() for name, _, value in pairs}
+    return [values[field] for field in fields if field in values]

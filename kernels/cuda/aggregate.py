@@ -1,12 +1,15 @@
 """DistGNN's aggregation primitive on a GPU, and the gradients of its operands."""
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.cuda.spmm import spmm
 from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
 
 
-def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
+def aggregate(indptr: Array, indices: Array, x: Array, e: Array | None = None,
+              out: Array | None = None, *, op: str = "copylhs", reduce: str = "sum") -> tuple[Array,
+              Array]:
     """Aggregate by `spmm` if it can, else each row on one thread.
 
     `spmm` computes sum and mean of copylhs, and of mul by one column.
@@ -21,7 +24,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
     return out, arg
 
 
-def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
+def aggregate_backward(grad: Array, indptr: Array, indices: Array, x: Array, e: Array | None = None,
+                       *, op: str, reduce: str, arg: Array | None = None,
+                       transposed: tuple | None = None) -> tuple[Array, Array]:
     """Compute dx by aggregating grad, grad * e (mul) or grad / e (div) along the transpose."""
     device = current()
     xp = device.xp
@@ -59,7 +64,9 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     return dx, de
 
 
-def _reduce(indptr, indices, x, e, out, *, op, reduce, arg=None, edge=None, chosen=None):
+def _reduce(indptr: Array, indices: Array, x: Array, e: Array, out: Array, *, op: str, reduce: str,
+            arg: Array | None = None, edge: Array | None = None,
+            chosen: Array | None = None) -> None:
     """Fill `out`, and `arg` for max and min; entry t reads row edge[t] of e.
 
     If `chosen` is given, only the entries that max or min chose are summed.
@@ -80,7 +87,7 @@ def _reduce(indptr, indices, x, e, out, *, op, reduce, arg=None, edge=None, chos
         REDUCE_CODES[reduce], chosen, out, arg, m, width, REAL=out.dtype, INDEX=indices.dtype)
 
 
-def transpose_pattern(indptr, indices, n):
+def transpose_pattern(indptr: Array, indices: Array, n: int) -> tuple[Array, ...]:
     xp = current().xp
     first, last = int(indptr[0]), int(indptr[-1])
     if first == last:

@@ -1,15 +1,18 @@
 """Graph attention on a GPU, with one thread for each column of a row or piece of a row."""
 import numpy as np
 
-from hpgcn.kernels.cuda.gpu_device import current
+from hpgcn.kernels import Array
+from hpgcn.kernels.cuda.gpu_device import Device, current
 from hpgcn.kernels.cuda.pieces import add_pieces, carried, items_of
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
 
-def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
-           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
-           accumulate=False):
+def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score: Array,
+           out: Array | None = None, lse: Array | None = None, *, above: Array | None = None,
+           share: Array | None = None, slope: float = 0.2, vertex: Array | None = None,
+           neighbour: Array | None = None, seed: int = 0, epoch: int = 0, layer: int = 0,
+           p: float = 0.0, first: int = 0, accumulate: bool = False) -> tuple[Array, Array]:
     device = current()
     dtype = x.dtype
     m, heads = row_score.shape
@@ -34,15 +37,17 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     return out, lse
 
 
-def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above=None,
-                 part_share=None):
+def attend_merge(out: Array, lse: Array, part: Array, part_lse: Array, *,
+                 above: Array | None = None, share: Array | None = None,
+                 part_above: Array | None = None, part_share: Array | None = None) -> None:
     current().launch("attend", "attend_merge", lse.size, out, lse, part, part_lse, above, share,
                      part_above, part_share, lse.size, out.shape[1] // lse.shape[1],
                      REAL=out.dtype)
 
 
-def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
-                slope=0.2):
+def attend_dots(grad: Array, out: Array, above: Array, share: Array, row_score: Array, lse: Array,
+                pulled: Array | None = None, drow_score: Array | None = None, *,
+                slope: float = 0.2) -> tuple[Array, Array]:
     device = current()
     m, heads = share.shape
     drow_score = device.xp.empty_like(share) if drow_score is None else drow_score
@@ -54,9 +59,11 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
     return pulled, drow_score
 
 
-def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
-                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
-                    accumulate=False):
+def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_score: Array,
+                    dx: Array | None = None, dcol_score: Array | None = None, *, slope: float = 0.2,
+                    vertex: Array | None = None, neighbour: Array | None = None, seed: int = 0,
+                    epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
+                    accumulate: bool = False) -> tuple[Array, Array]:
     """Compute sums along the rows of A^T in an array twice as wide as x, then the gradients."""
     device = current()
     xp = device.xp
@@ -86,7 +93,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     return dx, dcol_score
 
 
-def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
+def attention_bits(vertex: Array, neighbour: Array, heads: int, *, seed: int, epoch: int,
+                   layer: int, p: float) -> Array:
     device = current()
     out = device.xp.empty((vertex.size, heads), np.uint8)
     device.launch("attend", "attention_bits", out.size, device.ordered(vertex, np.int64),
@@ -95,12 +103,13 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
     return out.view(bool)
 
 
-def _words(seed, epoch, layer, p):
+def _words(seed: int, epoch: int, layer: int, p: float) -> list:
     """Return the two key words of the draws, and the threshold, as 32-bit words."""
     return list(map(np.uint32, (*attention_key(seed, epoch, layer), dropout_threshold(p))))
 
 
-def _drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype):
+def _drawn(device: Device, vertex: Array, neighbour: Array, seed: int, epoch: int, layer: int,
+           p: float, first: int, dtype: np.dtype) -> tuple:
     """Return arguments of dropout: vertex numbers, key words, threshold, first head, scale."""
     return (device.ordered(vertex, np.int64), device.ordered(neighbour, np.int64),
             *_words(seed, epoch, layer, p), np.uint32(first), dtype.type(dropout_scale(p)))

@@ -1,8 +1,11 @@
 """Dot products, softmax and sums of messages of stored entries on a GPU."""
+from typing import Any
+
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import current
-from hpgcn.kernels.cuda.pieces import add_pieces, carried, items_of
+from hpgcn.kernels.cuda.pieces import Cut, add_pieces, carried, items_of
 from hpgcn.kernels.cuda.reductions import total
 
 HELD = 8  # weights of a column that a thread holds, as in edges.cu
@@ -10,7 +13,8 @@ THREADS = 1 << 18  # threads that sum gradients of weights, at most: they fill a
 SUMS = 1 << 24  # numbers in the sums of all chunks, at most
 
 
-def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
+def edge_dot(indptr: Array, indices: Array, x: Array, y: Array, out: Array | None = None, *,
+             heads: int = 1) -> Array:
     device = current()
     out = device.xp.zeros((indices.size, heads), x.dtype) if out is None else out
     first = int(indptr[0])
@@ -22,15 +26,16 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
     return out
 
 
-def edge_softmax(indptr, values, out=None):
+def edge_softmax(indptr: Array, values: Array, out: Array | None = None) -> Array:
     return _by_row("edge_softmax", indptr, out, values)
 
 
-def edge_softmax_backward(indptr, alpha, grad, out=None):
+def edge_softmax_backward(indptr: Array, alpha: Array, grad: Array,
+                          out: Array | None = None) -> Array:
     return _by_row("edge_softmax_backward", indptr, out, alpha, grad)
 
 
-def _by_row(name, indptr, out, *arrays):
+def _by_row(name: str, indptr: Array, out: Array, *arrays: Array | None) -> Array:
     """Run a kernel with one thread for each row and head."""
     device = current()
     dtype = arrays[0].dtype
@@ -43,7 +48,8 @@ def _by_row(name, indptr, out, *arrays):
     return out
 
 
-def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, accumulate=False):
+def edge_relu(indptr: Array, indices: Array, edge: Array, x: Array, features: Array, weight: Array,
+              bias: Array, out: Array | None = None, *, accumulate: bool = False) -> Array:
     xp = current().xp
     m, width = indptr.size - 1, weight.shape[1]
     out = xp.empty((m, width), x.dtype) if out is None else out
@@ -55,8 +61,9 @@ def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, acc
     return out
 
 
-def edge_relu_backward(indptr, indices, edge, x, features, weight, bias, grad, out=None, *,
-                       accumulate=False):
+def edge_relu_backward(indptr: Array, indices: Array, edge: Array, x: Array, features: Array,
+                       weight: Array, bias: Array, grad: Array, out: Array | None = None, *,
+                       accumulate: bool = False) -> tuple[Array, ...]:
     """Sum the gradients of weights over chunks of rows; a second kernel adds the chunks."""
     xp = current().xp
     d, width = weight.shape
@@ -80,7 +87,9 @@ def edge_relu_backward(indptr, indices, edge, x, features, weight, bias, grad, o
     return out, totals[:d], totals[d]
 
 
-def _on_messages(name, threads, indptr, indices, edge, x, features, weight, bias, cut, *others):
+def _on_messages(name: str, threads: int, indptr: Array, indices: Array, edge: Array, x: Array,
+                 features: Array, weight: Array, bias: Array, cut: Cut | None,
+                 *others: Any) -> None:
     device = current()
     arrays = (device.ordered(array, x.dtype) for array in (x, features, weight, bias))
     device.launch("edges", name, threads, device.ordered(indptr, np.int64),

@@ -1,13 +1,14 @@
 """Passes over dense rows and parameters on a GPU: dropout, activation, masks, optimizers."""
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cuda.copies import convert
 from hpgcn.kernels.cuda.gpu_device import current, rows_of
 from hpgcn.kernels.reference.random import draw_key, dropout_scale
 
 
-def philox(counter, key):
+def philox(counter: Array | tuple[int, ...], key: Array | tuple[int, int]) -> Array:
     device = current()
     counter = device.ordered(device.xp.asarray(counter).astype(np.uint32))
     out = device.xp.empty_like(counter)
@@ -17,7 +18,8 @@ def philox(counter, key):
     return out
 
 
-def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
+def dropout_bits(vertex: Array, width: int, *, seed: int, epoch: int, layer: int, p: float,
+                 first: int = 0) -> Array:
     device = current()
     out = device.xp.empty((vertex.size, -(-width // 8)), np.uint8)
     device.launch("elementwise", "dropout_bits", out.size, device.ordered(vertex, np.int64),
@@ -25,7 +27,8 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     return out
 
 
-def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
+def dropout(x: Array, vertex: Array, *, seed: int, epoch: int, layer: int, p: float, first: int = 0,
+            out: Array | None = None) -> Array:
     device = current()
     m, width = x.shape
     out = device.xp.empty((m, width), x.dtype) if out is None else out
@@ -39,7 +42,8 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
     return out
 
 
-def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
+def dropout_csr(indptr: Array, indices: Array, data: Array, vertex: Array, *, seed: int, epoch: int,
+                layer: int, p: float, first: int = 0, out: Array | None = None) -> Array:
     device = current()
     m = indptr.size - 1
     out = device.xp.empty_like(data) if out is None else out
@@ -51,8 +55,9 @@ def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0
     return out
 
 
-def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
-             mask=None, drawn=False):
+def activate(z: Array, bias: Array, vertex: Array | None = None, *, relu: bool = True,
+             seed: int = 0, epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
+             mask: Array | None = None, drawn: bool = False) -> Array:
     device = current()
     m, width = z.shape
     number = number_dtype(z.dtype)
@@ -64,8 +69,9 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     return z
 
 
-def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0.0, first=0,
-                    mask=None, slopes=None):
+def activate_smooth(z: Array, bias: Array, vertex: Array | None = None, *, kind: str, seed: int = 0,
+                    epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
+                    mask: Array | None = None, slopes: Array | None = None) -> Array:
     device = current()
     m, width = z.shape
     device.launch("elementwise", "activate_smooth", m * -(-width // 8), z,
@@ -75,7 +81,7 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
     return z
 
 
-def elu_backward(g, out, mask=None, scale=1.0):
+def elu_backward(g: Array, out: Array, mask: Array | None = None, scale: float = 1.0) -> Array:
     device = current()
     m, width = g.shape
     device.launch("elementwise", "elu_backward", m * width, g, device.ordered(out, g.dtype),
@@ -84,7 +90,7 @@ def elu_backward(g, out, mask=None, scale=1.0):
     return g
 
 
-def apply_mask(x, mask, scale=1.0):
+def apply_mask(x: Array, mask: Array, scale: float = 1.0) -> Array:
     device = current()
     m, width = x.shape
     device.launch("elementwise", "apply_mask", m * -(-width // 8), x, device.ordered(mask), m,
@@ -93,15 +99,16 @@ def apply_mask(x, mask, scale=1.0):
     return x
 
 
-def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
-         epsilon=1e-8):
+def adam(w: Array, g: Array, mean: Array, variance: Array, *, step: int, lr: float,
+         decay: float = 0.0, decayed: int = 0, beta1: float = 0.9, beta2: float = 0.999,
+         epsilon: float = 1e-8) -> None:
     device = current()
     device.launch("elementwise", "adam", w.size, w, device.ordered(g, w.dtype), mean, variance,
                   w.size, float(decay), decayed, float(beta1), float(beta2), lr / (1 - beta1**step),
                   (1 - beta2**step) ** -0.5, float(epsilon), REAL=w.dtype)
 
 
-def sgd(w, g, *, lr, decay=0.0, decayed=0):
+def sgd(w: Array, g: Array, *, lr: float, decay: float = 0.0, decayed: int = 0) -> None:
     device = current()
     device.launch("elementwise", "sgd", w.size, w, device.ordered(g, w.dtype), w.size, float(decay),
                   decayed, float(lr), REAL=w.dtype)

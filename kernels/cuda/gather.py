@@ -3,10 +3,11 @@ import math
 
 import numpy as np
 
-from hpgcn.kernels.cuda.gpu_device import current, kept
+from hpgcn.kernels import Array
+from hpgcn.kernels.cuda.gpu_device import Device, current, kept
 
 
-def gather(x, index, out=None):
+def gather(x: Array, index: Array, out: Array | None = None) -> Array:
     device = current()
     if out is None:
         out = device.xp.empty((index.size, x.shape[1]), x.dtype)
@@ -21,7 +22,7 @@ def gather(x, index, out=None):
     return out
 
 
-def scatter_add(x, index, out):
+def scatter_add(x: Array, index: Array, out: Array) -> Array:
     """Add rows; one thread adds a piece of all rows that belong to one sum.
 
     A stable sort of the index groups these rows. The sorted order is cached as long as
@@ -43,11 +44,11 @@ def scatter_add(x, index, out):
     return out
 
 
-def _order(index):
+def _order(index: Array) -> Array:
     return current().xp.argsort(index, kind="stable").astype(np.int64, copy=False)
 
 
-def _row(device, array):
+def _row(device: Device, array: Array) -> tuple[int, int]:
     """Return an array's address and row distance in bytes; ValueError if rows have gaps."""
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
         raise ValueError(f"rows of an array with strides {array.strides} are not contiguous, "

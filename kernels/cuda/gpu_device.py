@@ -9,13 +9,18 @@ A source is compiled when a kernel of it is first called, for the types of its a
 kernel depends on its number only and writes outputs of its own. With it, threads of a
 warp also exchange registers. Neither has atomics: the same call gives the same bits.
 """
+from __future__ import annotations
+
 import functools
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import number_dtype
 
 BLOCK = 256  # threads; whole warps, and 8 blocks fill a multiprocessor
@@ -27,12 +32,12 @@ HEADER = Path(__file__).with_name("bits16.cuh")
 OPTIONS = ("-std=c++17", "--fmad=false")
 
 
-def source_text(source):
+def source_text(source: str) -> str:
     """Return the text of a .cu file, preceded by the common header."""
     return HEADER.read_text() + Path(__file__).with_name(f"{source}.cu").read_text()
 
 
-def rows_of(dtype):
+def rows_of(dtype: np.dtype) -> dict:
     """Return the macros for a kernel on rows of a dtype: REAL, and ROW if it differs."""
     number = number_dtype(dtype)
     return {"REAL": number} if dtype == number else {"REAL": number, "ROW": dtype}
@@ -51,7 +56,7 @@ class Device:
     xp = np  # or CuPy
     team = 1  # threads that share a row in sums over its columns: a warp, or 1 without warps
 
-    def launch(self, source, name, threads, *arguments, **types):
+    def launch(self, source: str, name: str, threads: int, *arguments: Any, **types: Any) -> None:
         """Run kernel `name` of the file `source`.cu on at least `threads` threads.
 
         Arguments are converted to parameters of the kernel: arrays and None to
@@ -69,16 +74,16 @@ class Device:
             self.start(self.function(source, name, tuple(macros)), -(-threads // BLOCK), BLOCK,
                        [self._argument(name, argument) for argument in arguments])
 
-    def ordered(self, array, dtype=None):
+    def ordered(self, array: Array, dtype: np.dtype | None = None) -> Array | None:
         """Return an array in C order and with `dtype`, copied only if needed; None for None."""
         return None if array is None else self.xp.ascontiguousarray(array, dtype)
 
-    def aligned(self, *arrays):
+    def aligned(self, *arrays: Array | None) -> bool:
         """Return whether all rows begin at multiples of 16 bytes, as 128-bit loads need."""
         return all(self.address(array) % 16 == 0 and array.shape[-1] * array.itemsize % 16 == 0
                    for array in arrays if array is not None)
 
-    def _argument(self, name, value):
+    def _argument(self, name: str, value: Any) -> Any:
         if isinstance(value, self.xp.ndarray):
             if not value.flags.c_contiguous:
                 raise ValueError(f"{name}: an array of shape {value.shape} is not in C order")
@@ -97,14 +102,14 @@ class CupyDevice(Device):
     but tests compare both.
     """
 
-    def __init__(self, warps=True):
+    def __init__(self, warps: bool = True) -> None:
         import cupy
 
         self.xp = cupy
         self.team = 32 if warps else 1
         self.modules, self.functions = {}, {}
 
-    def function(self, source, name, macros):
+    def function(self, source: str, name: str, macros: tuple[str, ...]) -> Any:
         """Return the kernel compiled by CuPy, which keeps the binary in its cache on disk."""
         key = source, name, macros
         if key not in self.functions:
@@ -115,10 +120,10 @@ class CupyDevice(Device):
             self.functions[key] = self.modules[source, macros].get_function(name)
         return self.functions[key]
 
-    def start(self, function, grid, block, arguments):
+    def start(self, function: Any, grid: int, block: int, arguments: list) -> None:
         function((grid,), (block,), tuple(arguments))
 
-    def address(self, array):
+    def address(self, array: Array) -> int:
         return array.data.ptr
 
 
@@ -126,13 +131,13 @@ cupy_device = functools.cache(CupyDevice)
 _used = []
 
 
-def current():
+def current() -> Device:
     """Return the device of kernels: that of `using`, else CuPy's current GPU."""
     return _used[-1] if _used else cupy_device()
 
 
 @contextmanager
-def using(device):
+def using(device: Device) -> Iterator[None]:
     _used.append(device)
     try:
         yield device
@@ -143,7 +148,7 @@ def using(device):
 _kept = {}
 
 
-def kept(make, *arrays):
+def kept(make: Any, *arrays: Array | None) -> Any:
     """Return make(*arrays), cached for these arrays until one of them is freed.
 
     The contents of the arrays must not change between calls. None stands for an absent

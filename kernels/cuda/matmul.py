@@ -5,6 +5,7 @@ multiplied in float32. Sums over all rows are added block by block.
 """
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16
 from hpgcn.kernels.cuda.copies import convert
 from hpgcn.kernels.cuda.elementwise import apply_mask
@@ -13,12 +14,12 @@ from hpgcn.kernels.cuda.gpu_device import current
 BLOCK_NUMBERS = 1 << 24  # numbers in the unpacked rows of a block, or in its result
 
 
-def matmul(x, y, out=None, *, mask=None):
+def matmul(x: Array, y: Array, out: Array | None = None, *, mask: Array | None = None) -> Array:
     out = _product(x, y, out)
     return out if mask is None else apply_mask(out, mask)
 
 
-def _product(x, y, out):
+def _product(x: Array, y: Array, out: Array) -> Array:
     xp = current().xp
     if BF16 not in (x.dtype, y.dtype, None if out is None else out.dtype):
         return xp.matmul(x, y, out=out)
@@ -42,11 +43,11 @@ def _product(x, y, out):
     return out
 
 
-def _float32(array):
+def _float32(array: Array) -> Array:
     return _as(array, np.dtype(np.float32))
 
 
-def _as(array, dtype):
+def _as(array: Array, dtype: np.dtype) -> Array:
     """Return an array converted to `dtype`, or the array itself if it has that dtype."""
     if array.dtype == dtype:
         return array

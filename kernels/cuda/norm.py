@@ -1,23 +1,26 @@
 """Normalization of rows and columns on a GPU; see hpgcn.kernels.reference.norm."""
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.cuda.reductions import by_row, chunks_of, total
 
 
-def row_sum(x):
+def row_sum(x: Array) -> Array:
     return by_row("norm", "row_sum", x, np.float64)
 
 
-def row_squares(x, mean):
+def row_squares(x: Array, mean: Array) -> Array:
     return by_row("norm", "row_squares", x, np.float64, current().ordered(mean, np.float64))
 
 
-def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+def layer_norm(x: Array, mean: Array, inv_std: Array, gain: Array, bias: Array,
+               out: Array | None = None, *, xhat: Array | None = None) -> Array:
     return _by_number("layer_norm", (x,), (mean, inv_std, gain, bias), out, xhat)
 
 
-def _by_number(name, arrays, wide, out, *last):
+def _by_number(name: str, arrays: tuple, wide: tuple, out: Array | None,
+               *last: Array | None) -> Array:
     """Run a kernel with one thread for each number of `out`, by default a new array."""
     device = current()
     m, width = arrays[0].shape
@@ -29,7 +32,7 @@ def _by_number(name, arrays, wide, out, *last):
     return out
 
 
-def layer_norm_backward_sums(g, xhat, gain):
+def layer_norm_backward_sums(g: Array, xhat: Array, gain: Array) -> tuple[Array, ...]:
     device = current()
     m, width = g.shape
     g = device.ordered(g)
@@ -45,11 +48,12 @@ def layer_norm_backward_sums(g, xhat, gain):
     return sums, both[:width], both[width:]
 
 
-def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
+def layer_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, means: Array,
+                        out: Array | None = None) -> Array:
     return _by_number("layer_norm_backward", (g, xhat), (inv_std, gain, means), out)
 
 
-def column_squares(x, mean):
+def column_squares(x: Array, mean: Array) -> Array:
     device = current()
     m, width = x.shape
     chunks = chunks_of(m)
@@ -59,9 +63,11 @@ def column_squares(x, mean):
     return total(sums)
 
 
-def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+def batch_norm(x: Array, mean: Array, inv_std: Array, gain: Array, bias: Array,
+               out: Array | None = None, *, xhat: Array | None = None) -> Array:
     return _by_number("batch_norm", (x,), (mean, inv_std, gain, bias), out, xhat)
 
 
-def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
+def batch_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, means: Array,
+                        out: Array | None = None) -> Array:
     return _by_number("batch_norm_backward", (g, xhat), (inv_std, gain, means), out)

@@ -1,6 +1,9 @@
 """Long rows cut into pieces, so that no thread takes much longer than the others."""
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import current, kept
 
 PIECE = 512  # nonzeros of a piece, at most: other threads may wait for its threads
@@ -15,7 +18,7 @@ class Cut(NamedTuple):
     firsts: Any  # (c + 1,) place of the first piece of each
 
 
-def pieces_of(indptr, rows):
+def pieces_of(indptr: Array, rows: Array) -> Cut | None:
     """Return the Cut of rows into pieces of at most PIECE nonzeros; None for equal rows.
 
     Pieces of similar length are adjacent, the longest first. So the rows of a warp end
@@ -52,7 +55,7 @@ def pieces_of(indptr, rows):
     return Cut(xp.ascontiguousarray(pieces), int(firsts[-1]), rows[several], firsts)
 
 
-def items_of(indptr):
+def items_of(indptr: Array) -> tuple[Cut | None, int]:
     """Return the Cut of all rows, or None, and the number of pieces or rows.
 
     The Cut is cached as long as indptr exists, so its contents must not change.
@@ -62,12 +65,13 @@ def items_of(indptr):
     return cut, m if cut is None else cut.pieces.shape[0]
 
 
-def carried(cut, width, dtype):
+def carried(cut: Cut | None, width: int, dtype: np.dtype) -> Array | None:
     """Return an array for the sums of pieces, (slots, width); None without any."""
     return None if cut is None else current().xp.empty((cut.slots, width), dtype)
 
 
-def add_pieces(cut, carries, out, *, accumulate=False):
+def add_pieces(cut: Cut | None, carries: Array | None, out: Array, *,
+               accumulate: bool = False) -> None:
     """Sum the pieces of each cut row, in order, and store the sum in `out`."""
     if cut is not None and cut.slots:
         width = out.shape[1]

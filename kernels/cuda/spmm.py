@@ -1,4 +1,5 @@
 """Sparse times dense on a GPU: a group of threads for each row, or piece of a long row."""
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE, number_dtype
 from hpgcn.kernels.cuda.gpu_device import current, kept, rows_of
 from hpgcn.kernels.cuda.pieces import pieces_of
@@ -7,8 +8,9 @@ from hpgcn.kernels.masks import with_mask
 PADDED = 4  # with this number of nonzeros per row of x, a copy of x for 128-bit loads pays
 
 
-def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
-         mask=None, accumulate=False):
+def spmm(indptr: Array, indices: Array, data: Array, x: Array, out: Array | None = None, *,
+         row_scale: Array | None = None, col_scale: Array | None = None, rows: Array | None = None,
+         mask: Array | None = None, accumulate: bool = False) -> Array:
     """Multiply; if degrees are skewed, cut long rows into pieces.
 
     The pieces are cached as long as indptr (and rows) exist, so their contents must not
@@ -71,7 +73,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 sspmm = with_mask(spmm)
 
 
-def shape_of(width, pack, items, warps):
+def shape_of(width: int, pack: int, items: int, warps: bool) -> tuple[str, int]:
     """Return the name and the number of threads of the kernel for `items` rows or pieces.
 
     The rows have `width` columns. A load reads `pack` columns, a pack. Without warps, a

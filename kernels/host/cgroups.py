@@ -7,6 +7,7 @@ and containers may hide outer groups. Tests pass another folder as `root` instea
 import math
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 UNLIMITED = 1 << 60  # bytes: version 1 writes a number of this size for no limit
@@ -16,14 +17,14 @@ FILES = {  # by version: files with the limits on memory, its use, and the cache
 }
 
 
-def usable_cores(root="/"):
+def usable_cores(root: str = "/") -> int:
     """Count the cores that this process may use, by its CPU set and CPU quota."""
     cores = len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 
 
-def cpu_quota(root="/"):
+def cpu_quota(root: str = "/") -> float | None:
     """Return the CPU quota of the control groups, in cores; None without a limit."""
     quotas = []
     for version, folder in _groups("cpu", Path(root)):
@@ -37,7 +38,7 @@ def cpu_quota(root="/"):
     return min(quotas, default=None)
 
 
-def free_memory(root="/"):
+def free_memory(root: str = "/") -> int | None:
     """Return the bytes that control groups still let this process allocate.
 
     The result is None without a limit. Cached file pages count as free, because the
@@ -57,7 +58,7 @@ def free_memory(root="/"):
     return min(left, default=None)
 
 
-def _groups(controller, root):
+def _groups(controller: str, root: Path) -> Iterator[tuple[int, Path]]:
     """Yield (version, folder) of this process's control group and its parents."""
     paths = {}
     for line in _read(root / "proc/self/cgroup").splitlines():
@@ -77,7 +78,7 @@ def _groups(controller, root):
                 yield version, folder
 
 
-def _mounts(controller, root):
+def _mounts(controller: str, root: Path) -> Iterator[tuple[int, str, str]]:
     """Yield (version, group, folder) of each mount point of control groups."""
     for line in _read(root / "proc/self/mountinfo").splitlines():
         place, _, kind = line.partition(" - ")
@@ -92,7 +93,7 @@ def _mounts(controller, root):
             yield 1, top, point
 
 
-def _below(top, path):
+def _below(top: str, path: str) -> str:
     """Return the path of a control group relative to the group `top`.
 
     The result is empty if the group does not lie below `top`. In different namespaces,
@@ -105,7 +106,7 @@ def _below(top, path):
     return "" if ".." in rest.split("/") else rest
 
 
-def _read(path):
+def _read(path: Path) -> str:
     """Return the text of a file; an empty text if it cannot be read."""
     try:
         return path.read_text(errors="surrogateescape")

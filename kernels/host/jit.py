@@ -16,8 +16,10 @@ import pickle
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numba
 from numba.core import sigutils
@@ -35,7 +37,7 @@ log = logging.getLogger("hpgcn")
 
 
 @functools.cache
-def cache_root():
+def cache_root() -> Path:
     """Return the folder of all compiled kernels.
 
     It lies in NUMBA_CACHE_DIR, in the user's cache, or else in a temporary folder. If
@@ -55,7 +57,7 @@ def cache_root():
         return folder
 
 
-def cache_dir(file):
+def cache_dir(file: str) -> Path:
     """Return the cache folder of the compiled kernels of a source file.
 
     Its name is a hash of the source texts and the module names. Compiled code refers to
@@ -65,7 +67,7 @@ def cache_dir(file):
 
 
 @functools.cache
-def _digest_of_sources(file):
+def _digest_of_sources(file: str) -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     names = {getattr(module, "__file__", None): name for name, module in [*sys.modules.items()]
              if name.startswith("hpgcn.")}
@@ -74,7 +76,7 @@ def _digest_of_sources(file):
     return digest.hexdigest()[:16]
 
 
-def sources_of(file):
+def sources_of(file: str) -> set[str]:
     """Return the paths of a source file and all hpgcn files that it imports, a set of str.
 
     Files that are imported indirectly count as well. Only loaded modules count, because
@@ -90,12 +92,12 @@ def sources_of(file):
 
 
 @functools.cache
-def _read(file):
+def _read(file: str) -> bytes:
     return Path(file).read_bytes()
 
 
 @functools.cache
-def _imported_by(file):
+def _imported_by(file: str) -> list[str]:
     """Return the files of the hpgcn modules that a file imports at its top."""
     names = []
     for module, imported in IMPORT.findall(_read(file).decode()):
@@ -103,7 +105,7 @@ def _imported_by(file):
     return [sys.modules[name].__file__ for name in names if name in sys.modules]
 
 
-def jit(inner=False, counted=True, **options):
+def jit(inner: bool = False, counted: bool = True, **options: Any) -> Callable:
     """Return a decorator like numba.njit(cache=True, nogil=True), with this module's cache.
 
     An `inner` function, or one with `forceinline`, can only be called from compiled
@@ -117,7 +119,7 @@ def jit(inner=False, counted=True, **options):
     options["_nrt"] = counted
     options["no_cpython_wrapper"] = inner or "forceinline" in options
 
-    def decorate(function):
+    def decorate(function: Callable) -> Callable:
         kernel = numba.njit(nogil=True, error_model="numpy", **options)(function)
         if kernel is not function:  # NUMBA_DISABLE_JIT leaves it as it was
             kernel._cache = KernelCache(function)
@@ -126,7 +128,8 @@ def jit(inner=False, counted=True, **options):
     return decorate
 
 
-def compile_c_function(function, signature, kind=CFunc, **options):
+def compile_c_function(function: Callable, signature: Any, kind: type[CFunc] = CFunc,
+                       **options: Any) -> CFunc:
     """Compile a function for C code, or load it from the cache; return a CFunc."""
     compiled = kind(function, sigutils.normalize_signature(signature), {}, options)
     compiled._cache = KernelCache(function)
@@ -144,14 +147,14 @@ class KernelCache(FunctionCache):
 
     warned = False
 
-    def __init__(self, function):
+    def __init__(self, function: Callable) -> None:
         code = function.__code__
         self._py_func = function
         self._name = f"{function.__qualname__.replace('<locals>.', '')}-{code.co_firstlineno}"
         self._cache_path = str(cache_dir(code.co_filename))
         self.enable()
 
-    def load_overload(self, sig, target_context):
+    def load_overload(self, sig: tuple, target_context: Any) -> CompileResult | None:
         """Return the stored code for a signature, or None; Numba calls this."""
         target_context.refresh()
         key, path = self._entry(sig, target_context.codegen())
@@ -169,7 +172,7 @@ class KernelCache(FunctionCache):
             self._warn(path, error)
         return None
 
-    def save_overload(self, sig, data):
+    def save_overload(self, sig: tuple, data: CompileResult) -> None:
         """Store a CompileResult, unless it refers to addresses of this process."""
         if data.library.has_dynamic_globals or not all(each.can_cache for each in data.lifted):
             return
@@ -190,10 +193,10 @@ class KernelCache(FunctionCache):
                     os.unlink(temporary)
             self._warn(path, error)
 
-    def flush(self):
+    def flush(self) -> None:
         """Do nothing: a key names all that the stored code depends on."""
 
-    def _entry(self, sig, codegen):
+    def _entry(self, sig: tuple, codegen: Any) -> tuple[tuple, str]:
         """Return the key of compiled code, and the path of its file, named by a hash of the key."""
         version = "py{}{}{}".format(*sys.version_info[:2], sys.abiflags)
         name = f"{self._name}.{version}"
@@ -201,7 +204,7 @@ class KernelCache(FunctionCache):
         digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
         return key, os.path.join(self._cache_path, f"{name}-{digest}.nbc")
 
-    def _warn(self, path, error):
+    def _warn(self, path: str, error: Exception) -> None:
         if not KernelCache.warned:
             KernelCache.warned = True
             reason = getattr(error, "strerror", None) or error

@@ -1,7 +1,9 @@
 """Thread pools for systems that may start fewer threads than requested, or none."""
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
 
 log = logging.getLogger("hpgcn")
 
@@ -15,7 +17,7 @@ class _Said:
 class CallerPool(Executor):
     """Executor that runs each function immediately on the calling thread."""
 
-    def submit(self, function, /, *args, **options):
+    def submit(self, function: Callable, /, *args: Any, **options: Any) -> Future:
         future = Future()
         try:
             future.set_result(function(*args, **options))
@@ -24,7 +26,8 @@ class CallerPool(Executor):
         return future
 
 
-def start_pool(threads, name="", initializer=None):
+def start_pool(threads: int, name: str = "", initializer: Callable | None = None) -> tuple[Executor,
+               int]:
     """Return an executor of `threads` running threads, or of fewer if no more can start.
 
     The system may limit the number of processes and threads. If fewer threads start,
@@ -56,7 +59,7 @@ def start_pool(threads, name="", initializer=None):
     return CallerPool(), 0
 
 
-def _warn(threads, count, error):
+def _warn(threads: int, count: int, error: Exception) -> None:
     if not _Said.yet:
         _Said.yet = True
         log.warning("only %d of %d threads could be started (%s): continuing with these; see "

@@ -11,10 +11,12 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
@@ -34,7 +36,7 @@ LONG = 0.024
 NOTICED = 0.0005  # seconds: a thread that wakes later is late; most wake in a tenth of this time
 LONGEST_LOST = 0.01  # seconds: the most that one launch adds to `lost`
 FORGOTTEN = 1 / 64  # each LEAST_WORK without threads lowers `lost` by this share
-_least_work = ContextVar("least_work", default=None)
+_least_work: ContextVar = ContextVar("least_work", default=None)
 
 
 class _ThreadPool:
@@ -82,15 +84,15 @@ class Threaded:
     time slice. `options` are those of numba.njit.
     """
 
-    def __init__(self, function, **options):
+    def __init__(self, function: Callable, **options: Any) -> None:
         self.kernel = jit(**options)(function)
         functools.update_wrapper(self, function)
 
-    def __call__(self, work, *args):
+    def __call__(self, work: int, *args: Any) -> None:
         """Run the kernel; wake threads if `work`, its scalar operations, is large enough."""
         self.launch(work, *args)()
 
-    def launch(self, work, *args):
+    def launch(self, work: int, *args: Any) -> Callable:
         """Return a `functools.partial` that runs the kernel like a call does, once."""
         next_chunk = np.zeros(1, np.int64)
         if worth_threads(work):
@@ -98,7 +100,7 @@ class Threaded:
         return partial(self.kernel, next_chunk, *args)
 
 
-def run_on_all_threads(function, *args):
+def run_on_all_threads(function: Callable, *args: Any) -> None:
     """Call a function on all threads, including this one; wait for those that started."""
     if _ThreadPool.size == 1:
         function(*args)
@@ -119,12 +121,12 @@ def run_on_all_threads(function, *args):
         _ThreadPool.lost += (min(max(lost, default=0.0), LONGEST_LOST) - _ThreadPool.lost) / 4
 
 
-def _late(seconds):
+def _late(seconds: float) -> float:
     """Return `seconds` if they exceed the usual time to wake a thread, else 0."""
     return seconds if seconds > NOTICED else 0.0
 
 
-def _timed(function, *args):
+def _timed(function: Callable, *args: Any) -> tuple[float, float]:
     """Call a function; return the seconds of waiting for a core, and the time of its end.
 
     The wait is 0 if the thread was never interrupted: other waits are first touches of
@@ -138,14 +140,14 @@ def _timed(function, *args):
     return (waited if _interruptions() != interrupted else 0.0), end
 
 
-def _interruptions():
+def _interruptions() -> float:
     """Return the number of involuntary context switches of this thread, or else the time."""
     if not hasattr(resource, "RUSAGE_THREAD"):
         return time.perf_counter()
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
-def _part():
+def _part() -> None:
     """Keep the other threads off the core of this thread.
 
     A woken thread may start on the core of its waker. The system moves one of the two
@@ -164,23 +166,23 @@ def _part():
 
 
 @functools.cache
-def _libc():
+def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-def _core():
+def _core() -> int | None:
     """Return the core on which this thread runs; None if unknown."""
     if not hasattr(os, "sched_setaffinity") or not hasattr(_libc(), "sched_getcpu"):
         return None
     return _libc().sched_getcpu()
 
 
-def _join():
+def _join() -> None:
     _ThreadPool.others.setdefault(os.getpid(), []).append(threading.get_native_id())
     _ThreadPool.avoided = None
 
 
-def worth_threads(work):
+def worth_threads(work: int) -> bool:
     """Return whether `work` scalar operations take long enough to wake threads for them.
 
     They must take far longer than threads have recently waited for a core. Old waits
@@ -200,7 +202,7 @@ def worth_threads(work):
 
 
 @contextmanager
-def threshold(work):
+def threshold(work: float) -> Iterator[None]:
     """Set the scalar operations from which this thread wakes others; a context manager.
 
     0 always wakes them.
@@ -212,17 +214,17 @@ def threshold(work):
         _least_work.reset(token)
 
 
-def num_threads():
+def num_threads() -> int:
     """Return the number of threads that kernels use."""
     return _ThreadPool.size
 
 
-def set_num_threads(count):
+def set_num_threads(count: int) -> None:
     """Set the number of threads that kernels use, at least 1."""
     _ThreadPool.size = max(1, int(count))
 
 
 @functools.cache
-def _pool(threads):
+def _pool(threads: int) -> tuple[Executor, int]:
     """Return a pool of the other threads of a team of `threads`, and its size."""
     return start_pool(threads - 1, "hpgcn-kernels", initializer=_join)

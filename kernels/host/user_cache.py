@@ -2,10 +2,11 @@
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def cache_roots(*variables):
+def cache_roots(*variables: str) -> Iterator[Path]:
     """Yield possible cache folders: of environment variables, of the user, a temporary one.
 
     The temporary folder is for processes without a home, such as those in a container
@@ -22,7 +23,7 @@ def cache_roots(*variables):
         yield shared
 
 
-def _private_folder():
+def _private_folder() -> Path:
     """Return this user's folder in the temporary folder; None if another user owns it."""
     try:
         path = Path(tempfile.gettempdir(), f"hpgcn-{os.geteuid()}")

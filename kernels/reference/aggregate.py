@@ -1,5 +1,9 @@
 """Aggregation primitive of DistGNN, and its gradients."""
+from collections.abc import Callable
+
 import numpy as np
+
+from hpgcn.kernels import Array
 
 REDUCES = ("sum", "mean", "max", "min")
 OPS = {  # op(x, e), and the gradients of x and e for the gradient g of its result
@@ -13,7 +17,9 @@ OP_CODES = {op: code for code, op in enumerate(OPS)}  # codes that compiled kern
 REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 
 
-def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
+def aggregate(indptr: Array, indices: Array, x: Array, e: Array | None = None,
+              out: Array | None = None, *, op: str = "copylhs", reduce: str = "sum") -> tuple[Array,
+              Array]:
     """Return the reduced messages of each row, and arg (distgnn 2.1).
 
     out[v] = reduce of op(x[indices[k]], e[k]) over the edges k of row v.
@@ -80,7 +86,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
     return out, arg
 
 
-def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
+def aggregate_backward(grad: Array, indptr: Array, indices: Array, x: Array, e: Array | None = None,
+                       *, op: str, reduce: str, arg: Array | None = None,
+                       transposed: tuple | None = None) -> tuple[Array, Array]:
     """Return the gradients (dx, de) of `aggregate` from grad (m, f); None for an unused operand.
 
     max and min need the `arg` that `aggregate` returned: the chosen edge gets the
@@ -129,7 +137,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     return dx, de
 
 
-def transpose_pattern(indptr, indices, n):
+def transpose_pattern(indptr: Array, indices: Array, n: int) -> tuple[Array, ...]:
     """Return pointers, rows and entry numbers of a transposed CSR pattern.
 
     Pointers are (n + 1,). Rows and entry numbers are (k,), and increase in each column.
@@ -149,7 +157,8 @@ def transpose_pattern(indptr, indices, n):
     return indptr_t, row.astype(indices.dtype), edge
 
 
-def check_operands(x, e, op, reduce, arg=(), ordered=np.ascontiguousarray):
+def check_operands(x: Array, e: Array, op: str, reduce: str, arg: tuple = (),
+                   ordered: Callable = np.ascontiguousarray) -> tuple[Array, Array, int, np.dtype]:
     """Return (x, e, f, dtype) of `aggregate`, in C order and of one dtype.
 
     e is None for copylhs. `ordered` is the function of a version that puts an array in

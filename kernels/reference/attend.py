@@ -21,14 +21,18 @@ rows of other ranks:
     dl_i = (1 - slope) (<grad_i, above_i> - dot_i share_i)       as softmax bears a shift of row i
     dr_j = <slope dx_j + (1 - slope) above_j, x_j> - sum over i of alpha LeakyReLU' dot_i
 """
+
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold, philox
 
 
-def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
-           slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
-           accumulate=False):
+def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score: Array,
+           out: Array | None = None, lse: Array | None = None, *, above: Array | None = None,
+           share: Array | None = None, slope: float = 0.2, vertex: Array | None = None,
+           neighbour: Array | None = None, seed: int = 0, epoch: int = 0, layer: int = 0,
+           p: float = 0.0, first: int = 0, accumulate: bool = False) -> tuple[Array, Array]:
     """Return attended rows: sums weighted by a softmax over neighbors.
 
     Row i is the sum of keep softmax(LeakyReLU(l_i + r_j)) x_j over its entries (i, j).
@@ -111,8 +115,9 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     return given[0], given[1]
 
 
-def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above=None,
-                 part_share=None):
+def attend_merge(out: Array, lse: Array, part: Array, part_lse: Array, *,
+                 above: Array | None = None, share: Array | None = None,
+                 part_above: Array | None = None, part_share: Array | None = None) -> None:
     """Merge results of other entries of the same rows into `out` and `lse` (online softmax).
 
     All sums of `attend` are means weighted by exp(lse). Merged sums are such means as
@@ -150,8 +155,9 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
             sums[:] = wide[0] * sums + wide[1] * added
 
 
-def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
-                slope=0.2):
+def attend_dots(grad: Array, out: Array, above: Array, share: Array, row_score: Array, lse: Array,
+                pulled: Array | None = None, drow_score: Array | None = None, *,
+                slope: float = 0.2) -> tuple[Array, Array]:
     """Return numbers of rows that `attend_backward` reads, and drow_score.
 
     Parameters
@@ -193,9 +199,11 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
     return pulled, drow_score
 
 
-def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
-                    vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
-                    accumulate=False):
+def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_score: Array,
+                    dx: Array | None = None, dcol_score: Array | None = None, *, slope: float = 0.2,
+                    vertex: Array | None = None, neighbour: Array | None = None, seed: int = 0,
+                    epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
+                    accumulate: bool = False) -> tuple[Array, Array]:
     """Return the gradients of x and col_score, summed along the rows of A^T.
 
     Parameters
@@ -251,7 +259,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     return dx, dcol_score
 
 
-def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
+def attention_bits(vertex: Array, neighbour: Array, heads: int, *, seed: int, epoch: int,
+                   layer: int, p: float) -> Array:
     """Return the keep bits of the entries of a matrix.
 
     They depend only on vertex, neighbor, head, seed, epoch and layer. One Philox block
@@ -293,13 +302,14 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
     return lanes[:, :heads] >= dropout_threshold(p)
 
 
-def attention_key(seed, epoch, layer):
+def attention_key(seed: int, epoch: int, layer: int) -> tuple:
     """Return the two words that key the draws of `attention_bits` in an epoch and layer."""
     last = 0xFFFFFFFF  # dropout_bits has such a counter only in epoch 2^32 - 1
     return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
 
 
-def _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first):
+def _kept(row: Array, column: Array, heads: int, vertex: Array, neighbour: Array, seed: int,
+          epoch: int, layer: int, p: float, first: int) -> Array:
     """Return the dropout factor of each entry and head: 0 or 1 / (1 - p)."""
     if not dropout_threshold(p):
         return 1
@@ -308,13 +318,13 @@ def _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first):
     return dropout_scale(p) * bits[:, first:]
 
 
-def _sums(weight, x, row, column, m):
+def _sums(weight: Array, x: Array, row: Array, column: Array, m: int) -> Array:
     """Return sums of weight[k, h] x[column[k]] over the entries k of each row, for each head h."""
     wide = np.repeat(weight, x.shape[1] // weight.shape[1], 1)
     return _added(wide * x[column], row, m)
 
 
-def _added(values, row, m):
+def _added(values: Array, row: Array, m: int) -> Array:
     sums = np.zeros((m, values.shape[1]))
     np.add.at(sums, row, values)
     return sums

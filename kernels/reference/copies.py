@@ -1,8 +1,10 @@
 """Copies and sums of rows of two dtypes."""
+
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import numbers, store
 
 
-def convert(x, out):
+def convert(x: Array, out: Array) -> Array:
     """Copy numbers (m, f) to an array of another dtype; return it.
 
     Numbers are rounded to nearest, with ties to even.
@@ -18,7 +20,7 @@ def convert(x, out):
     return store(numbers(x), out)
 
 
-def add(x, out):
+def add(x: Array, out: Array) -> Array:
     """Add numbers (m, f) to `out` of the same dtype, rounded, and return it.
 
     Examples

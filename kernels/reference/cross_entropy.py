@@ -1,12 +1,15 @@
 """Losses over rows: softmax of whole rows or blocks of columns, sigmoids for several labels."""
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import store
 
 ABSENT = np.iinfo(np.int64).max  # larger than all columns, so never a minimum of others
 
 
-def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
+def softmax_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: float = 1.0,
+                          grad: Array | None = None, target: Array | None = None) -> tuple[float,
+                          int]:
     """Return the softmax cross-entropy, and the number of correct rows; `grad` is written.
 
     Only the counted rows add to both.
@@ -68,7 +71,8 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
     return loss, correct
 
 
-def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
+def sigmoid_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: float = 1.0,
+                          grad: Array | None = None, smoothing: float = 0.0) -> tuple:
     """Return the binary cross-entropy of sigmoids, and counts of answers; `grad` is written.
 
     The counts are true positives, false positives and false negatives. The loss is a
@@ -119,7 +123,7 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
     return loss, *(int(count.sum()) for count in counts)
 
 
-def spread_max(logits):
+def spread_max(logits: Array) -> Array:
     """Return the maximum of each row of a block of columns.
 
     (m, f) to (m,), in the dtype of logits. A block without columns gives -inf. NaN is
@@ -144,7 +148,7 @@ def spread_max(logits):
     return np.fmax.reduce(logits, axis=1, initial=-np.inf).astype(logits.dtype)
 
 
-def spread_sum(logits, top):
+def spread_sum(logits: Array, top: Array) -> Array:
     """Return the sum of exp(logits - top) over a block's columns, in float64.
 
     (m, f) and (m,) to (m,). `top` is the maximum of whole rows. A row with a logit that
@@ -161,8 +165,9 @@ def spread_sum(logits, top):
         return (np.exp(z - top[:, None]) + (z - z)).sum(1)
 
 
-def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
-                    target=None):
+def spread_gradient(logits: Array, labels: Array, first: int, rows: Array, top: Array, total: Array,
+                    scale: float = 1.0, grad: Array | None = None,
+                    target: Array | None = None) -> float:
     """Return a block's part of the cross-entropy; write its columns of the gradient.
 
     Parameters
@@ -220,7 +225,7 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
     return loss
 
 
-def spread_argmax(logits, first, top):
+def spread_argmax(logits: Array, first: int, top: Array) -> Array:
     """Return the lowest global column whose logit equals `top`, (m,) int64.
 
     It is ABSENT (2^63 - 1) if all logits differ from `top`.

@@ -3,10 +3,14 @@
 Messages read edge features: Hu et al. 2020, Strategies for pre-training graph neural
 networks (GINE).
 """
+
 import numpy as np
 
+from hpgcn.kernels import Array
 
-def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
+
+def edge_dot(indptr: Array, indices: Array, x: Array, y: Array, out: Array | None = None, *,
+             heads: int = 1) -> Array:
     """Return the dot products of x_i and y_j for each entry (i, j) and head (SDDMM).
 
     The gradient of x is `spmm` of y with the gradient of out as weights; the gradient
@@ -43,7 +47,7 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
     return out
 
 
-def edge_softmax(indptr, values, out=None):
+def edge_softmax(indptr: Array, values: Array, out: Array | None = None) -> Array:
     """Return the softmax of values over the entries of each row, for each of K columns.
 
     Parameters
@@ -75,7 +79,8 @@ def edge_softmax(indptr, values, out=None):
     return out
 
 
-def edge_softmax_backward(indptr, alpha, grad, out=None):
+def edge_softmax_backward(indptr: Array, alpha: Array, grad: Array,
+                          out: Array | None = None) -> Array:
     """Return the gradient of the values of `edge_softmax`.
 
     The gradient is alpha (grad - sum of alpha grad over the row).
@@ -104,7 +109,8 @@ def edge_softmax_backward(indptr, alpha, grad, out=None):
     return out
 
 
-def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, accumulate=False):
+def edge_relu(indptr: Array, indices: Array, edge: Array, x: Array, features: Array, weight: Array,
+              bias: Array, out: Array | None = None, *, accumulate: bool = False) -> Array:
     """Return for each row i the sum over its entries (i, j) of relu(x_j + e_ij W + b).
 
     Parameters
@@ -142,8 +148,9 @@ def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, acc
     return out
 
 
-def edge_relu_backward(indptr, indices, edge, x, features, weight, bias, grad, out=None, *,
-                       accumulate=False):
+def edge_relu_backward(indptr: Array, indices: Array, edge: Array, x: Array, features: Array,
+                       weight: Array, bias: Array, grad: Array, out: Array | None = None, *,
+                       accumulate: bool = False) -> tuple[Array, ...]:
     """Return the gradients of x, W and b in `edge_relu`, along the transpose.
 
     Parameters
@@ -184,11 +191,11 @@ def edge_relu_backward(indptr, indices, edge, x, features, weight, bias, grad, o
     return out, e.T @ slopes, slopes.sum(0, np.float64)
 
 
-def _rows(indptr):
+def _rows(indptr: Array) -> tuple:
     """Return the row of each entry, and the slice of the entries that rows have."""
     row = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
     return row, slice(int(indptr[0]), int(indptr[-1]))
 
 
-def _inner(x, e, weight, bias):
+def _inner(x: Array, e: Array, weight: Array, bias: Array) -> Array:
     return x.astype(np.float64) + bias + e.astype(np.float64) @ weight

@@ -3,13 +3,15 @@ import math
 
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import numbers, store
 from hpgcn.kernels.masks import pack_mask, unpack
 from hpgcn.kernels.reference.random import dropout_bits, dropout_scale
 
 
-def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
-             mask=None, drawn=False):
+def activate(z: Array, bias: Array, vertex: Array | None = None, *, relu: bool = True,
+             seed: int = 0, epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
+             mask: Array | None = None, drawn: bool = False) -> Array:
     """Set z = keep * scale * relu(z + bias) in place and return it.
 
     Bits of the mask are 1 where the slope is not 0.
@@ -52,8 +54,9 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     return z
 
 
-def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0.0, first=0,
-                    mask=None, slopes=None):
+def activate_smooth(z: Array, bias: Array, vertex: Array | None = None, *, kind: str, seed: int = 0,
+                    epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
+                    mask: Array | None = None, slopes: Array | None = None) -> Array:
     """Set z = keep * scale * act(z + bias) in place, in float64, and return it.
 
     Parameters
@@ -104,7 +107,7 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
     return z
 
 
-def elu_backward(g, out, mask=None, scale=1.0):
+def elu_backward(g: Array, out: Array, mask: Array | None = None, scale: float = 1.0) -> Array:
     """Set g = keep * scale * elu' * g in place and return it.
 
     `out` is the result of `activate_smooth`. Below 0 elu' is elu + 1, so scale * elu'
@@ -131,7 +134,7 @@ def elu_backward(g, out, mask=None, scale=1.0):
     return g
 
 
-def apply_mask(x, mask, scale=1.0):
+def apply_mask(x: Array, mask: Array, scale: float = 1.0) -> Array:
     """Set x = mask * scale * x in place, and return it.
 
     Parameters
@@ -151,7 +154,7 @@ def apply_mask(x, mask, scale=1.0):
     return store(np.where(unpack(mask, x.shape[1]), value * value.dtype.type(scale), 0), x)
 
 
-def column_sum(x):
+def column_sum(x: Array) -> Array:
     """Return the sum over rows in float64: (m, f), which may have 16 bits, to (f,).
 
     Examples
@@ -163,7 +166,7 @@ def column_sum(x):
     return numbers(x).sum(0, dtype=np.float64)
 
 
-def inner(x, y):
+def inner(x: Array, y: Array) -> Array:
     """Return the sum of all products x * y in float64: (m, f) twice to (1,).
 
     Examples
@@ -175,8 +178,9 @@ def inner(x, y):
     return (x.astype(np.float64) * y).sum().reshape(1)
 
 
-def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
-         epsilon=1e-8):
+def adam(w: Array, g: Array, mean: Array, variance: Array, *, step: int, lr: float,
+         decay: float = 0.0, decayed: int = 0, beta1: float = 0.9, beta2: float = 0.999,
+         epsilon: float = 1e-8) -> None:
     """Take one Adam step in place, with bias correction (Kingma and Ba 2015, Algorithm 1).
 
     `step` counts from 1. The first `decayed` elements use g + decay * w in place of g.
@@ -198,7 +202,7 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
     w -= lr * (mean / (1 - beta1**step)) / root
 
 
-def sgd(w, g, *, lr, decay=0.0, decayed=0):
+def sgd(w: Array, g: Array, *, lr: float, decay: float = 0.0, decayed: int = 0) -> None:
     """Take one step of gradient descent in place.
 
     `decay` and `decayed` are as in `adam`.

@@ -1,10 +1,11 @@
 """Copies of rows into exchange buffers, and sums of received rows."""
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, numbers, store
 
 
-def gather(x, index, out=None):
+def gather(x: Array, index: Array, out: Array | None = None) -> Array:
     """Copy rows: out[i] = x[index[i]]; return out (copy semiring, demirci-2022, Algorithm 1).
 
     Examples
@@ -21,7 +22,7 @@ def gather(x, index, out=None):
     return out
 
 
-def scatter_add(x, index, out):
+def scatter_add(x: Array, index: Array, out: Array) -> Array:
     """Add rows: out[index[i]] += x[i], in increasing i; return out.
 
     This is the transpose of `gather`. x and out may both have 16 bits. Then each

@@ -1,11 +1,12 @@
 """Products of dense matrices."""
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, numbers, store, to_bf16
 from hpgcn.kernels.reference.elementwise import apply_mask
 
 
-def matmul(x, y, out=None, *, mask=None):
+def matmul(x: Array, y: Array, out: Array | None = None, *, mask: Array | None = None) -> Array:
     """Multiply dense matrices: out (m, n) = x (m, k) y (k, n); either may be a transpose.
 
     Any of the three may have 16 bits. Sums are taken in float32, which is the dtype of

@@ -27,8 +27,10 @@ GLOBAL number of rows:
 """
 import numpy as np
 
+from hpgcn.kernels import Array
 
-def row_sum(x):
+
+def row_sum(x: Array) -> Array:
     """Return the sum of each row in float64: (m, f) to (m,).
 
     Examples
@@ -40,7 +42,7 @@ def row_sum(x):
     return x.sum(1, dtype=np.float64)
 
 
-def row_squares(x, mean):
+def row_squares(x: Array, mean: Array) -> Array:
     """Return the sum of (x - mean)^2 over each row, in float64.
 
     (m, f) and (m,) float64 to (m,).
@@ -54,7 +56,8 @@ def row_squares(x, mean):
     return ((x.astype(np.float64) - mean[:, None]) ** 2).sum(1)
 
 
-def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+def layer_norm(x: Array, mean: Array, inv_std: Array, gain: Array, bias: Array,
+               out: Array | None = None, *, xhat: Array | None = None) -> Array:
     """Return out = gain * (x - mean) * inv_std + bias, by rows.
 
     The result is computed in float64 and rounded when stored.
@@ -83,7 +86,7 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
     return out
 
 
-def layer_norm_backward_sums(g, xhat, gain):
+def layer_norm_backward_sums(g: Array, xhat: Array, gain: Array) -> tuple[Array, ...]:
     """Return sums of rows, dgain and dbias for the backward of `layer_norm`, in float64.
 
     Parameters
@@ -110,7 +113,8 @@ def layer_norm_backward_sums(g, xhat, gain):
     return sums, (g * xhat).sum(0), g.sum(0)
 
 
-def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
+def layer_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, means: Array,
+                        out: Array | None = None) -> Array:
     """Return the gradient of x of `layer_norm`.
 
     out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]).
@@ -142,7 +146,7 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     return out
 
 
-def column_squares(x, mean):
+def column_squares(x: Array, mean: Array) -> Array:
     """Return the sum of (x - mean)^2 over each column, in float64.
 
     (m, f) and (f,) float64 to (f,).
@@ -156,7 +160,8 @@ def column_squares(x, mean):
     return ((x.astype(np.float64) - mean) ** 2).sum(0)
 
 
-def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
+def batch_norm(x: Array, mean: Array, inv_std: Array, gain: Array, bias: Array,
+               out: Array | None = None, *, xhat: Array | None = None) -> Array:
     """Normalize columns, like `layer_norm` does rows; mean and inv_std are (f,) float64.
 
     Examples
@@ -175,7 +180,8 @@ def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
     return out
 
 
-def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
+def batch_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, means: Array,
+                        out: Array | None = None) -> Array:
     """Return the gradient of x of `batch_norm`.
 
     out = inv_std * gain * (g - means[0] - xhat * means[1]).

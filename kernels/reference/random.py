@@ -1,6 +1,8 @@
 """Counter-based random bits, and dropout by keyed bits."""
+
 import numpy as np
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import numbers, store
 from hpgcn.kernels.masks import pack_mask, unpack
 
@@ -8,7 +10,7 @@ LOW = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
 
 
-def philox(counter, key):
+def philox(counter: Array | tuple[int, ...], key: Array | tuple[int, int]) -> Array:
     """Scramble counters by a key: Philox4x32-10 (Salmon et al. 2011).
 
     Counters are (..., 4) uint32, the key (2,) uint32.
@@ -32,12 +34,12 @@ def philox(counter, key):
     return np.stack([c0, c1, c2, c3], -1).astype(np.uint32)
 
 
-def dropout_threshold(p):
+def dropout_threshold(p: float) -> int:
     """Return the integer t in [0, 65536) for a probability p: 16-bit draws below t drop."""
     return round(p * 65536)
 
 
-def dropout_scale(p):
+def dropout_scale(p: float) -> float:
     """Return 65536 / (65536 - t), the scale of numbers that dropout keeps.
 
     This scale preserves the mean.
@@ -51,7 +53,7 @@ def dropout_scale(p):
     return 65536 / (65536 - dropout_threshold(p))
 
 
-def draw_key(word, seed, epoch, layer, p):
+def draw_key(word: type, seed: int, epoch: int, layer: int, p: float) -> tuple:
     """Return the key of dropout draws, integers of type `word`.
 
     The key is epoch, layer, the two words of the seed, and the threshold for p.
@@ -60,7 +62,8 @@ def draw_key(word, seed, epoch, layer, p):
     return tuple(map(word, words))
 
 
-def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
+def dropout_bits(vertex: Array, width: int, *, seed: int, epoch: int, layer: int, p: float,
+                 first: int = 0) -> Array:
     """Return the keep bits of vertices and columns.
 
     They depend only on seed, epoch, layer, vertex and column. One Philox block gives 8
@@ -107,7 +110,8 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     return pack_mask(lanes[:, skip:skip + width] >= dropout_threshold(p))
 
 
-def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
+def dropout(x: Array, vertex: Array, *, seed: int, epoch: int, layer: int, p: float, first: int = 0,
+            out: Array | None = None) -> Array:
     """Return keep * x * 65536 / (65536 - t).
 
     Column 0 of x has the global number `first`. x and out may have 16 bits.
@@ -126,7 +130,8 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
     return store(np.where(unpack(bits, width), value * value.dtype.type(dropout_scale(p)), 0), out)
 
 
-def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
+def dropout_csr(indptr: Array, indices: Array, data: Array, vertex: Array, *, seed: int, epoch: int,
+                layer: int, p: float, first: int = 0, out: Array | None = None) -> Array:
     """Drop stored entries of sparse features (CSR); return the values.
 
     The bits are those of `dropout` for dense features. Column j of `indices` is the

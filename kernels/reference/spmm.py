@@ -1,13 +1,16 @@
 """Products of a sparse and a dense matrix, plain and masked."""
+
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import numbers, store
 from hpgcn.kernels.masks import unpack, with_mask
 
 
-def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
-         mask=None, accumulate=False):
+def spmm(indptr: Array, indices: Array, data: Array, x: Array, out: Array | None = None, *,
+         row_scale: Array | None = None, col_scale: Array | None = None, rows: Array | None = None,
+         mask: Array | None = None, accumulate: bool = False) -> Array:
     """Multiply a sparse by a dense matrix.
 
     Scales, a choice of rows, a mask and accumulation are optional:

@@ -182,7 +182,8 @@ def test_dot_product_with_the_transpose():
 
 def test_twins_have_the_same_signatures():
     for name in cpu.__all__:
-        mine, theirs = (inspect.signature(getattr(kernels, name)) for kernels in (cpu, reference))
+        mine, theirs = ([*inspect.signature(getattr(kernels, name)).parameters.values()]
+                        for kernels in (cpu, reference))
         assert mine == theirs, name
 
 

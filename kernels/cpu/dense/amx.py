@@ -3,6 +3,7 @@
 Sums are float32. Rows and columns that do not fill a tile are copied and padded with
 zeros.
 """
+
 import numpy as np
 
 from hpgcn.kernels.cpu.emit.amx_intrinsics import (
@@ -154,11 +155,11 @@ def columns_product(next_chunk, x, g, sums, few, tile_config, bounds):
     return memory[0] + some[0, 0] + pairs[0, 0]
 
 
-def tiles_of(columns):
+def tiles_of(columns: int) -> tuple:
     """Return a tuple whose length is the number of tiles in the last panel of `columns`."""
     return COUNTS[-(-(columns % STEP or STEP) // SIDE)]
 
 
-def padded(number):
+def padded(number: int) -> int:
     """Return `number` rounded up to a multiple of the tile's side."""
     return -(-number // SIDE) * SIDE

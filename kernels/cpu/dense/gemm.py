@@ -11,18 +11,21 @@ of a sum depends only on the shapes.
 """
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numba.np.numpy_support import from_dtype
 
+from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.dense.amx import columns_product, padded, rows_product, tiles_of
 from hpgcn.kernels.cpu.emit.amx_intrinsics import CONFIG, SIDE, has_tiles
 from hpgcn.kernels.cpu.emit.bfloat16 import widen
-from hpgcn.kernels.cpu.emit.c_functions import c_function, call
+from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction, c_function, call
 from hpgcn.kernels.cpu.emit.emitter import uses_dots, vector_bytes
 from hpgcn.kernels.cpu.emit.row_passes import unit_past_cache
+from hpgcn.kernels.cpu.emit.row_product import RowShape
 from hpgcn.kernels.cpu.emit.tile_product import (
     ROWS,
     panel_shape,
@@ -57,7 +60,7 @@ def _widened(rows, first, last, out):
 
 
 @functools.cache
-def _panel_code(shape, real):
+def _panel_code(shape: RowShape, real: np.dtype) -> CompiledFunction:
     """Return a C function that multiplies rows by a panel, tile by tile."""
     shape, real = shape.literal(), from_dtype(real)
 
@@ -111,7 +114,7 @@ def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_by
 
 
 @functools.cache
-def _outer_code(shape, real):
+def _outer_code(shape: RowShape, real: np.dtype) -> CompiledFunction:
     """Return a C function that adds x^T g of a range of rows to a sum."""
     shape, real = shape.literal(), from_dtype(real)
 
@@ -173,7 +176,7 @@ def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step,
                     one))
 
 
-def kernel_for(x, y, out):
+def kernel_for(x: Array, y: Array, out: Array) -> Callable | None:
     """Return `rows_times` or `columns_times` for x (m, k) times y (k, n); None for BLAS.
 
     Operands of 16 bits always get a kernel that accepts their layout. Floats get None
@@ -195,12 +198,12 @@ def kernel_for(x, y, out):
     return None
 
 
-def sums_of(x):
+def sums_of(x: Array) -> np.dtype:
     """Return the dtype in which rows of x are summed."""
     return number_dtype(x.dtype)
 
 
-def rows_times(x, w, out, mask=None):
+def rows_times(x: Array, w: Array, out: Array, mask: Array | None = None) -> tuple:
     """Return the kernel that writes x w to `out`, (m, n), and the kernel's arguments.
 
     x (m, k) has many rows, and w (k, n) is small. `mask`, (m, ceil(n / 8)), says which
@@ -239,7 +242,7 @@ def rows_times(x, w, out, mask=None):
         _panel_code(whole, kind).address, _panel_code(rest, kind).address, row_bounds(m))
 
 
-def long_operand(x, dots):
+def long_operand(x: Array, dots: bool) -> tuple[int, int, int, Array]:
     """Return how a kernel reads rows x (m, k).
 
     The result is (address, row length, bytes of a number, x if it is converted first).
@@ -251,7 +254,7 @@ def long_operand(x, dots):
     return address(x), x.strides[0] // x.itemsize, x.itemsize, NOTHING
 
 
-def small_operand(w, step, narrow, dots):
+def small_operand(w: Array, step: int, narrow: bool, dots: bool) -> Array:
     """Return w (k, n) as panels of `step` columns, (panels, k, step).
 
     Rows of a panel follow each other. If x has 16 bits, w is rounded to 16 bits on any
@@ -273,7 +276,7 @@ def small_operand(w, step, narrow, dots):
     return panels
 
 
-def columns_times(columns, g):
+def columns_times(columns: Array, g: Array) -> tuple:
     """Return partial sums of x^T g, (chunks, k, n), the kernel that fills them, its arguments.
 
     x (m, k) has many rows, and is given as its transpose `columns` (k, m); g is (m, n).
@@ -302,7 +305,7 @@ def columns_times(columns, g):
         kind.type(1), whole.address, rest.address, bounds)
 
 
-def row_bounds(m):
+def row_bounds(m: int) -> Array:
     """Return bounds of chunks of m rows; each but the last has a whole number of blocks."""
     blocks = -(-m // BLOCK)
     return np.minimum(evenly(blocks) * BLOCK, m)
