@@ -95,10 +95,7 @@ def test_nan_infinity_and_ties(kernels, reduce, values, expected, edge):
 
 @BOTH
 def test_division_by_zero_stays_where_it_is(kernels):
-    """An edge of weight 0 gives an infinite message.
-
-    Its gradient has no NaN if it was not chosen.
-    """
+    """An edge of weight 0 gives an infinite message; if not chosen, no NaN in its gradient."""
     operands = (np.array([0, 2]), np.array([0, 1], np.int32), np.array([[1.0], [2.0]]),
                 np.array([[0.0], [1.0]]))
     out, arg = kernels.aggregate(*operands, op="div", reduce="min")

@@ -8,8 +8,8 @@ from hpgcn.kernels import cpu, reference
 
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 KEY = {"seed": 2**40 + 7, "epoch": 5, "layer": 1}
-# Each compiles anew. The heads take part of a vector or several, the columns of a head
-# likewise, full or not. One head takes several passes.
+# Each case compiles anew. Heads fill a part of a vector or several vectors, and so do the
+# columns of a head. One head takes several passes.
 SHAPES = pytest.mark.parametrize("heads, f, index, dtype", [
     (3, 3, np.int32, np.float64), long(3, 3, np.int32, np.float32),
     long(8, 5, np.int64, np.float64), long(1, 100, np.int32, np.float32)])
@@ -42,7 +42,7 @@ class Case:
 
     def forward(self, kernels, p=0.0, pattern=None, **more):
         x, row_score, col_score = (self.real[name] for name in ("x", "row_score", "col_score"))
-        if "share" not in more:  # given even if unused: without them the kernel compiles again
+        if "share" not in more:  # unused, but without them the kernel compiles again
             more["above"] = np.full_like(self.real["grad"], 9)
             more["share"] = np.full_like(self.real["row_score"], 9)
         return kernels.attend(*self.csr(pattern), x, row_score, col_score, **self.options(p),
@@ -205,7 +205,7 @@ def test_large_scores_do_not_overflow(kernels, size, dtype):
     assert_none(np.isnan(lse))
     if abs(size) == 1e4 and dtype == np.float64:
         close((out, lse, above, share), expected, dtype)
-    if abs(size) == 1e4:  # with larger ones the rounding of lse is more than exp bears
+    if abs(size) == 1e4:  # with larger scores, exp would amplify the rounding of lse too much
         for gradient in case.gradients(kernels):
             assert_all(np.isfinite(gradient))
 
@@ -227,9 +227,9 @@ def test_what_is_not_a_number_is_seen(kernels):
 @pytest.mark.parametrize("heads, f, dtype", [
     (3, 3, np.float64), long(3, 3, np.float32), long(8, 5, np.float64)])
 def test_blocks_of_columns_add_up_to_the_whole(kernels, heads, f, dtype, p):
-    """Attention over blocks of columns equals that over all columns.
+    """Attention over blocks of columns, in any order, equals that over all columns.
 
-    Blocks are accumulated or merged in any order.
+    Blocks are accumulated or merged.
     """
     case = Case(heads, f, dtype)
     whole = case.kept(kernels, p)
@@ -289,10 +289,7 @@ def test_dropout_hangs_on_original_numbers_alone(kernels):
 
 @BOTH
 def test_draws(kernels):
-    """Dropout bits differ for another seed, epoch, layer, row, column or head.
-
-    A share 1 - p is kept.
-    """
+    """Dropout bits differ by seed, epoch, layer, row, column and head; a share 1 - p is 1."""
     rng = np.random.default_rng(0)
     vertex, neighbour = rng.integers(0, 2**48, (2, 3000))
     usual = kernels.attention_bits(vertex, neighbour, 11, **KEY, p=0.3)

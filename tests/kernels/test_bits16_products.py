@@ -14,7 +14,7 @@ from hpgcn.kernels.bits16 import BF16, to_float32
 from hpgcn.kernels.cpu.dense import gemm
 from hpgcn.kernels.cpu.emit import amx_intrinsics, emitter
 
-pytestmark = pytest.mark.long  # test_bits16 multiplies in the way that this CPU is used
+pytestmark = pytest.mark.long  # test_bits16 multiplies by the method that this CPU uses
 
 @pytest.fixture(autouse=True, params=["tiles", "pairs", "widened"])
 def way(request, monkeypatch):

@@ -76,7 +76,7 @@ def test_a_block_is_summed_once(monkeypatch):
 
 
 def test_cuts_are_those_of_the_matrix_as_it_is():
-    """Cached block boundaries are not reused for another matrix at the same address."""
+    """Cached block boundaries are not used for another matrix at the same address."""
     rng = np.random.default_rng(2)
     indptr, columns = matrix(rng, np.int32)
     bounds = np.array([0, M // 3, M])

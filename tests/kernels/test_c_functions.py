@@ -19,10 +19,7 @@ def adding(constant):
 
 
 def test_constants_are_compiled_in_and_kept_apart(tmp_path, monkeypatch):
-    """Functions with different constants are compiled separately.
-
-    An equal one comes from the cache.
-    """
+    """Functions with different constants are compiled separately; equal ones are cached."""
     monkeypatch.setattr(module, "cache_root", lambda: tmp_path)
 
     @jit()

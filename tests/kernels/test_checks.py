@@ -10,7 +10,7 @@ from hpgcn.kernels.host.threads import threshold
 from hpgcn.kernels.specs import LENGTHS, SPECS, length_of, parse, parse_results, result_dtype
 
 M, N, F = 12, 10, 9
-MOVED = ("rows", "strided", "words", "into_rows", "into_moved", "into_strided")  # lie anywhere
+MOVED = ("rows", "strided", "words", "into_rows", "into_moved", "into_strided")  # at any address
 WITH_ARRAYS = [name for name in SPECS if parse(SPECS[name])]
 
 
@@ -55,10 +55,7 @@ CHANGES = {
 
 
 def clean(given, usual):
-    """Copy arguments to C-ordered arrays in native byte order.
-
-    They have floats where the reference has them.
-    """
+    """Copy arguments to C-ordered native arrays, of floats where the reference has floats."""
     cleaned = {}
     for key, value in given.items():
         if isinstance(value, np.ndarray):
@@ -104,7 +101,7 @@ def test_new_results_have_the_shape_and_dtype_of_the_specs(name, kernels):
     for result in results:
         if result.optional and result in spec:
             given[result.name] = None
-    if results and results[0].name == "pulled":  # no length gives its width
+    if results and results[0].name == "pulled":  # its width follows from no other array
         lengths["w"] = lengths["f"] + 3 * lengths["h"]
     made = getattr(kernels, name)(**given)
     made = made if isinstance(made, tuple) else (made,) * len(results)
@@ -144,10 +141,7 @@ def handed_on(name, given):
 @pytest.mark.long
 @pytest.mark.parametrize("name", WITH_ARRAYS)
 def test_any_array_in_any_place(name):
-    """Each argument is replaced by unusual arrays.
-
-    It is refused, or converted for compiled code.
-    """
+    """An unusual array for an argument is refused, or converted for compiled code."""
     spec = parse(SPECS[name])
     kinds = {each.name: each.kind.removesuffix("16") for each in spec}
     limited = {each.name for each in spec if each.limit not in ("", "V") or each.kind == "pointers"}

@@ -24,7 +24,7 @@ from hpgcn.kernels.cuda.spmm import pieces_of, shape_of
 pytestmark = pytest.mark.long
 
 on_device = pytest.mark.usefixtures("device")
-# kernels that are the same without warps: those that training on the fake GPU compiles
+# kernels that are the same without warps, which training on the fake GPU compiles
 alone = pytest.mark.parametrize("device", ["threads"], indirect=True)
 
 
@@ -203,10 +203,7 @@ def test_what_a_mask_drops_is_not_seen():
 
 @DTYPES
 def test_rows_of_all_shapes_have_the_same_bits(device, dtype):
-    """A column of a product has the same bits for any width.
-
-    So it has for any number of lanes per row.
-    """
+    """A column of a product has the same bits for any width and number of lanes per row."""
     indptr, indices, data, x, _ = skewed(160, dtype)
     whole = cuda.spmm(indptr, indices, data, x)
     for width in (4, 8, 16, 32, 52, 64, 128):

@@ -65,7 +65,7 @@ def test_rows_stored_past_the_cache(dtype, offsets, f, monkeypatch):
             assert cpu.gather(x, index, out) is out
         np.testing.assert_array_equal(out, x[index])
         beside = np.r_[memory[:first], memory[first + out.nbytes:]]
-        assert_all(beside == 77)  # this memory must not be written
+        assert_all(beside == 77)  # memory that must not change
 
 
 def test_columns_of_wider_rows():

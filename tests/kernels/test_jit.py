@@ -88,7 +88,7 @@ def test_damaged_code_is_compiled_again(root, damage, caplog):
 
 @pytest.mark.parametrize("where", ["root", "folder", "file"])
 def test_what_cannot_be_stored_stays_in_memory(root, where, caplog):
-    """A folder in place of a file, or a file in place of a folder, costs one warning."""
+    """If a folder replaces a file, or a file a folder, there is one warning."""
     assert not call_twice(2.0)
     folder, = root.iterdir()
     file, = folder.iterdir()
@@ -155,10 +155,7 @@ def test_copies_of_a_file_share_what_is_compiled(tmp_path, monkeypatch):
 
 
 def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path, monkeypatch):
-    """Cached kernels expire only when a file that they import changes.
-
-    The import may be direct or not.
-    """
+    """Cached kernels expire only when a file changes that they import, directly or not."""
     texts = {"kernel": "from hpgcn.made import (\n    helper, other)\n",
              "helper": "from hpgcn.made.deep import f  # by a step\n",
              "deep": "f = 1\n", "apart": "g = 1\n"}
@@ -181,7 +178,7 @@ def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path,
     assert folders[0] == folders[1]
     assert len({*folders[1:]}) == 4
 
-    # what is compiled refers to modules by name: one that moved is compiled again
+    # compiled code refers to modules by name, so a moved module is compiled again
     monkeypatch.setitem(sys.modules, "hpgcn.moved", sys.modules["hpgcn.made.kernel"])
     monkeypatch.delitem(sys.modules, "hpgcn.made.kernel")
     assert folder() not in folders

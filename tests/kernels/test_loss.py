@@ -14,10 +14,7 @@ BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 
 
 def both_losses(name, logits, labels, rows, **options):
-    """Return loss and counts of the CPU kernel, compared with the reference.
-
-    The gradient is compared as well.
-    """
+    """Return loss and counts of the CPU kernel, after a comparison with the reference."""
     grads = np.full((2, *logits.shape), 7, logits.dtype)
     loss, *counts = getattr(cpu, name)(logits, labels, rows, scale=0.1, grad=grads[0],
                                         **options)

@@ -1,7 +1,4 @@
-"""Packed bit masks: `pack_mask` makes the documented bit order.
-
-Masks of another form are refused.
-"""
+"""Packed bit masks: `pack_mask` makes the documented bit order; other masks are refused."""
 import doctest
 import importlib
 import inspect

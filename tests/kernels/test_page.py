@@ -23,7 +23,7 @@ def test_the_page_names_every_kernel_with_the_summary_of_its_docstring():
 
 
 def test_the_site_lists_the_arrays_of_every_kernel():
-    """Two literal rows, and one a kernel, with the names of its arguments."""
+    """Two rows are compared as text; each kernel has a row with names of its arguments."""
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", site_tables.kernels(), re.MULTILINE))
     assert rows["gather"] == "`x` (n, f) floats; `index` (r,) integers; " \
                              "`out` (r, f) floats, optional, written | `out`"

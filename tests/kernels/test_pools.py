@@ -13,10 +13,7 @@ from hpgcn.runtime.progress_log import progress_log
 
 @pytest.fixture
 def limit(monkeypatch):
-    """Return a function that limits how many more threads can start.
-
-    Earlier warnings are forgotten.
-    """
+    """Return a function that limits the further threads that can start; reset the warning."""
     start = threading.Thread.start
     alive = []
 

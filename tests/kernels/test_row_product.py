@@ -16,7 +16,7 @@ OLDER = {"AVX2": ("haswell", "+avx,+avx2,+fma"), "128 bits": ("x86-64", "")}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [  # others are what all tests run on
+@pytest.mark.parametrize("name", [  # all other tests run on the registers of this CPU
     name for name, size in (("AVX2", 32), ("128 bits", 16)) if size < emitter.vector_bytes()])
 def test_older_cpus_give_the_same_answers(name, tmp_path):
     cpu, features = OLDER[name]

@@ -119,7 +119,7 @@ def test_where_threads_wait_for_cores_small_kernels_wake_none(monkeypatch):
         tries += 1
     assert 10 < tries < 1000  # the attempt is repeated
     monkeypatch.setattr(threads._ThreadPool, "lost", 0.01)
-    assert not worth_threads(small << 4)  # retried after equal time, so after fewer calls
+    assert not worth_threads(small << 4)  # retried after equal work, so after fewer calls
     assert any(worth_threads(small << 4) for _ in range(tries >> 2))
     monkeypatch.setattr(threads._ThreadPool, "lost", threads.LONGEST_LOST)
     assert worth_threads(small + (1 << 25))  # whatever is lost
@@ -158,7 +158,7 @@ def test_other_threads_leave_the_core_of_the_caller_to_it(monkeypatch):
     monkeypatch.setattr(threads._ThreadPool, "size", 2)
     everywhere = os.sched_getaffinity(0)
     threads.run_on_all_threads(lambda: None)
-    threads.run_on_all_threads(lambda: None)  # by now the other thread is known
+    threads.run_on_all_threads(lambda: None)  # the other thread is known by now
     others = threads._ThreadPool.others[os.getpid()]
     assert others and os.sched_getaffinity(0) == everywhere
     for thread in others:

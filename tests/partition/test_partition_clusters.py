@@ -53,7 +53,7 @@ def listed(nets):
 @pytest.mark.parametrize("shape", [(1, 1), (5, 5), (30, 30), (12, 30)])
 @pytest.mark.parametrize("density", [0.0, 0.05, 0.4])
 def test_nets_of_clusters_equal_a_plain_count(shape, density):
-    """Directed patterns with empty rows and columns, and pieces that are not square."""
+    """Patterns are directed, with empty rows and columns, or are pieces that are not square."""
     draws = np.random.default_rng(3)
     dense = draws.random(shape) < density
     dense[:, 0] = dense[-1] = False
@@ -114,7 +114,7 @@ def test_hypergraph_and_graph_differ_on_clusters(coarse, runs):
 
 
 def test_large_matrices_of_few_vertices_are_divided_whole(coarse):
-    """Without clusters, because there are few vertices a part."""
+    """There are no clusters if a part has few vertices."""
     pytest.importorskip("mtkahypar")
     made = make_partition(grid(8), 4, method="hypergraph")
     assert (made.engine, made.divided, made.start) == ("mtkahypar", "vertices", "scratch")
@@ -179,7 +179,7 @@ def test_work_is_stored_and_logged(tmp_path, caplog):
 
 
 def test_forecasts_of_a_large_hypergraph():
-    """Nets of clusters take longer and more memory than clusters by METIS, but not by size."""
+    """Nets of clusters take longer and more memory than METIS, for graphs of any size."""
     sizes = np.full(1 << 20, 16)
     plain = expected_seconds(DEFAULT, sizes, 8)
     nets = expected_seconds(DEFAULT, sizes, 8, nets=True)

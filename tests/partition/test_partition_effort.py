@@ -1,4 +1,4 @@
-"""Effort of partitions: the parts, the same on any threads, and forecasts of seconds."""
+"""Effort of partitions: equal parts for any number of threads, and forecasts of seconds."""
 import logging
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from hpgcn.partition.effort import BEST, DEFAULT, FAST, expected_seconds, paying
 from hpgcn.partition.engines.engine_registry import quick_ini
 from hpgcn.partition.partition_memory import needed_memory
 
-EDGES = 1 << 21  # sizes of a larger graph, for forecasts alone
+EDGES = 1 << 21  # sizes of a larger graph, only for forecasts
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_default_effort_improves_parts_with_few_cut_edges(no_small):
 
 
 def test_default_effort_is_near_the_best_in_sparse_patterns(no_small):
-    """Parts that begin with those of METIS send 6% more rows than those of all work."""
+    """Parts of effort default begin with METIS, and send 6% more rows than those of best."""
     pytest.importorskip("mtkahypar")
     pytest.importorskip("pymetis")
     graph = roads(64, seed=1)
@@ -55,7 +55,7 @@ def test_default_effort_is_near_the_best_in_sparse_patterns(no_small):
 
 
 def test_default_effort_compares_no_parts_of_sparse_patterns(monkeypatch):
-    """Parts with few cut edges are made for patterns that are denser, or small, or get all work."""
+    """Parts with few cut edges are made only for dense or small patterns, or effort best."""
     engines = []
 
     def engine(name, arrays, settings, **_):

@@ -63,7 +63,7 @@ def test_parts_of_nodes_are_balanced_and_reproducible(method):
 
 @pytest.mark.parametrize("method", ["hypergraph", "best"])
 def test_engines_divide_only_clusters_of_a_large_graph(monkeypatch, method):
-    """Neither the nodes nor their parts are made of all vertices."""
+    """Engines divide clusters into nodes and into parts of nodes, never all vertices."""
     def divided(rows):
         raise AssertionError("an engine gets all columns")
 

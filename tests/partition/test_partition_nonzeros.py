@@ -40,7 +40,7 @@ def moved(graph, owner, edge_part):
 
 
 def counted(graph, owner, edge_part, k):
-    """Return sent rows in total, the most sent by a part, and the most received by a part."""
+    """Return the sum and the maximum of sent rows, and the maximum of received rows."""
     moves = moved(graph, owner, edge_part)
     sent, received = (np.bincount([move[end] for move in moves], minlength=k).astype(int)
                       for end in (1, 2))
@@ -144,7 +144,7 @@ def test_moves_keep_their_counts(k, paired):
     fits = np.array([loads, rows]).max(axis=1) <= capacity
     assert_all((np.array([state.load.max(), state.rows.max()]) <= capacity)[fits])
 
-    # nets are only noted as inside a part if all that they share units with are
+    # a net counts as inside a part only if all nets that share its units are inside
     assert_some(state.inside)
     for net in np.flatnonzero(state.inside):
         units = state.members[state.start[net]:state.start[net + 1]]
@@ -184,7 +184,7 @@ def test_target_is_the_cheapest_part(k, paired):
     members = [state.members[state.start[net]:state.start[net + 1]] for net in range(240)]
 
     def cost(net, p, q, near):
-        """Count nets that enter part q less those that leave p, if units of a net move."""
+        """Count the nets that enter part q, less those that leave p, if units of a net move."""
         others = {e: nets.ends[e].sum() - net for e in members[net] if part[e] == p}
         if near:
             others = {e: other for e, other in others.items() if q in part[members[other]]}
@@ -265,7 +265,7 @@ def test_greedy_holders(kind, k):
 
 @pytest.mark.parametrize("method", ["cover", "vertex-cut"])
 def test_effort_fast(method, monkeypatch):
-    """Rows by method stream, or given ones, with greedy covers and within the limits.
+    """Effort fast covers rows of method stream, or given ones, greedily within the limits.
 
     Refinement lowers the volume of small patterns.
     """
@@ -348,9 +348,9 @@ def test_a_real_graph(enron):
 
 
 def web(n=600, hosts=12, seed=0):
-    """Return a graph like the web.
+    """Return a graph like the web, where hosts have front pages.
 
-    Pages of each host link to its front pages, and some to other hosts.
+    Pages of a host link to its front pages, and some link to other hosts.
     """
     rng = np.random.default_rng(seed)
     share = (1 + np.arange(hosts)) ** -0.9
@@ -367,10 +367,7 @@ def web(n=600, hosts=12, seed=0):
 @pytest.mark.parametrize("k", [16, 64, 200])
 @pytest.mark.parametrize("directed", [False, True])
 def test_limits_hold_where_there_is_no_time_to_anneal(k, directed, monkeypatch):
-    """With little work allowed, refinement still balances rows.
-
-    In the beginning few parts own most.
-    """
+    """With little work, refinement still balances rows, of which few parts own most at first."""
     monkeypatch.setitem(refine.WORK, "default", 1)
     monkeypatch.setattr(refine, "PATIENCE", 0)
     graph = web()
@@ -390,7 +387,7 @@ def test_limits_hold_where_there_is_no_time_to_anneal(k, directed, monkeypatch):
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["cover", "medium-grain"])
 def test_engines_that_unbalance_rows_do_not_harm(method):
-    """Refined from the parts of the engine alone, graphs like the web send 40% more."""
+    """A second start helps graphs like the web, which else send 40% more."""
     pytest.importorskip("mtkahypar")
     volumes = [make_partition(web(), 6, method=name).statistics["volume"]
                for name in (method, "vertex-cut")]

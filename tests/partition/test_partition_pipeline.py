@@ -39,14 +39,14 @@ def test_first_batch_does_not_wait_for_the_last(share, k):
     assert made.statistics["pipeline_batches"] == batches and first <= batches - 1
     assert made.statistics["bandwidth"] == b
 
-    # rows as ranks hold them are dealt back into the same batches
+    # rows in the order of ranks are dealt into the same batches
     moved = graph.permuted(made.perm, made.offsets)
     found = RowBatches.best(made.offsets, batches, moved.indptr, moved.indices)
     assert found.waits(moved.indptr, moved.indices)[0] == first
     if k > 1:
         assert found.in_order
         np.testing.assert_array_equal(made.perm[found.order], np.arange(n))
-        # contiguous parts, however dealt, wait for all batches
+        # contiguous parts wait for all batches, for any number of batches
         plain = RowBatches.best(made.offsets, batches, graph.indptr, graph.indices)
         assert plain.waits(graph.indptr, graph.indices)[0] == batches
 

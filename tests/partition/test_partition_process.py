@@ -1,4 +1,4 @@
-"""Partitioners that crash, hang, lie or are missing: a one-line error, and no files left."""
+"""Partitioners that crash, hang, are missing or give wrong parts: one line, no files left."""
 import os
 import re
 import signal
@@ -20,10 +20,7 @@ from hpgcn.runtime.advice import install_command
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """Provide a temporary folder for the test, and check that it is empty at the end.
-
-    Engines run in processes of their own.
-    """
+    """Provide a temporary folder for engines in other processes; check that it ends empty."""
     apart(monkeypatch)
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -36,7 +33,7 @@ def partition(**options):
     return make_partition(grid(4), 2, method="graph", **options)
 
 
-ENDINGS = [  # what an engine does, and what is said of it; the first of each kind in every run
+ENDINGS = [  # behavior of an engine, and the message; every run tests the first of each kind
     ("os.kill(os.getpid(), signal.SIGSEGV)", r"^metis was killed by signal 11 \(Segmentation f"),
     ("print('Error: bad', file=sys.stderr, flush=True); os._exit(255)",
      r"^metis exited with code 255 \(its last line: Error: bad\)$"),

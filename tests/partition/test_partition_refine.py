@@ -52,7 +52,7 @@ def test_nothing_is_raised(k, directed):
 
 def test_the_busiest_part_is_relieved():
     # vertices 0..3 are read by all and lie in part 0; 20..23 as well, one in each part, so that
-    # all pairs talk anyway
+    # all pairs send messages anyway
     n, k = 40, 4
     A = np.zeros((n, n))
     A[:, [0, 1, 2, 3, 20, 21, 22, 23]] = 1
@@ -93,7 +93,7 @@ def test_the_busiest_part_is_held_against_a_rival():
 
 
 def test_a_rival_out_of_reach():
-    # two rings: parts that interleave send all of them, parts that follow them nothing, and no
+    # two rings: parts that interleave send all rows, parts that follow the rings send none, and no
     # single move leads there
     _, rows, weights = weighed(sp.diags_array(
         [np.ones(20), np.ones(20)], offsets=[-2, 2], shape=(20, 20)))

@@ -91,7 +91,7 @@ def test_the_order_of_the_file_changes_little(ordered):
     assert made.statistics["volume"] < 1.1 * own.statistics["volume"]
     assert made.statistics["random_volume"] > 1.5 * made.statistics["volume"]
     assert made.statistics["volume"] == count(pattern(graph), made.part, 4)["volume"]
-    rows = np.argsort(vertices)[made.perm]  # those of a part increase
+    rows = np.argsort(vertices)[made.perm]  # vertices of a part increase
     assert np.count_nonzero(np.diff(rows) < 0) == 3
 
 
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 
 @pytest.mark.long
 def test_in_a_control_group(tmp_path):
-    """Parts and the file are made within the forecast, where the page cache counts."""
+    """Parts and the file are made within the forecast memory if the page cache counts."""
     graph = tmp_path / "g.h5"
     succeed("generate", "sbm", graph, "--scale", 17, "--edge-factor", 16, "--features", 16)
     memory = stored_memory(load(graph).header, 8)

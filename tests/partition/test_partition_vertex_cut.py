@@ -86,9 +86,9 @@ def costs(graph, edge_part, owner, k):
 
 
 def split_shares(graph, edge_part, k):
-    """Return the share of vertices whose edges are in several parts.
+    """Return the share of split vertices, of all and as the mean over parts.
 
-    The share is of all vertices, and the mean over parts.
+    The edges of a split vertex are in several parts.
     """
     holders = [set() for _ in range(graph.num_rows)]
     for (u, v), p in zip(entries(graph), edge_part):
@@ -108,9 +108,9 @@ def random_graph(n, density, *, directed, seed):
 
 
 def test_by_hand(monkeypatch):
-    """Libra's rule distributes a graph over three parts as by hand.
+    """Libra's rule distributes a graph with loops over three parts as by hand.
 
-    It has loops and an isolated vertex.
+    One vertex is isolated.
     """
     graph = edges(9, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (5, 6), (2, 2), (7, 7)])
     # 5-6: new, 0; 0-1: new, 1; 2-3: new, 2; 0-2: equal degrees, 2 joins 0 in 1; 1-3: 3 has the
