@@ -103,8 +103,8 @@ def make_partition(graph, k, **options):
     if options.nested and k % 2:
         raise UsageError(f"k = {k}: nested parts are merged in pairs, expected an even number")
     if batches := integer("pipeline_batches", options.pipeline_batches, 0, graph.num_rows):
-        return _dealt(graph, request, options, batches,
-                      excluded=options.nested or options.balance_train or sizes)
+        return _deal(graph, request, options, batches,
+                     excluded=options.nested or options.balance_train or sizes)
 
     # find parts, balance training vertices, then number the parts
     method = METHODS[options.method]
@@ -116,15 +116,15 @@ def make_partition(graph, k, **options):
         begun = time.perf_counter()
         parts, groups = _find_parts(rows, weights, options, request, sizes)
         if options.balance_train:
-            parts = _balanced(rows, weights, parts, request, train_mask(graph))
+            parts = _balance(rows, weights, parts, request, train_mask(graph))
         if options.nested:
-            parts = _nested(rows, parts, k, groups)
+            parts = _nest(rows, parts, k, groups)
 
         # order the vertices within the parts
-        partition = _ordered(graph, rows, parts, k, options.rcm, options.baseline,
-                             method=options.method, seed=request.seed, effort=effort,
-                             nested=bool(options.nested), node_sizes=sizes,
-                             seconds=time.perf_counter() - begun)
+        partition = _to_partition(graph, rows, parts, k, options.rcm, options.baseline,
+                                  method=options.method, seed=request.seed, effort=effort,
+                                  nested=bool(options.nested), node_sizes=sizes,
+                                  seconds=time.perf_counter() - begun)
         statistics |= partition.statistics
     if partition.engine:
         level = logging.INFO if partition.seconds >= WORTH_SAYING else logging.DEBUG
@@ -138,7 +138,7 @@ def make_partition(graph, k, **options):
     return partition
 
 
-def _dealt(graph, request, options, batches, *, excluded):
+def _deal(graph, request, options, batches, *, excluded):
     """Return the Partition in which each part has a piece of every batch of rows."""
     asked = f"pipeline_batches = {batches}"
     if options.method != "block":
@@ -149,8 +149,8 @@ def _dealt(graph, request, options, batches, *, excluded):
     order = rcm_within_parts(graph, np.zeros(n, np.int32), 1) if options.rcm else np.arange(n)
     rows = pattern(graph)
     parts = dealt_parts(rows, order, k, batches)
-    return _ordered(graph, rows, parts, k, options.rcm, options.baseline, order,
-                    method=options.method)
+    return _to_partition(graph, rows, parts, k, options.rcm, options.baseline, order,
+                         method=options.method)
 
 
 def _find_parts(rows, weights, options, request, sizes):
@@ -218,8 +218,8 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False, nodes=None):
         The nodes do not fit k.
     """
     part = check_parts(part, k, n=check_whole(graph))
-    return _ordered(graph, pattern(graph), Parts(part), k, rcm, baseline, method="given",
-                    node_sizes=node_sizes(nodes, k))
+    return _to_partition(graph, pattern(graph), Parts(part), k, rcm, baseline, method="given",
+                         node_sizes=node_sizes(nodes, k))
 
 
 def over_random(rows, k, *, symmetric=False):
@@ -243,7 +243,7 @@ def unrefined(rows, parts, k, *, symmetric=False):
     return {f"unrefined_{key}": counted[key] for key in ("volume", "volume_max", "messages")}
 
 
-def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
+def _to_partition(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
     """Make the Partition of a method's Parts: order the vertices, and count the statistics.
 
     `dealt` is the order of all rows from which the parts were dealt, if there is one.
@@ -267,7 +267,7 @@ def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
     return partition
 
 
-def _balanced(rows, weights, parts, request, train):
+def _balance(rows, weights, parts, request, train):
     """Return Parts in which the training vertices are balanced as well."""
     from hpgcn.partition.rows.balance_train import balance_train  # brings Numba
 
@@ -288,7 +288,7 @@ def _lines(rows, parts, k):
     return sp.hstack(touched(rows, parts.part, k, parts.holder), "csr")
 
 
-def _nested(rows, parts, k, groups):
+def _nest(rows, parts, k, groups):
     """Renumber the parts of each group, so that parts 2 p and 2 p + 1 merge well."""
     lines = _lines(rows, parts, k)
     size = k // groups

@@ -135,7 +135,7 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
     out = np.empty((m, x.shape[1]), dtype) if out is None else out
     lse = np.empty((m, heads), dtype) if lse is None else lse
     none = np.empty((0, 0), dtype)
-    vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p, first)
+    vertex, neighbour, key, scale = _draws(vertex, neighbour, seed, epoch, layer, p, first)
     if m:
         width, ahead, shapes = _plan(x, indices, x.shape[1], heads, 1 if above is None else 2)
         numbers = (address(indices), indices.size - 1, ahead, address(col_score), address(x), heads,
@@ -198,7 +198,7 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
     dtype = x.dtype
     dx = np.empty_like(x) if dx is None else dx
     dcol_score = np.empty_like(col_score) if dcol_score is None else dcol_score
-    vertex, neighbour, key, scale = _drawn(vertex, neighbour, seed, epoch, layer, p, first)
+    vertex, neighbour, key, scale = _draws(vertex, neighbour, seed, epoch, layer, p, first)
     if n:
         width, ahead, shapes = _plan(pulled, indices, x.shape[1], heads, 2)
         numbers = (address(indices), indices.size - 1, ahead, address(pulled), heads, width,
@@ -211,7 +211,7 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
     return dx, dcol_score
 
 
-def _drawn(vertex: Array | None, neighbour: Array | None, seed: int, epoch: int, layer: int,
+def _draws(vertex: Array | None, neighbour: Array | None, seed: int, epoch: int, layer: int,
            p: float, first: int = 0) -> tuple[Array, Array, tuple, float]:
     """Return vertex and neighbor numbers, the key, and the scale of kept weights for dropout."""
     threshold = dropout_threshold(p)
@@ -323,6 +323,6 @@ def _bits(next_chunk, vertex, neighbour, key, out, bounds):
 def attention_bits(vertex: Array, neighbour: Array, heads: int, *, seed: int, epoch: int,
                    layer: int, p: float) -> Array:
     out = np.empty((vertex.size, heads), bool)
-    key = _drawn(None, None, seed, epoch, layer, p)[2]
+    key = _draws(None, None, seed, epoch, layer, p)[2]
     _bits(EXP * out.size, vertex, neighbour, key, out, evenly(vertex.size))
     return out

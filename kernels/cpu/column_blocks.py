@@ -129,18 +129,18 @@ def _room(indptr: Array, indices: Array, count: int) -> Array:
     """
     m = indptr.size - 1
     key = address(indptr), address(indices), indptr.dtype, m, count
-    cuts = _kept.rooms.pop(key, None)
+    cuts = _work_arrays.rooms.pop(key, None)
     if cuts is None:
-        while len(_kept.rooms) >= MATRICES:
-            _kept.rooms.pop(next(iter(_kept.rooms)))
+        while len(_work_arrays.rooms) >= MATRICES:
+            _work_arrays.rooms.pop(next(iter(_work_arrays.rooms)))
         cuts = np.zeros((count, m + APART), indptr.dtype)[:, :m]
-    _kept.rooms[key] = cuts  # the latest comes last
+    _work_arrays.rooms[key] = cuts  # the latest comes last
     return cuts
 
 
-class _Kept(threading.local):
+class _WorkArrays(threading.local):
     def __init__(self) -> None:
         self.rooms = {}
 
 
-_kept = _Kept()
+_work_arrays = _WorkArrays()

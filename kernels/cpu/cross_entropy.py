@@ -201,7 +201,7 @@ def softmax_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: f
     corrects = np.empty(bounds.size - 1, np.int64)
     work = 20 * rows.size * logits.shape[1]
     target = ONE_HOT if target is None else target
-    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _given(grad, logits),
+    _softmax_cross_entropy(work, logits, labels, rows, scale, target, _gradient(grad, logits),
                            losses, corrects, bounds)
     return float(losses.sum()), int(corrects.sum())
 
@@ -216,7 +216,7 @@ def sigmoid_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: f
     counts = np.empty((bounds.size - 1, 3), np.int64)
     work = 60 * rows.size * logits.shape[1]
     _sigmoid_cross_entropy(work, logits, labels, rows, scale, float(smoothing),
-                           _given(grad, logits), losses, counts, bounds)
+                           _gradient(grad, logits), losses, counts, bounds)
     return float(losses.sum()), *counts.sum(0).tolist()
 
 
@@ -242,7 +242,7 @@ def spread_gradient(logits: Array, labels: Array, first: int, rows: Array, top: 
     work = rows.size * (20 if grad is None else 20 * logits.shape[1])
     target = ONE_HOT if target is None else target
     _spread_gradient(work, logits, labels, first, rows, top, total, scale, target,
-                     _given(grad, logits), losses, bounds)
+                     _gradient(grad, logits), losses, bounds)
     return float(losses.sum())
 
 
@@ -252,7 +252,7 @@ def spread_argmax(logits: Array, first: int, top: Array) -> Array:
     return out
 
 
-def _given(grad: Array | None, logits: Array) -> Array:
+def _gradient(grad: Array | None, logits: Array) -> Array:
     return np.empty((0, 0), logits.dtype) if grad is None else grad
 
 

@@ -3,7 +3,7 @@ import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import Device, current
-from hpgcn.kernels.cuda.pieces import add_pieces, carried, items_of
+from hpgcn.kernels.cuda.pieces import add_pieces, items_of, room_for_pieces
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
@@ -21,14 +21,14 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
     width = x.shape[1] // heads
     span = max(1, width)
     cut, items = items_of(indptr)
-    carries = carried(cut, heads * (2 * width + 3), dtype)
+    carries = room_for_pieces(cut, heads * (2 * width + 3), dtype)
     before = lse.copy() if accumulate else None
     device.launch(
         "attend", "attend", items * heads * span, device.ordered(indptr, np.int64),
         device.ordered(indices), None if cut is None else cut.pieces, carries,
         device.ordered(x), device.ordered(row_score, dtype),
         device.ordered(col_score, dtype), out, lse, above, share, dtype.type(slope),
-        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype),
+        *_draws(device, vertex, neighbour, seed, epoch, layer, p, first, dtype),
         before, items, heads, width, span, REAL=dtype, INDEX=indices.dtype)
     if cut is not None and cut.slots:
         device.launch("attend", "attend_pieces", cut.rows.size * heads * span, carries, cut.rows,
@@ -77,14 +77,14 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
     span = max(1, width)
     cut, items = items_of(indptr)
     sums = xp.empty((n, heads * (2 * width + 1)), dtype)
-    carries = carried(cut, sums.shape[1], dtype)
+    carries = room_for_pieces(cut, sums.shape[1], dtype)
 
     # sums along rows, then gradients of them
     device.launch(
         "attend", "attend_backward", items * heads * span, device.ordered(indptr, np.int64),
         device.ordered(indices), None if cut is None else cut.pieces, carries,
         device.ordered(pulled, dtype), device.ordered(col_score, dtype), sums, dtype.type(slope),
-        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype), items, heads,
+        *_draws(device, vertex, neighbour, seed, epoch, layer, p, first, dtype), items, heads,
         width, span, REAL=dtype, INDEX=indices.dtype)
     add_pieces(cut, carries, sums)
     device.launch("attend", "attend_gradients", n * heads, sums, device.ordered(x),
@@ -108,7 +108,7 @@ def _words(seed: int, epoch: int, layer: int, p: float) -> list:
     return list(map(np.uint32, (*attention_key(seed, epoch, layer), dropout_threshold(p))))
 
 
-def _drawn(device: Device, vertex: Array, neighbour: Array, seed: int, epoch: int, layer: int,
+def _draws(device: Device, vertex: Array, neighbour: Array, seed: int, epoch: int, layer: int,
            p: float, first: int, dtype: np.dtype) -> tuple:
     """Return arguments of dropout: vertex numbers, key words, threshold, first head, scale."""
     return (device.ordered(vertex, np.int64), device.ordered(neighbour, np.int64),

@@ -5,7 +5,7 @@ import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import current
-from hpgcn.kernels.cuda.pieces import Cut, add_pieces, carried, items_of
+from hpgcn.kernels.cuda.pieces import Cut, add_pieces, items_of, room_for_pieces
 from hpgcn.kernels.cuda.reductions import total
 
 HELD = 8  # weights of a column that a thread holds, as in edges.cu
@@ -54,7 +54,7 @@ def edge_relu(indptr: Array, indices: Array, edge: Array, x: Array, features: Ar
     m, width = indptr.size - 1, weight.shape[1]
     out = xp.empty((m, width), x.dtype) if out is None else out
     cut, items = items_of(indptr)
-    carries = carried(cut, width, x.dtype)
+    carries = room_for_pieces(cut, width, x.dtype)
     _on_messages("edge_relu", items * width, indptr, indices, edge, x, features, weight, bias,
                  cut, items, carries, out, int(accumulate))
     add_pieces(cut, carries, out, accumulate=accumulate)
@@ -69,7 +69,7 @@ def edge_relu_backward(indptr: Array, indices: Array, edge: Array, x: Array, fea
     d, width = weight.shape
     out = xp.empty(x.shape, x.dtype) if out is None else out
     cut, items = items_of(indptr)
-    carries = carried(cut, width, x.dtype)
+    carries = room_for_pieces(cut, width, x.dtype)
 
     # sums of chunks, whose number depends on shapes only
     chunks = max(1, min(items, THREADS // max(1, width), SUMS // max(1, (d + 1) * width)))

@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from hpgcn.kernels import Array
-from hpgcn.kernels.cuda.gpu_device import Device, current, kept
+from hpgcn.kernels.cuda.gpu_device import Device, cached, current
 
 
 def gather(x: Array, index: Array, out: Array | None = None) -> Array:
@@ -32,7 +32,7 @@ def scatter_add(x: Array, index: Array, out: Array) -> Array:
     if x.size == 0:
         return out
     index = device.ordered(index, np.int64)
-    order = kept(_order, index)
+    order = cached(_order, index)
     source, stride = _row(device, x)
     target, out_stride = _row(device, out)
     row_bytes = x.shape[1] * x.itemsize

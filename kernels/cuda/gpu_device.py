@@ -145,19 +145,19 @@ def using(device: Device) -> Iterator[None]:
         _used.pop()
 
 
-_kept = {}
+_results = {}
 
 
-def kept(make: Any, *arrays: Array | None) -> Any:
+def cached(make: Any, *arrays: Array | None) -> Any:
     """Return make(*arrays), cached for these arrays until one of them is freed.
 
     The contents of the arrays must not change between calls. None stands for an absent
     array.
     """
     key = (make, *map(id, arrays))
-    if key not in _kept:
-        _kept[key] = make(*arrays)
+    if key not in _results:
+        _results[key] = make(*arrays)
         for array in arrays:
             if array is not None:
-                weakref.finalize(array, _kept.pop, key, None).atexit = False
-    return _kept[key]
+                weakref.finalize(array, _results.pop, key, None).atexit = False
+    return _results[key]

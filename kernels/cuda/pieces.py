@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hpgcn.kernels import Array
-from hpgcn.kernels.cuda.gpu_device import current, kept
+from hpgcn.kernels.cuda.gpu_device import cached, current
 
 PIECE = 512  # nonzeros of a piece, at most: other threads may wait for its threads
 
@@ -61,11 +61,11 @@ def items_of(indptr: Array) -> tuple[Cut | None, int]:
     The Cut is cached as long as indptr exists, so its contents must not change.
     """
     m = indptr.size - 1
-    cut = kept(pieces_of, indptr, None) if m else None
+    cut = cached(pieces_of, indptr, None) if m else None
     return cut, m if cut is None else cut.pieces.shape[0]
 
 
-def carried(cut: Cut | None, width: int, dtype: np.dtype) -> Array | None:
+def room_for_pieces(cut: Cut | None, width: int, dtype: np.dtype) -> Array | None:
     """Return an array for the sums of pieces, (slots, width); None without any."""
     return None if cut is None else current().xp.empty((cut.slots, width), dtype)
 

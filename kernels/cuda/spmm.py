@@ -1,7 +1,7 @@
 """Sparse times dense on a GPU: a group of threads for each row, or piece of a long row."""
 from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE, number_dtype
-from hpgcn.kernels.cuda.gpu_device import current, kept, rows_of
+from hpgcn.kernels.cuda.gpu_device import cached, current, rows_of
 from hpgcn.kernels.cuda.pieces import pieces_of
 from hpgcn.kernels.masks import with_mask
 
@@ -43,7 +43,7 @@ def spmm(indptr: Array, indices: Array, data: Array, x: Array, out: Array | None
         aligned = device.aligned(padded)
 
     # skewed rows are cut into pieces, which carry their sums
-    cut = kept(pieces_of, indptr, rows)
+    cut = cached(pieces_of, indptr, rows)
     items = m if rows is None else rows.size
     pieces, carries = None, None
     if cut is not None:

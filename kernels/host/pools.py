@@ -8,10 +8,10 @@ from typing import Any
 log = logging.getLogger("hpgcn")
 
 
-class _Said:
+class _Warning:
     """Flag of this process: the warning has been logged."""
 
-    yet = False
+    logged = False
 
 
 class CallerPool(Executor):
@@ -60,7 +60,7 @@ def start_pool(threads: int, name: str = "", initializer: Callable | None = None
 
 
 def _warn(threads: int, count: int, error: Exception) -> None:
-    if not _Said.yet:
-        _Said.yet = True
+    if not _Warning.logged:
+        _Warning.logged = True
         log.warning("only %d of %d threads could be started (%s): continuing with these; see "
                     "`ulimit -u` and pids.max of the control group", count, threads, error)

@@ -99,9 +99,9 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
     alpha = np.exp(score - new_lse[row])
 
     # weighted sums
-    weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
-    parts = (_sums(weight, x, row, column, m), new_lse, _sums(weight * (z > 0), x, row, column, m),
-             _added(alpha * (z > 0), row, m))
+    weight = alpha * _factors(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
+    parts = (_row_sums(weight, x, row, column, m), new_lse,
+             _row_sums(weight * (z > 0), x, row, column, m), _sum_rows(alpha * (z > 0), row, m))
 
     # store, or merge with results of other entries
     given = [np.zeros(part.shape, x.dtype) if array is None else array
@@ -243,7 +243,7 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
 
     # softmax again, from the log of the sum
     alpha = np.exp(np.where(z > 0, z, slope * z) - lse[row])
-    weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
+    weight = alpha * _factors(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
 
     # gradient of the scores
     shape = (row.size, heads, x.shape[1] // heads)
@@ -253,8 +253,8 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
     # store or add
     dx = np.zeros_like(x) if dx is None else dx
     dcol_score = np.zeros_like(col_score) if dcol_score is None else dcol_score
-    for array, sums in ((dx, _sums(weight, grad, column, row, n)),
-                        (dcol_score, _added(to_score, column, n))):
+    for array, sums in ((dx, _row_sums(weight, grad, column, row, n)),
+                        (dcol_score, _sum_rows(to_score, column, n))):
         array[:] = array + sums if accumulate else sums
     return dx, dcol_score
 
@@ -308,8 +308,8 @@ def attention_key(seed: int, epoch: int, layer: int) -> tuple:
     return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
 
 
-def _kept(row: Array, column: Array, heads: int, vertex: Array, neighbour: Array, seed: int,
-          epoch: int, layer: int, p: float, first: int) -> Array:
+def _factors(row: Array, column: Array, heads: int, vertex: Array, neighbour: Array, seed: int,
+             epoch: int, layer: int, p: float, first: int) -> Array:
     """Return the dropout factor of each entry and head: 0 or 1 / (1 - p)."""
     if not dropout_threshold(p):
         return 1
@@ -318,13 +318,13 @@ def _kept(row: Array, column: Array, heads: int, vertex: Array, neighbour: Array
     return dropout_scale(p) * bits[:, first:]
 
 
-def _sums(weight: Array, x: Array, row: Array, column: Array, m: int) -> Array:
+def _row_sums(weight: Array, x: Array, row: Array, column: Array, m: int) -> Array:
     """Return sums of weight[k, h] x[column[k]] over the entries k of each row, for each head h."""
     wide = np.repeat(weight, x.shape[1] // weight.shape[1], 1)
-    return _added(wide * x[column], row, m)
+    return _sum_rows(wide * x[column], row, m)
 
 
-def _added(values: Array, row: Array, m: int) -> Array:
+def _sum_rows(values: Array, row: Array, m: int) -> Array:
     sums = np.zeros((m, values.shape[1]))
     np.add.at(sums, row, values)
     return sums

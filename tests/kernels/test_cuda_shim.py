@@ -18,7 +18,7 @@ from shim import COMPILER, KERNELS, SOURCES, WITHOUT_WARPS, ShimDevice, names_of
 from hpgcn.kernels import backend, cuda, pack_mask, reference
 from hpgcn.kernels.bits16 import to_bf16
 from hpgcn.kernels.cuda import gpu_device as cuda_device
-from hpgcn.kernels.cuda.gpu_device import OPTIONS, CupyDevice, kept, using
+from hpgcn.kernels.cuda.gpu_device import OPTIONS, CupyDevice, cached, using
 from hpgcn.kernels.cuda.spmm import pieces_of, shape_of
 
 pytestmark = pytest.mark.long
@@ -292,7 +292,7 @@ def test_long_products_of_bits16_take_few_blocks(monkeypatch):
 
 
 def test_what_is_kept_goes_with_its_array(monkeypatch):
-    monkeypatch.setattr(cuda_device, "_kept", {})
+    monkeypatch.setattr(cuda_device, "_results", {})
     sizes = []
 
     def make(array, _):
@@ -301,10 +301,10 @@ def test_what_is_kept_goes_with_its_array(monkeypatch):
 
     one = np.zeros(3)
     two = np.zeros(4)
-    assert [kept(make, array, None) for array in (one, two, one)] == [3, 4, 3]
+    assert [cached(make, array, None) for array in (one, two, one)] == [3, 4, 3]
     assert sizes == [3, 4]
     del one
-    assert list(cuda_device._kept.values()) == [4]
+    assert list(cuda_device._results.values()) == [4]
 
 
 def test_arrays_of_cupy_are_served_without_an_import_for_others():

@@ -26,7 +26,7 @@ def limit(monkeypatch):
             alive.append(self)
 
         monkeypatch.setattr(threading.Thread, "start", start_few)
-        monkeypatch.setattr(pools._Said, "yet", False)
+        monkeypatch.setattr(pools._Warning, "logged", False)
     return set_limit
 
 

@@ -14,7 +14,7 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, DeviceMemoryError, MissingError, UsageError
-from hpgcn.kernels.cuda.gpu_device import _kept as known
+from hpgcn.kernels.cuda.gpu_device import _results as known
 from hpgcn.planning.answers import dry_run
 from hpgcn.planning.counts.footprint import ON_GPU
 from hpgcn.runtime.device import choose

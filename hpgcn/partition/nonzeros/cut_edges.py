@@ -73,7 +73,7 @@ def vertex_cut(graph, k, *, seed=0, deal=None, roots=None):
     u = rows[above]
     v = both.indices[above]
     part = (deal or libra)(u, v, n, k, seed)
-    owner = (roots or _deal_vertices)(_held(u, v, part, n, words), k, seed)
+    owner = (roots or _deal_vertices)(_part_sets(u, v, part, n, words), k, seed)
 
     # give both arcs the part of the edge, and loops that of their vertex
     arc_part = np.empty(both.nnz, np.int32)
@@ -185,7 +185,7 @@ def _deal_edges(u, v, degree, every, k):
 
 
 @jit()
-def _held(u, v, part, n, words):
+def _part_sets(u, v, part, n, words):
     """Return the bit set of parts of each vertex, (n, words) uint64."""
     held = np.zeros((n, words), np.uint64)
     for e in range(u.size):

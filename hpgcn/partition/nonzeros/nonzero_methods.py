@@ -33,7 +33,7 @@ def cover(rows, weights, request, parts=None):
     limit = max(int(share * rows.nnz / request.k), int(np.diff(rows.indptr).max()))
     summed = balanced_cover(rows, parts.part, parts.part, loads, limit)
     holder = np.where(summed, owner, reader)
-    return _refined(rows, request, parts, holder, parts.part, _rival(rows, weights, request))
+    return _refine(rows, request, parts, holder, parts.part, _rival(rows, weights, request))
 
 
 def medium_grain(rows, weights, request):
@@ -99,7 +99,7 @@ def _greedy(rows, request, parts, of_edges=False):
     holder, owner = _greedy_holders(rows, request, parts, of_edges and refined)
     if not refined:
         return replace(parts, part=owner, epsilon=request.epsilon, statistics={}, holder=holder)
-    return _refined(rows, request, parts, holder, owner)
+    return _refine(rows, request, parts, holder, owner)
 
 
 def _greedy_holders(rows, request, parts, of_edges):
@@ -124,7 +124,7 @@ def _by_edges(rows, request, deal):
 
     edge_part, owner = cuts.vertex_cut(request.graph, request.k, seed=request.seed, deal=deal)
     holder = holders(request.graph, rows, edge_part, owner)
-    return _refined(rows, request, Parts(owner), holder, owner)
+    return _refine(rows, request, Parts(owner), holder, owner)
 
 
 def _by_groups(rows, weights, request, group, grouped):
@@ -144,7 +144,7 @@ def _by_groups(rows, weights, request, group, grouped):
     parts = replace(parts, divided="nonzeros" if parts.engine else "")
     holder = parts.part[group]
     rival = None if request.effort == FAST else _rival(rows, weights, request)
-    return _refined(rows, request, parts, holder, holder[number == rows.indices], rival)
+    return _refine(rows, request, parts, holder, holder[number == rows.indices], rival)
 
 
 def _rival(rows, weights, request):
@@ -159,7 +159,7 @@ def _rival(rows, weights, request):
     return _greedy_holders(rows, request, stream(rows, weights, request), of_edges=True)
 
 
-def _refined(rows, request, parts, holder, owner, rival=None):
+def _refine(rows, request, parts, holder, owner, rival=None):
     """Refine holders and owners, if requested, and put them into Parts.
 
     `rival` is an argument of `refine_nonzeros`.

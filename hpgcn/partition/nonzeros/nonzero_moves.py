@@ -63,10 +63,10 @@ def empty_small_parts(s, seed, turn, temperature, most):
                 link = chosen[i]
                 other = np.int64(s.ends[link >> 1, 1 - (link & 1)])
                 bits = mix(bits)
-                q = _shared(s, other, p, weight, owner, inside, bits)
+                q = _part_of_both(s, other, p, weight, owner, inside, bits)
                 if q < 0:
                     cost += 1
-                    q = _either(s, net, other, p, weight, owner, bits)
+                    q = _part_of_one(s, net, other, p, weight, owner, bits)
                     if q < 0:
                         cost = rise + 1
                         break
@@ -108,7 +108,7 @@ def _fits(s, q, p, weight, owner):
 
 
 @jit(inner=True, counted=False)
-def _shared(s, other, p, weight, owner, inside, bits):
+def _part_of_both(s, other, p, weight, owner, inside, bits):
     """Return a part in `inside` other than p, with room, that touches net `other`, or -1."""
     words = inside.size
     word = np.int64((bits >> HALF) * np.uint64(words) >> HALF)
@@ -126,19 +126,19 @@ def _shared(s, other, p, weight, owner, inside, bits):
 
 
 @jit(inner=True, counted=False)
-def _either(s, net, other, p, weight, owner, bits):
+def _part_of_one(s, net, other, p, weight, owner, bits):
     """Draw a part other than p, with room, that one of two nets touches; -1 after TRIES."""
     for _ in range(TRIES):
         bits = mix(bits)
         some = net if bits & np.uint64(1) or s.nets[other, LAM] == 1 else other
-        q = _drawn(s, some, bits)
+        q = _random_part(s, some, bits)
         if _fits(s, q, p, weight, owner):
             return q
     return np.int64(-1)
 
 
 @jit(inner=True, counted=False)
-def _drawn(s, net, bits):
+def _random_part(s, net, bits):
     """Return the part of a random unit of a net; `bits` are the random bits."""
     size = np.uint64(s.start[net + 1] - s.start[net])
     return np.int64(s.part[s.members[s.start[net] + np.int64((bits >> HALF) * size >> HALF)]])

@@ -111,7 +111,7 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
     # keep the given parts if they were better and within the limits
     owned = np.bincount(owner, minlength=k)
     fits = np.array([np.bincount(holder, minlength=k) + w0 * owned, owned]).max(axis=1) <= capacity
-    if fits.all() and _held(rows, *refined, k) > _held(rows, holder, owner, k):
+    if fits.all() and _traffic(rows, *refined, k) > _traffic(rows, holder, owner, k):
         return holder, owner
     return refined
 
@@ -127,7 +127,7 @@ def of_undirected_edges(rows, holder, owner):
     return paired.entries(paired.units(holder, owner))[0]
 
 
-def _held(rows, holder, owner, k):
+def _traffic(rows, holder, owner, k):
     """Count pairs of a part and a column or row with entries in it: the traffic + a constant."""
     return sum(each.nnz for each in touched(rows, owner, k, holder))
 

@@ -77,7 +77,7 @@ def nested_numbers(touched):
     members = np.arange(touched.shape[0])[:, None]  # parts of each group
     while len(members) > 2 and len(members) % 2 == 0:
         shared = (touched @ touched.T).toarray()
-        pairs = _matched(shared)
+        pairs = _match(shared)
         members = members[pairs].reshape(len(pairs), -1)
         touched = touched[pairs[:, 0]] + touched[pairs[:, 1]]
         touched.data[:] = 1
@@ -88,7 +88,7 @@ def nested_numbers(touched):
     return numbers
 
 
-def _matched(shared):
+def _match(shared):
     """Pair groups that share many nets, greedily, then by exchanging partners, (m / 2, 2)."""
     m = len(shared)
     first, second = np.triu_indices(m, 1)

@@ -46,11 +46,11 @@ def hypergraph(rows, weights, request):
 
     The engine begins from scratch. Effort DEFAULT divides clusters of a large matrix.
     """
-    if _streamed(rows, request):
+    if _is_streamed(rows, request):
         return stream(rows, weights, request)
-    if _coarsened(rows, request):
-        return _refined(rows, weights, request, divide_columns(rows, rows, weights, request))
-    return _refined(rows, weights, request, partition_columns(rows, weights, request))
+    if _is_coarse(rows, request):
+        return _refine_parts(rows, weights, request, divide_columns(rows, rows, weights, request))
+    return _refine_parts(rows, weights, request, partition_columns(rows, weights, request))
 
 
 def divide_columns(rows, block, weights, request):
@@ -64,10 +64,10 @@ def divide_columns(rows, block, weights, request):
         return run(nets, level.weights, request, sparse=is_sparse(np.diff(nets["offsets"])))
 
     def choose(moved, divided):
-        lowered = _lowered(block, divided, weights, request, passes=0)
+        lowered = _refine(block, divided, weights, request, passes=0)
         return min(lowered, moved, key=_volume(block, request))
 
-    return _divided(block, weights, request, divide, choose)
+    return _divide(block, weights, request, divide, choose)
 
 
 def divide_edges(rows, weights, request):
@@ -75,10 +75,10 @@ def divide_edges(rows, weights, request):
     def divide(level, number):
         return run(both_directions(*next(level.blocks())[1:]), level.weights, request)
 
-    return _divided(rows, weights, request, divide, lambda moved, divided: moved)
+    return _divide(rows, weights, request, divide, lambda moved, divided: moved)
 
 
-def _divided(rows, weights, request, divide, choose):
+def _divide(rows, weights, request, divide, choose):
     """Return the Parts of `divide_clusters`.
 
     `divide(level, number)` returns the Parts of clusters. `choose` takes both results
@@ -136,9 +136,9 @@ def best_columns(rows, weights, request, first=None):
     large matrix: by METIS, or by the nets of clusters if the caller named an engine.
     """
     request = request._replace(refine=False)
-    if _streamed(rows, request):
+    if _is_streamed(rows, request):
         return stream(rows, weights, request)
-    if not _coarsened(rows, request):
+    if not _is_coarse(rows, request):
         square = rows.shape[0] == rows.shape[1]
         return partition_columns(rows, weights, request, first, rows if square else None)
     if request.named:
@@ -190,7 +190,7 @@ def stream_clusters(rows, weights, request):
     return replace(parts, engine=engine, divided=f"{found.part.size:,} clusters", start="scratch")
 
 
-def _coarsened(rows, request):
+def _is_coarse(rows, request):
     """Return `takes_clusters` for a square matrix; the engine divides other pieces itself."""
     return rows.shape[0] == rows.shape[1] and takes_clusters(rows.nnz, request)
 
@@ -203,7 +203,7 @@ def takes_clusters(entries, request):
     return request.effort == DEFAULT and entries >= COARSE
 
 
-def _streamed(rows, request):
+def _is_streamed(rows, request):
     """Return whether parts are streamed instead, as only those of square matrices are."""
     return request.effort == FAST and rows.shape[0] == rows.shape[1]
 
@@ -215,11 +215,11 @@ def best(rows, weights, request):
     more than that of "graph". Without refinement they are not compared. Nor are parts
     of sparse patterns by a quick engine, because those of "graph" send far more there.
     """
-    if _streamed(rows, request):
+    if _is_streamed(rows, request):
         return replace(stream(rows, weights, request), winner="stream")
-    if _coarsened(rows, request) and request.named:
+    if _is_coarse(rows, request) and request.named:
         return replace(hypergraph(rows, weights, request), winner="hypergraph")
-    if _coarsened(rows, request):
+    if _is_coarse(rows, request):
         parts = stream_clusters(rows, weights, request)
         return replace(parts, winner="graph" if parts.engine else "stream")
 
@@ -236,10 +236,10 @@ def best(rows, weights, request):
 
     # parts by hypergraph; effort DEFAULT begins with the others
     parts = best_columns(rows, weights, request, first)
-    parts = replace(_refined(rows, weights, request, parts), winner="hypergraph")
+    parts = replace(_refine_parts(rows, weights, request, parts), winner="hypergraph")
     if not parts.engine or first is None:
         return parts
-    rival = _refined(rows, weights, cut_request, first)
+    rival = _refine_parts(rows, weights, cut_request, first)
 
     from hpgcn.partition.rows.refine import match_rival_maximum
 
@@ -290,7 +290,7 @@ def stream(rows, weights, request, cut=None, cost=None):
 
     less = request.effort == FAST
     work = {"passes": FAST_PASSES, "large_little": FAST_LITTLE} if less else {}
-    refined = _lowered(rows, part, weights, request, **work)
+    refined = _refine(rows, part, weights, request, **work)
     return Parts(refined, epsilon=request.epsilon, unrefined=(part, None))
 
 
@@ -306,10 +306,10 @@ def _trivial(rows, weights, k):
 
 def graph(rows, weights, request):
     """Seek the least edge cut of the undirected graph behind the pattern."""
-    if _streamed(rows, request):
+    if _is_streamed(rows, request):
         return stream(rows, weights, request)
-    find = divide_edges if _coarsened(rows, request) else _cut_edges
-    return _refined(rows, weights, request, find(rows, weights, request))
+    find = divide_edges if _is_coarse(rows, request) else _cut_edges
+    return _refine_parts(rows, weights, request, find(rows, weights, request))
 
 
 def random_parts(n, k, seed):
@@ -319,15 +319,15 @@ def random_parts(n, k, seed):
     return part
 
 
-def _refined(rows, weights, request, parts):
+def _refine_parts(rows, weights, request, parts):
     """Refine the parts of an engine, if requested."""
     if not (request.refine and parts.engine):
         return parts
-    part = _lowered(rows, parts.part, weights, request)
+    part = _refine(rows, parts.part, weights, request)
     return replace(parts, part=part, unrefined=(parts.part, None))
 
 
-def _lowered(rows, part, weights, request, **work):
+def _refine(rows, part, weights, request, **work):
     """Return refined parts, (n,) int32; `work` has arguments of `refine`."""
     from hpgcn.partition.rows.refine import refine
 

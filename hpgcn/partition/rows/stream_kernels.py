@@ -18,7 +18,7 @@ MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 @jit(forceinline=True)
-def mixed(a, b):
+def hash_pair(a, b):
     """Hash two numbers to 64 bits."""
     return mix(np.uint64(a) * MULTIPLIER + np.uint64(b))
 
@@ -76,7 +76,7 @@ def choose_cluster(v, own, degree, near, first, values, weight, size, cap, seed,
     for at in range(count):
         c, entries = keys[met[at]], shared[met[at]]
         if c != own and entries >= most:
-            draw = mixed(c, v + seed)
+            draw = hash_pair(c, v + seed)
             if (entries > most or draw > tie) and size[c] + weight <= cap:
                 best = c
                 most = entries
@@ -247,8 +247,8 @@ def _keep_between(next_chunk, start, indptr, indices, values, bounds, number, th
                 # a light entry is drawn
                 weight = values[t] if values.size else 1
                 if weight < threshold:
-                    draw = mixed(min(u, v),
-                                 np.uint64(max(u, v)) + (np.uint64(seed) << np.uint64(32)))
+                    draw = hash_pair(min(u, v),
+                                     np.uint64(max(u, v)) + (np.uint64(seed) << np.uint64(32)))
                     if draw % np.uint64(threshold) >= np.uint64(weight):
                         continue
                     weight = threshold

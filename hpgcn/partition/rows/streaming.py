@@ -203,13 +203,13 @@ def _cluster_levels(level, k, seed, room=None):
     numbers = []
     while levels[-1].weights.size > 2 * CLUSTERS * k:
         finer = levels[-1]
-        number, size = _numbered(_clusters(finer, cap, seed))
+        number, size = _number(_clusters(finer, cap, seed))
         limit = DEGREE * size
         if room is not None:
             limit = min(limit, (room - CLUSTER_BYTES * size) // ENTRY_BYTES)
         if size > SHRINKS * finer.weights.size or limit < size:
             break
-        levels.append(_contracted(finer, number, size, seed, limit))
+        levels.append(_contract(finer, number, size, seed, limit))
         numbers.append(number)
         if room is not None:
             room -= CLUSTER_BYTES * size + ENTRY_BYTES // 2 * limit
@@ -244,7 +244,7 @@ def _weight_cut(level, part):
     return sum(weight_between(*block, part) for block in level.blocks())
 
 
-def _numbered(label):
+def _number(label):
     """Return the number of each vertex's cluster, counted from 0, and their count."""
     used = np.zeros(label.size, bool)
     used[label] = True
@@ -252,7 +252,7 @@ def _numbered(label):
     return number[label], int(np.count_nonzero(used))
 
 
-def _contracted(level, number, size, seed, limit):
+def _contract(level, number, size, seed, limit):
     """Return the Level of clusters, whose values are the weights of entries between them.
 
     It keeps about `limit` entries at most. If there are more, they are a sample whose

@@ -51,7 +51,7 @@ TILES_RATE = 128  # the same for AMX
 
 
 @jit(inner=True)
-def _widened(rows, first, last, out):
+def _widen(rows, first, last, out):
     """Convert rows [first, last) from 16 bits to float32; return the address of the copies."""
     for i in range(first, last):
         for q in range(rows.shape[1]):
@@ -99,7 +99,7 @@ def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_by
             end = min(begin + BLOCK, bounds[chunk + 1])
             block = np.int64(x + begin * ldx * x_bytes)
             if narrow.size:
-                block = _widened(narrow, begin, end, wide)
+                block = _widen(narrow, begin, end, wide)
             later = np.int64(x + (begin + BLOCK) * row_bytes)
             for first in range(0, columns, step):
                 width = min(step, columns - first)
@@ -161,10 +161,10 @@ def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step,
             # widen rows of 16 bits
             left = np.int64(x + begin * ldx * itemsize)
             if narrow_x.size:
-                left = _widened(narrow_x, begin, end, wide_x)
+                left = _widen(narrow_x, begin, end, wide_x)
             right = np.int64(g + begin * ldg * itemsize)
             if narrow_g.size:
-                right = _widened(narrow_g, begin, end, wide_g)
+                right = _widen(narrow_g, begin, end, wide_g)
 
             # add to a panel of columns
             for first in range(0, columns, step):

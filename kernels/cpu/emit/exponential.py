@@ -6,7 +6,7 @@ MAGIC = 1.5 * 2.0**52
 
 
 @jit(forceinline=True)
-def _reduced(x):
+def _reduce_argument(x):
     """Return (rounded, t) for x <= 0 such that exp(x) = 2^k (1 + t).
 
     x = k ln 2 + r with |r| <= ln 2 / 2. `rounded` is k + 1.5 * 2^52, whose low bits
@@ -26,14 +26,14 @@ def _reduced(x):
 @jit(forceinline=True)
 def exp(x):
     """Return exp(x) for x <= 0, with a relative error of 2e-16."""
-    rounded, t = _reduced(x)
+    rounded, t = _reduce_argument(x)
     return (t + 1.0) * power_of_two(rounded)
 
 
 @jit(forceinline=True)
 def expm1(x):
     """Return exp(x) - 1 = 2^k t + (2^k - 1) for x <= 0, with a relative error of 4e-16."""
-    rounded, t = _reduced(x)
+    rounded, t = _reduce_argument(x)
     power = power_of_two(rounded)
     return power * t + (power - 1.0)
 
