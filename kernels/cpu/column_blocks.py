@@ -33,12 +33,12 @@ def block_of(m: int, n: int, nnz: int, width: int, x_bytes: int,
     """Return the ColumnBlock by which x, (n, width), is read; None to read x at once.
 
     A block has the number of rows that `Tuning.blocks` second-level caches hold. Blocks
-    pay only if x is larger than that. The row of the result is read and written once a
-    block, so each block must hold enough of its nonzeros: IN_BLOCK on average. Fewer
-    columns make fewer blocks. Rows whose sum uses two sets of accumulators are not read
-    in blocks.
+    pay only if x is larger than that. Each block reads and writes the row of the result
+    once, so it must hold enough nonzeros of the row: IN_BLOCK on average. Fewer columns
+    make fewer blocks. Rows whose sum uses two sets of accumulators are not read in
+    blocks.
 
-    Numbers of x have `x_bytes`, those that are summed `itemsize`.
+    Numbers of x have `x_bytes`, and numbers of sums `itemsize`.
     """
     room = current().blocks * second_cache()
     if sets_of(width, itemsize) > 1:

@@ -48,7 +48,7 @@ def move_groups(s, seed, turn, temperature, price, limit):
     chosen = np.empty(2 * (1 + largest), np.int64)
     digits = _digits_of(largest)
     shared = np.empty((digits, words), np.uint64)  # units whose other net touches a part
-    freed = np.empty((digits, words), np.uint64)  # those whose other net leaves the old part
+    freed = np.empty((digits, words), np.uint64)  # units whose other net leaves the old part
     allowed = np.empty((2, words), np.uint64)
     picked = np.empty((2, words), np.uint64)
     room = np.zeros(words, np.uint64)  # parts below their capacity
@@ -154,7 +154,7 @@ def find_target(s, net, at, p, pins, bits, shared, freed, allowed, picked, room)
 
     # count the units that each part is near to
     leaving = np.int64(0)
-    owners = np.int64(0)  # that may come along
+    owners = np.int64(0)  # owners that may come along
     link = s.records[at, HEAD]
     while link >= 0:
         other = np.int64(s.ends[link >> 1, 1 - (link & 1)])
@@ -217,7 +217,7 @@ def _pick_most(counters, digits, allowed, picked, which):
 
 @jit(inner=True, counted=False)
 def _first_from(sets, which, drawn):
-    """Return the first part of the non-empty set sets[which] from `drawn` on, in a circle."""
+    """Return the first part from `drawn` on, in a circle, in the non-empty set sets[which]."""
     word = drawn >> 6
     low = np.uint64(drawn & 63)
     rest = sets[which, word] >> low << low
@@ -246,10 +246,9 @@ def _gather(s, net, p, q, near, chosen):
 
 @jit(inner=True, counted=False)
 def _follows(s, net, p, q, entering, leaving):
-    """Decide whether the owner of a net's vertex moves along from p to q.
+    """Decide whether the owner of a net's vertex, its last unit in p, moves along to q.
 
-    The owner is the net's last unit in p. Return the decision, and the new counts of
-    nets that enter q and that leave p.
+    Return the decision, and the new counts of nets that enter q and that leave p.
     """
     n = s.part.size - s.owners
     v = net if net < n else net - n
@@ -273,7 +272,7 @@ def _change(s, net, p, q, chosen, size):
     """
     n = s.part.size - s.owners
 
-    # what is known of the net itself
+    # the net itself
     entering = np.int64(not touches(s, net, q))
     leaving = np.int64(0)
     total = size

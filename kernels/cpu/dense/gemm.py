@@ -224,10 +224,10 @@ def rows_times(x: Array, w: Array, out: Array, mask: Array | None = None) -> tup
     # store past the cache only in whole lines
     streamed = unit_past_cache(out, 0, rest)
     if 16 * streamed < LINE or step * out.itemsize % LINE:
-        streamed = 0  # else tiles would store parts of a line, one after another
+        streamed = 0  # else tiles would store a line in several parts
     whole, rest = (shape._replace(streamed=streamed) for shape in (whole, rest))
 
-    # operands as the tiles read them
+    # operands in the layout of the tiles
     mask = NO_MASK if mask is None else mask
     panels = small_operand(w, step, narrow, dots or tiles)
     if tiles:

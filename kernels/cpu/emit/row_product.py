@@ -66,11 +66,9 @@ def sets_of(width, itemsize):
 
 
 def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
-    """Return the RowShape of a pass over some columns, without prefetches.
+    """Return the RowShape of a pass over `columns` of `width` columns, without prefetches.
 
-    The pass has `columns` of `width` columns.
-
-    Numbers are summed in `itemsize` bytes; `narrow` says whether those of x and of the
+    Numbers are summed in `itemsize` bytes. `narrow` says whether those of x and of the
     result are stored in 16 bits. If not `wide`, rows of at most 256 bytes are read in
     32-byte vectors. Arrays rarely begin at a multiple of 64; every 64-byte load would
     then take two cache lines.
@@ -83,7 +81,7 @@ def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
     vectors = -(-columns // lanes)
     rest = columns % lanes
     tail = 0
-    if any(narrow) and vector_bytes() < 64 and rest:  # no masks for 16 bits there
+    if any(narrow) and vector_bytes() < 64 and rest:  # 32-byte vectors of 16 bits have no masks
         vectors = columns // lanes
         tail = rest
     return RowShape(vectors, sets_of(width, itemsize), lanes, 0, 0, int(rest > tail), tail,
@@ -91,17 +89,12 @@ def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
 
 
 def max_width(itemsize):
-    """Return the most columns that one pass sums.
-
-    They have numbers of `itemsize` bytes.
-    """
+    """Return the most columns that one pass sums, for numbers of `itemsize` bytes."""
     return ROW_BYTES // itemsize
 
 
 class ProductEmitter(RowEmitter):
-    """Emitter of the code of `row_product`.
-
-    The mask, the sums of a row, and its result.
+    """Emitter of the code of `row_product`: the mask, the sums of a row, and its result.
 
     `pointers` are those to indices, data and col_scale; the last two may be None.
     `numbers` are the other arguments except scale and shape, by name.
@@ -114,7 +107,7 @@ class ProductEmitter(RowEmitter):
             numbers[name] for name in ("start", "stop", "ldx", "scale", "resume", "accumulate"))
         self.mask, self.num_bytes = numbers["mask"], numbers["num_bytes"]
 
-        # rows of x may be read from where a vector of memory begins
+        # with `shifted`, reads of x begin at the aligned vector that contains its first number
         x = numbers["x"]
         self.skipped = builder.and_(x, I64(vector_bytes() - 1 if shape.shifted else 0))
         self.begin, self.x = (
@@ -123,8 +116,8 @@ class ProductEmitter(RowEmitter):
         self.out = builder.inttoptr(
             numbers["out"], (I16 if shape.narrow_out else real).as_pointer())
 
-        # the last rows of all prefetch what they read anyway: nothing past indices may
-        # be read
+        # the last rows prefetch rows that they read anyway, because nothing past indices
+        # may be read
         near, far = numbers["near"], numbers["far"]
         last = builder.add(self.stop, far if shape.far else near)
         inside = builder.icmp_signed("<=", last, numbers["last"])
@@ -142,20 +135,17 @@ class ProductEmitter(RowEmitter):
                 word = self.keep_of(self.bits, piece, self.num_bytes)
                 some = builder.or_(some, builder.icmp_unsigned("!=", word, word.type(0)))
             with builder.if_then(builder.not_(some), likely=False):
-                # a branch, not a choice: what follows need not wait for the mask
+                # a branch instead of a selection, so that later code need not wait for the mask
                 builder.store(self.start, end)
         self.stop = builder.load(end)
 
     def sum_rows(self):
-        """Emit code that sums rows of x.
-
-        Return the variables of each set of accumulators, a list of lists.
-        """
+        """Emit code that sums rows of x; return variables of each set of accumulators."""
         builder, shape = self.builder, self.shape
         self.read = [Piece(v * shape.lanes, shape.lanes, False) for v in range(shape.shifted)]
         self.read = self.read or self.pieces
 
-        # begin at 0, or at what an earlier block of x has left
+        # begin at 0, or at the sum of earlier blocks of x
         sums = [[cgutils.alloca_once(builder, self.vector_of(piece)) for piece in self.read]
                 for _ in range(shape.sets)]
         for slots in sums:
@@ -205,10 +195,7 @@ class ProductEmitter(RowEmitter):
                 self.prefetch(self.row(self.x, later), lines, cache)
 
     def add(self, k, slots, pieces):
-        """Add the row of x that nonzero k reads, times its value.
-
-        It is added to the accumulators `slots`.
-        """
+        """Add the row of x that nonzero k reads, times its value, to the accumulators `slots`."""
         builder = self.builder
         j = self.column(k)
         weight = None if self.data is None else builder.load(builder.gep(self.data, [k]))
@@ -258,13 +245,14 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
 
     out = keep * (scale * sum of data[k] col_scale[j] x[j] + accumulate * out).
 
-    The sum is over k in start..stop, j = indices[k], in the first `width` columns. It
-    continues from out if `resume` (with one set of accumulators, without `accumulate`).
+    The sum is over k in start..stop, with j = indices[k], in the first `width` columns.
+    With `resume` it continues from out; then there is one set of accumulators, and no
+    `accumulate`.
 
     indices, data and col_scale are pointers; data and col_scale may be None. x, out and
-    mask are addresses (mask 0: keep all). ldx is the row length of x in numbers (or its
-    logarithm, see `RowShape`). Rows of x are prefetched `near` and `far` nonzeros
-    before use; `last` is the last entry of indices.
+    mask are addresses (mask 0: keep all). ldx is the row length of x in numbers, or its
+    logarithm, see `RowShape`. Rows of x are prefetched `near` and `far` nonzeros before
+    use; `last` is the last entry of indices.
     """
     # the types of all arguments; a RowShape fixes the code that is emitted
     signature = types.void(
