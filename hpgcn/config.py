@@ -27,6 +27,7 @@ from hpgcn.setting_words import (
     NO_SHORTCUTS,
     OF_STRATEGY,
     WORDS,
+    checked_batch,
     checked_delay,
     checked_schedule,
     translated,
@@ -137,7 +138,7 @@ class Config:
     batch: str = setting(
         "full", "vertices of a training step. full: all. vertices:B: B random vertices and the "
         "edges between them. parts:Q, parts:Q:K or parts:Q:FILE: Q random parts of the graph file, "
-        "of K new parts, or of FILE. neighbours:K,...,K:B: B training vertices and K random "
+        "of K new parts, or of FILE. neighbors:K,...,K:B: B training vertices and K random "
         "neighbors per row, the first K for the last product with A", BATCHES, metavar="BATCH",
         cost=True)
     epochs: int = setting(
@@ -242,6 +243,7 @@ class Config:
             if round(getattr(self, name) * 65536) >= 65536:
                 raise UsageError(f"{assigned(name, getattr(self, name))} drops everything: "
                                  "expected less than 1 - 2^-17")
+        object.__setattr__(self, "batch", checked_batch(self.batch))
         object.__setattr__(self, "delay", checked_delay(self.delay))
         object.__setattr__(self, "schedule", checked_schedule(self.schedule))
         if not self.shortcuts:

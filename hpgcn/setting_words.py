@@ -121,6 +121,11 @@ def _schedule(kind, every, factor):
     return f"{kind}:{every}:{factor}" if kind == "step" else kind
 
 
+def checked_batch(text):
+    """Return the setting `batch`; earlier versions spelled a sampler `neighbours`."""
+    return re.sub("^neighbours:", "neighbors:", text)
+
+
 def checked_delay(text):
     """Return the setting `delay` without leading zeros."""
     match = re.fullmatch("(paper:)?(none|[0-9]{1,4})", text)

@@ -124,7 +124,7 @@ def dense(dtype: str) -> None:
     ops.sgd(w, g, lr=0.01, decay=0.0, decayed=0)
 
 
-def normalise(dtype: str) -> None:
+def normalize(dtype: str) -> None:
     """Call the kernels of layer and batch norm on three rows."""
     x, y, z = np.ones((3, 3, 5), dtype)
     ops = backend(x)
@@ -188,7 +188,7 @@ def whole(dtype: str) -> None:
 def cases() -> list[tuple]:
     """Return the calls that compile kernels, pairs (function, arguments), the longest first."""
     made = [(sparse, (dtype, width)) for dtype, width in product(DTYPES, WIDTHS)]
-    calls = tiles, dense, normalise, whole
+    calls = tiles, dense, normalize, whole
     return made + [(call, (dtype,)) for call in calls for dtype in DTYPES]
 
 

@@ -372,7 +372,7 @@ def _check_pairs(given: dict[str, Any], lengths: dict[str, int]) -> None:
         _check_range("labels at rows", given["labels"][given["rows"]], classes)
 
     # dropout draws by the numbers of vertices, or applies bits that were drawn before
-    keys = (("z", "vertex"), ("col_score", "vertex"), ("col_score", "neighbour"))
+    keys = (("z", "vertex"), ("col_score", "vertex"), ("col_score", "neighbor"))
     for leading, name in keys:
         draws = given.get("p") and not given.get("drawn")
         if leading in given and draws and given.get(name) is None:

@@ -84,7 +84,7 @@ def communities(indptr, indices, most_degree, most_members, rounds):
     shift = np.uint64(64 - bits)
     mask = np.uint64((1 << bits) - 1)
     table = np.full(1 << bits, -1, np.int64)
-    near = np.empty((1 << bits, 3), np.int64)  # community, members among the neighbours, slot
+    near = np.empty((1 << bits, 3), np.int64)  # community, members among the neighbors, slot
     labels = np.empty(1 << bits, np.int64)
 
     label = np.arange(n).astype(indices.dtype)
@@ -92,7 +92,7 @@ def communities(indptr, indices, most_degree, most_members, rounds):
     for _ in range(rounds):
         moved = 0
         for u in range(n):
-            # fetch the communities of all neighbours at once
+            # fetch the communities of all neighbors at once
             first = indptr[u]
             degree = indptr[u + 1] - first
             if degree > most_degree:
@@ -100,7 +100,7 @@ def communities(indptr, indices, most_degree, most_members, rounds):
             for k in range(degree):
                 labels[k] = label[indices[first + k]]
 
-            # count the neighbours in each community
+            # count the neighbors in each community
             size = 0
             for k in range(degree):
                 c = labels[k]

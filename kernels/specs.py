@@ -21,7 +21,7 @@ SPMM = "x real16 n f; " + CSR + ("data? like k; out? into16 m f; row_scale? like
                                  "col_scale? like n; rows? once * <m; ")
 LOSS = "logits real m f; rows index r <m; grad? into16 m f; "
 MESSAGE = "x real n f; features like u d; weight like d f; bias like f; "
-DRAWN = "vertex? index m <V; neighbour? index n <V; "
+DRAWN = "vertex? index m <V; neighbor? index n <V; "
 SPECS = {
     "activate": "z into16 m f; bias like f; vertex? index m <V; mask? into_bits m f/8 -> z",
     "activate_smooth": "z into m f; bias like f; vertex? index m <V; mask? into_bits m f/8; "
@@ -42,7 +42,7 @@ SPECS = {
                    "-> pulled; drow_score",
     "attend_merge": "out into m f; lse into m h; part like m f; part_lse like m h; "
                     "above? into m f; share? into m h; part_above? like m f; part_share? like m h",
-    "attention_bits": "vertex index k <V; neighbour index k <V -> keep bool k h",
+    "attention_bits": "vertex index k <V; neighbor index k <V -> keep bool k h",
     "batch_norm": "x real m f; mean wide f; inv_std wide f; gain float f; bias float f; "
                   "out? into m f ~x; xhat? into m f ~x -> out",
     "batch_norm_backward": "g real m f; xhat like m f; inv_std wide f; gain float f; "

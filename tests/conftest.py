@@ -36,7 +36,7 @@ def pytest_addoption(parser):
     parser.addoption("--full", action="store_true",
                      help="run long tests too, and cases in which each pair of values occurs")
     parser.addoption("--product", action="store_true",
-                     help="run long tests too, and every parametrised case")
+                     help="run long tests too, and every parametrized case")
 
 
 def pytest_configure(config):
@@ -185,7 +185,7 @@ def pytest_terminal_summary(terminalreporter, config):
     files = " and the files of PyTorch" if counts["of PyTorch"] else ""
     if counts["left out"] or counts["long"]:
         terminalreporter.write_line(
-            f"left out {counts['left out']} of {counts['cases']} parametrised cases, "
+            f"left out {counts['left out']} of {counts['cases']} parametrized cases, "
             f"{counts['long']} long tests{files}; scripts/test.sh --full or --product runs more")
 
 

@@ -118,7 +118,7 @@ ENTRY_CALLS = {
                                     a.lse, above=a.above, share=a.share),
     "attend dropout": lambda k, a: k.attend(
         a.indptr, a.indices, a.x, a.row_score, a.col_score, a.out, a.lse, above=a.above,
-        share=a.share, vertex=a.vertex, neighbour=a.vertex, **DROPOUT),
+        share=a.share, vertex=a.vertex, neighbor=a.vertex, **DROPOUT),
     "attend_backward": lambda k, a: k.attend_backward(a.indptr, a.indices, a.pulled, a.x,
                                                       a.col_score, a.out, a.dscore),
     "dropout_csr": lambda k, a: k.dropout_csr(a.indptr, a.indices, a.values, a.vertex, out=a.kept,

@@ -15,7 +15,7 @@ HIDDEN = ("caches", "versions", "epochs", "peer_ratios")
 def format_report(report):
     """Return a report of `hpgcn bench` as text: machine, limits, then rows."""
     machine = report["machine"]
-    pairs = labelled(machine | report.get("limits", {}))
+    pairs = labeled(machine | report.get("limits", {}))
     for cache in machine["caches"]:
         text = (f"{cache['instances']} x {cache['size_bytes']:,} bytes, {cache['type'].lower()}, "
                 f"lines of {cache['line_bytes']} bytes")
@@ -25,7 +25,7 @@ def format_report(report):
         pairs.append(("versions", versions))
 
     for tier in ("network", "within_node", "disk"):
-        pairs += labelled({f"{tier}_{key}": number for key, number in report.get(tier, {}).items()})
+        pairs += labeled({f"{tier}_{key}": number for key, number in report.get(tier, {}).items()})
     if "rates" in report:
         counts = " and ".join(str(rates["ranks"]) for rates in report["rates"])
         pairs.append(("kernels", f"{len(report['rates'][0]['rows'])} timed on {counts} ranks side "
@@ -42,7 +42,7 @@ def format_report(report):
     return "\n\n".join(parts)
 
 
-def labelled(values):
+def labeled(values):
     """Return a pair (label, value with its unit) for each entry of a dict."""
     return [(plain(key), f"{cell(key, value)} {measure_of(key)[1]}".rstrip())
             for key, value in values.items() if key not in HIDDEN]

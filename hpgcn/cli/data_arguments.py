@@ -131,7 +131,7 @@ def partition(command):
     add = command.heading("method stochastic").add_argument
     add("--batch", metavar="BATCH",
         help="mini-batches whose traffic is minimized, as in `hpgcn train --batch`: vertices:B, "
-             "parts:Q:K (Q of K parts) or neighbours:K:B (K neighbors of each of B rows; default: "
+             "parts:Q:K (Q of K parts) or neighbors:K:B (K neighbors of each of B rows; default: "
              "vertices:B, B 20000, or a tenth of the vertices)")
     add("--theta", type=float, metavar="X",
         help="error of the mean connectivity of the nets drawn; fewer nets for a larger one "

@@ -350,7 +350,7 @@ def checkpoint(arrays, attributes, of_classes):
         ("data", f"SHA-256 {facts['graph_sha256']}"),
         ("ranks", RANKS.format_map(facts) + f", memory {memory}" * bool(memory)),
         *_weights(arrays, "weights", "weights"), *_weights(arrays, "best", "best weights"),
-        *_weights(arrays, "optimizer", "optimiser"), *_lasting(arrays),
+        *_weights(arrays, "optimizer", "optimizer"), *_lasting(arrays),
         ("versions", versions(installed)),
         ("next", f"{resume_command(config and config.graph, out, facts['ranks'])} continues")]
 

@@ -301,7 +301,7 @@ def folded(arrays: list[np.ndarray], op: Callable) -> np.ndarray:
     """Return the reduction of P arrays in the order of MPICH's allreduce.
 
     Let p be the largest power of two up to P. The first 2 (P - p) arrays are added in
-    pairs, so that p arrays are left. Then neighbouring arrays are added in pairs, until
+    pairs, so that p arrays are left. Then neighboring arrays are added in pairs, until
     one is left.
     """
     arrays = list(arrays)

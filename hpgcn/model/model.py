@@ -152,9 +152,9 @@ class Model:
 
         # the layer itself
         stages: list = [norm] if norm and block.norm_first else []
-        centred = block.norm == "batch" and not block.norm_first
+        centered = block.norm == "batch" and not block.norm_first
         dtype = self.spec.dtype if last else None  # logits are not rounded to 16 bits
-        stages.append(self._map(layer, f"H{level}", before, last=last, centred=centred,
+        stages.append(self._map(layer, f"H{level}", before, last=last, centered=centered,
                                 dtype=dtype))
 
         # the stages after the layer

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hpgcn.model.spec import ModelSpec
 
 ACTIVATIONS = ("relu", "elu", "gelu")
-MOMENTS = ("mean", "variance")  # running moments of columns in batch normalisation
+MOMENTS = ("mean", "variance")  # running moments of columns in batch normalization
 INNER_KEY = 1024  # key of dropout inside the block of layer 0, above all numbers of layers
 
 
@@ -29,7 +29,7 @@ class LayerBlock:
     fan_out: int
     ffn: bool  # a second linear map follows, on rows of the same level
     norm: str  # none, layer or batch
-    norm_first: bool  # whether the input of the layer is normalised, not its result
+    norm_first: bool  # whether the input of the layer is normalized, not its result
     residual: str  # the summand: "", the input ("same"), or the input times a "matrix"
     # one of ACTIVATIONS, after the layer, and between the two linear maps; "" for no
     # activation

@@ -60,13 +60,13 @@ class LayerStage:
     `place` that of the work array used otherwise. `before` is the Activation whose mask
     the layer's backward applies, if any. `masked_by` is the Activation behind the
     layer, if its dropout masks the product with A. `pipeline` is the RowPipeline of a
-    bare layer. If `centred`, the next stage subtracts the mean of each column. The
+    bare layer. If `centered`, the next stage subtracts the mean of each column. The
     gradient of the bias is then set to exactly 0, because Adam would amplify rounding
     errors. `dtype` is that of the output.
     """
 
     def __init__(self, layer: Layer, kept: str, place: str,
-                 before: Activation | None = None, *, last: bool = False, centred: bool = False,
+                 before: Activation | None = None, *, last: bool = False, centered: bool = False,
                  dtype: DTypeLike | None = None) -> None:
         self.masked_by = None
         self.pipeline = RowPipeline(layer) if layer.bare else None
@@ -76,7 +76,7 @@ class LayerStage:
         self.before = before
         self.last = last and layer.number > 0
         self.dtype = dtype
-        self.learns_bias = bool(layer.bias) and not centred
+        self.learns_bias = bool(layer.bias) and not centered
 
     def forward(self, H: Array, context: ForwardContext) -> tuple:
         layer = self.layer

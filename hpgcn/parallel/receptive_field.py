@@ -2,7 +2,7 @@
 
 Levels are sets of rows. The last level has the rows whose logits are read by loss and
 metrics. Each product with A computes one level from the level below, which has these
-rows and their neighbours. Rows that no later layer reads are left out; results are
+rows and their neighbors. Rows that no later layer reads are left out; results are
 equal to those of all rows. A level of more than half of all rows is extended to all
 rows. The blocks of A that compute it would cost more memory than they save time. For
 levels that no product computes (features, and results computed from them once) the
@@ -66,8 +66,8 @@ def find_levels(slab: Graph, masks: list[np.ndarray], hops: int, comm: SerialCom
     # add neighbors, from the last product to the first
     for hop in reversed(range(hops)):
         if level is not None and not (precomputed and hop == 0):
-            neighbours = on_all_ranks(columns[np.repeat(level[own], degrees)])
-            level = unless_most(neighbours | level, hop)
+            neighbors = on_all_ranks(columns[np.repeat(level[own], degrees)])
+            level = unless_most(neighbors | level, hop)
         levels.insert(0, level)
     return levels
 

@@ -136,7 +136,7 @@ class PartitionOptions:
         (`Partition.merged`).
     batch : str, optional
         For "stochastic" only: mini-batches whose expected volume is minimized, as for
-        training: "vertices:B", "parts:Q:K" or "neighbours:K:B". By default vertices, B
+        training: "vertices:B", "parts:Q:K" or "neighbors:K:B". By default vertices, B
         20,000 or a tenth of all vertices.
     theta, delta : float, optional
         For "stochastic" only: nets are drawn until their mean connectivity is within

@@ -8,7 +8,7 @@ import numpy as np
 from hpgcn.errors import require
 from hpgcn.report.table import WORK
 
-# Okabe and Ito's, which readers with any colour vision can distinguish; matrices use
+# Okabe and Ito's, which readers with any color vision can distinguish; matrices use
 # cividis
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))

@@ -13,15 +13,15 @@ from hpgcn.sampling.batch_request import FULL, BatchRequest
 from hpgcn.sampling.induced_builder import InducedBatchBuilder
 from hpgcn.sampling.keyed_draws import key_of
 from hpgcn.sampling.local_matrix import LocalMatrix
-from hpgcn.sampling.neighbour_builder import NeighbourBatchBuilder
-from hpgcn.sampling.neighbours import NeighbourSampler
+from hpgcn.sampling.neighbor_builder import NeighborBatchBuilder
+from hpgcn.sampling.neighbors import NeighborSampler
 from hpgcn.sampling.part_batches import PartSampler
 from hpgcn.sampling.sampler import Sampler
 from hpgcn.sampling.submatrix_kernels import sample_entries
 from hpgcn.sampling.vertices import VertexSampler
 
 SAMPLERS: dict[str, Any] = {
-    each.name: each for each in (VertexSampler, PartSampler, NeighbourSampler)}
+    each.name: each for each in (VertexSampler, PartSampler, NeighborSampler)}
 
 
 def parse(text: str) -> BatchRequest | None:
@@ -61,5 +61,5 @@ def _either(words: Sequence[str]) -> str:
 
 
 __all__ = ["FULL", "SAMPLERS", "BatchRequest", "InducedBatchBuilder", "LocalMatrix",
-           "NeighbourBatchBuilder", "NeighbourSampler", "PartSampler", "Sampler", "VertexSampler",
+           "NeighborBatchBuilder", "NeighborSampler", "PartSampler", "Sampler", "VertexSampler",
            "key_of", "parse", "sample_entries", "smallest"]

@@ -23,7 +23,7 @@ class BatchRequest:
         Number of parts for the sampler `parts`, or path of a partitioned file; "" for
         the parts of the training file.
     fan_outs : tuple of int
-        Numbers of neighbors that the sampler `neighbours` draws for each row, first for
+        Numbers of neighbors that the sampler `neighbors` draws for each row, first for
         the last product with A; -1 for all.
     """
 

@@ -2,7 +2,7 @@
 
 Many numbers are drawn by a bijection of [0, n), which gives the position of each number
 without the others. It is a Feistel network of six rounds on the least power of two that
-holds n. Its round function is the finaliser of SplitMix64. Results outside of [0, n) go
+holds n. Its round function is the finalizer of SplitMix64. Results outside of [0, n) go
 through it again (cycle walking, Black and Rogaway 2002). If n is small, numbers are
 sorted by keyed draws instead: networks of few bits are far from uniform. Entries of a
 row are drawn by Floyd's algorithm (Bentley and Floyd 1987).

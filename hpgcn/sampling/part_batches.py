@@ -2,7 +2,7 @@
 
 A step trains on the matrix that the vertices of Q parts induce (Chiang et al. 2019,
 Cluster-GCN, section 3.2), with degrees of the whole graph. Its entries are not
-rescaled, although products are then biased. Most neighbours are in the own part. A
+rescaled, although products are then biased. Most neighbors are in the own part. A
 factor (K - 1) / (Q - 1) on the few entries between two parts makes them so noisy that
 models learn less. The parts are those of the training file, K that are made for the
 purpose, or those of another partitioned file of the same graph.

@@ -34,7 +34,7 @@ class Sampler:
         Such words for errors, and for a run on three vertices.
     induced : bool
         A batch trains on the matrix that its vertices induce. If false, the units are
-        training vertices, and their neighbours are drawn.
+        training vertices, and their neighbors are drawn.
     samples_parts : bool
         Units are parts of a partition. If false, they are vertices.
     batches : int

@@ -1,7 +1,7 @@
 """Graph attention on distributed rows: out_i = sum over j of softmax_j(LeakyReLU(l_i + r_j)) x_j.
 
 There are K heads of width f; l = <x, a> and r = <x, b>, head by head. The owner of a
-row pulls x of its neighbours, K f numbers each, and computes their r itself. It adds
+row pulls x of its neighbors, K f numbers each, and computes their r itself. It adds
 one block after another to the softmax of its rows as they arrive (online softmax). The
 backward pulls rows of `attend_dots` along A^T: gradient, l, lse and dot of a row, K f +
 3 K numbers. No array has the size of the nonzeros. If A is symmetric, no partial sum is
@@ -152,13 +152,13 @@ class RowAttention(Attention):
         accumulate = False
         for source, x, r in blocks:
             block = self.blocks[target][source]
-            neighbour = self.heads.vertex_in if x is own[0] else self.numbers.get(source)
+            neighbor = self.heads.vertex_in if x is own[0] else self.numbers.get(source)
             for lo, hi, indptr, _ in tiles_of(block, self.pull, self.push):
                 with self.clock("spmm"):
                     attend(indptr, block.indices, x, rows_of(l, lo, hi), r, rows_of(out, lo, hi),
                            rows_of(lse, lo, hi), above=rows_of(above, lo, hi),
                            share=rows_of(share, lo, hi), vertex=rows_of(vertex, lo, hi),
-                           neighbour=neighbour, accumulate=accumulate, **drawn)
+                           neighbor=neighbor, accumulate=accumulate, **drawn)
             accumulate = True
 
     def _rows(self, target: int, rows: tuple, spread: Array,
@@ -235,7 +235,7 @@ class RowAttention(Attention):
             x, r = rows if local else self.ghosts[target]
             to = gradients if local else [self.work.buffer(f"to {name}", *array.shape)
                                          for name, array in (("x", x), ("r", r))]
-            neighbour = self.heads.vertex_in if local else self.numbers.get(target)
+            neighbor = self.heads.vertex_in if local else self.numbers.get(target)
             for source, block, P, accumulate in blocks:
                 vertex = self.heads.vertex_out if P is pulled else self.others.get(source)
                 for lo, hi, indptr, _ in tiles_of(block, pull, push):
@@ -243,7 +243,7 @@ class RowAttention(Attention):
                         kernels.backend(P).attend_backward(
                             indptr, block.indices, P, *(rows_of(array, lo, hi) for array in (x, r)),
                             *(rows_of(array, lo, hi) for array in to), vertex=vertex,
-                            neighbour=rows_of(neighbour, lo, hi), accumulate=accumulate, **drawn)
+                            neighbor=rows_of(neighbor, lo, hi), accumulate=accumulate, **drawn)
             if Z is not None:
                 pack(to, Z)
             if not local:

@@ -170,7 +170,7 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     norm : "sym", "in", "row" or "none"
         D^-1/2 A D^-1/2, D^-1 A or A; a degree that is not positive gives the factor 0.
     self_loops : bool
-        Add a loop of weight 1 where a vertex has none, before normalising.
+        Add a loop of weight 1 where a vertex has none, before normalizing.
     device : "auto", "cpu" or "cuda"
     dtype : "float32" or "float64"
     settings

@@ -40,29 +40,29 @@ def _place(array):
 
 
 @jit(forceinline=True)
-def _entry_byte(vertex, neighbour, byte, key):
+def _entry_byte(vertex, neighbor, byte, key):
     """Return the keep bits of an entry for 8 heads, from head number first + 8 byte on."""
     first = key[3]
     byte = np.uint64(byte) + first // np.uint64(8)
     shift = first % np.uint64(8)
-    bits = np.uint64(_aligned_byte(vertex, neighbour, byte, key))
+    bits = np.uint64(_aligned_byte(vertex, neighbor, byte, key))
     if shift:
-        after = np.uint64(_aligned_byte(vertex, neighbour, byte + np.uint64(1), key))
+        after = np.uint64(_aligned_byte(vertex, neighbor, byte + np.uint64(1), key))
         bits = (bits >> shift | after << (np.uint64(8) - shift)) & np.uint64(255)
     return np.uint8(bits)
 
 
 @jit(forceinline=True)
-def _aligned_byte(vertex, neighbour, byte, key):
+def _aligned_byte(vertex, neighbor, byte, key):
     """Return the keep bits of an entry for heads 8 byte to 8 byte + 7."""
     k0, k1, threshold, _ = key
-    i, j = np.uint64(vertex), np.uint64(neighbour)
+    i, j = np.uint64(vertex), np.uint64(neighbor)
     return keep_lanes(i & LOW, j & LOW, (i >> SHIFT) << np.uint64(16) | j >> SHIFT,
                       np.uint64(byte), k0, k1, threshold)
 
 
 @Threaded
-def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vertex, neighbour, key,
+def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vertex, neighbor, key,
             accumulate, itemsize, heads, width, padded, bounds, code, numbers):
     zero, one = lse.dtype.type(0), lse.dtype.type(1)
     num_bytes = np.int64((padded + 7) // 8)
@@ -98,7 +98,7 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
                 count = min(stop - first, TILE)
                 if key[2]:
                     for t in range(count):
-                        j = neighbour[indices[first + t]]
+                        j = neighbor[indices[first + t]]
                         for b in range(num_bytes):
                             bits[t, b] = _entry_byte(vertex[i], j, b, key)
                 call(code, (first, count, row_score + i * heads * itemsize, scores, positive, top,
@@ -123,7 +123,7 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
 def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score: Array,
            out: Array | None = None, lse: Array | None = None, *, above: Array | None = None,
            share: Array | None = None, slope: float = 0.2, vertex: Array | None = None,
-           neighbour: Array | None = None, seed: int = 0, epoch: int = 0, layer: int = 0,
+           neighbor: Array | None = None, seed: int = 0, epoch: int = 0, layer: int = 0,
            p: float = 0.0, first: int = 0, accumulate: bool = False) -> tuple[Array, Array]:
     """Compute attention on threads that each take chunks of rows, balanced by nonzeros.
 
@@ -135,21 +135,21 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
     out = np.empty((m, x.shape[1]), dtype) if out is None else out
     lse = np.empty((m, heads), dtype) if lse is None else lse
     none = np.empty((0, 0), dtype)
-    vertex, neighbour, key, scale = _draws(vertex, neighbour, seed, epoch, layer, p, first)
+    vertex, neighbor, key, scale = _draws(vertex, neighbor, seed, epoch, layer, p, first)
     if m:
         width, ahead, shapes = _plan(x, indices, x.shape[1], heads, 1 if above is None else 2)
         numbers = (address(indices), indices.size - 1, ahead, address(col_score), address(x), heads,
                    width, -(-shapes.padded // 8), dtype.type(slope), dtype.type(scale))
         _attend(_work(indptr, x.shape[1], heads), indptr, indices, address(row_score), out, lse,
                 none if above is None else above, none if share is None else share, vertex,
-                neighbour, key, accumulate, dtype.itemsize, heads, width, shapes.padded,
+                neighbor, key, accumulate, dtype.itemsize, heads, width, shapes.padded,
                 by_nonzeros(indptr, CHUNKS), forward_code(shapes).address, numbers)
     return out, lse
 
 
 @Threaded
 def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, slope, vertex,
-                     neighbour, key, accumulate, itemsize, heads, width, padded, bounds, code,
+                     neighbor, key, accumulate, itemsize, heads, width, padded, bounds, code,
                      numbers):
     zero, one = dcol_score.dtype.type(0), dcol_score.dtype.type(1)
     num_bytes = np.int64((padded + 7) // 8)
@@ -169,7 +169,7 @@ def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, 
                     for t in range(count):
                         i = vertex[indices[first + t]]
                         for b in range(num_bytes):
-                            bits[t, b] = _entry_byte(i, neighbour[j], b, key)
+                            bits[t, b] = _entry_byte(i, neighbor[j], b, key)
                 call(code, (first, count, col_score + j * heads * itemsize, _place(tiles[0]),
                             _place(tiles[1]), _place(state[0]), _place(state[1]),
                             _place(bits) if key[2] else 0, _place(sums[0]), _place(sums[1])),
@@ -187,7 +187,7 @@ def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, 
 
 def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_score: Array,
                     dx: Array | None = None, dcol_score: Array | None = None, *, slope: float = 0.2,
-                    vertex: Array | None = None, neighbour: Array | None = None, seed: int = 0,
+                    vertex: Array | None = None, neighbor: Array | None = None, seed: int = 0,
                     epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
                     accumulate: bool = False) -> tuple[Array, Array]:
     """Compute gradients on threads that each take chunks of rows of A^T.
@@ -198,26 +198,26 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
     dtype = x.dtype
     dx = np.empty_like(x) if dx is None else dx
     dcol_score = np.empty_like(col_score) if dcol_score is None else dcol_score
-    vertex, neighbour, key, scale = _draws(vertex, neighbour, seed, epoch, layer, p, first)
+    vertex, neighbor, key, scale = _draws(vertex, neighbor, seed, epoch, layer, p, first)
     if n:
         width, ahead, shapes = _plan(pulled, indices, x.shape[1], heads, 2)
         numbers = (address(indices), indices.size - 1, ahead, address(pulled), heads, width,
                    -(-shapes.padded // 8), dtype.type(slope), dtype.type(scale))
         _attend_backward(
             2 * _work(indptr, x.shape[1], heads), indptr, indices, x, address(col_score), dx,
-            dcol_score, dtype.type(slope), vertex, neighbour, key, accumulate, dtype.itemsize,
+            dcol_score, dtype.type(slope), vertex, neighbor, key, accumulate, dtype.itemsize,
             heads, width, shapes.padded, by_nonzeros(indptr, CHUNKS),
             backward_code(shapes).address, numbers)
     return dx, dcol_score
 
 
-def _draws(vertex: Array | None, neighbour: Array | None, seed: int, epoch: int, layer: int,
+def _draws(vertex: Array | None, neighbor: Array | None, seed: int, epoch: int, layer: int,
            p: float, first: int = 0) -> tuple[Array, Array, tuple, float]:
     """Return vertex and neighbor numbers, the key, and the scale of kept weights for dropout."""
     threshold = dropout_threshold(p)
     key = tuple(map(np.uint64, (*attention_key(seed, epoch, layer), threshold, first)))
     numbers = (NO_NUMBERS if each is None or not threshold else each
-               for each in (vertex, neighbour))
+               for each in (vertex, neighbor))
     return *numbers, key, dropout_scale(p)
 
 
@@ -311,18 +311,18 @@ def attend_dots(grad: Array, out: Array, above: Array, share: Array, row_score: 
 
 
 @Threaded
-def _bits(next_chunk, vertex, neighbour, key, out, bounds):
+def _bits(next_chunk, vertex, neighbor, key, out, bounds):
     for chunk in chunks(next_chunk, bounds.size - 1):
         for k in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(out.shape[1]):
                 if h % 8 == 0:
-                    byte = _entry_byte(vertex[k], neighbour[k], h // 8, key)
+                    byte = _entry_byte(vertex[k], neighbor[k], h // 8, key)
                 out[k, h] = byte >> np.uint64(h % 8) & np.uint64(1)
 
 
-def attention_bits(vertex: Array, neighbour: Array, heads: int, *, seed: int, epoch: int,
+def attention_bits(vertex: Array, neighbor: Array, heads: int, *, seed: int, epoch: int,
                    layer: int, p: float) -> Array:
     out = np.empty((vertex.size, heads), bool)
     key = _draws(None, None, seed, epoch, layer, p)[2]
-    _bits(EXP * out.size, vertex, neighbour, key, out, evenly(vertex.size))
+    _bits(EXP * out.size, vertex, neighbor, key, out, evenly(vertex.size))
     return out

@@ -76,8 +76,8 @@ def _layer_norm_backward(next_chunk, g, xhat, inv_std, gain, means, out, bounds)
             factor = inv_std[i]
             first, second = means[i, 0], means[i, 1]
             for q in range(gain.size):
-                centred = g[i, q] * gain[q] - first
-                out[i, q] = factor * (centred - np.float64(xhat[i, q]) * second)
+                centered = g[i, q] * gain[q] - first
+                out[i, q] = factor * (centered - np.float64(xhat[i, q]) * second)
 
 
 @Threaded
@@ -107,8 +107,8 @@ def _batch_norm_backward(next_chunk, g, xhat, factor, means, out, bounds):
     for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(factor.size):
-                centred = np.float64(g[i, q]) - means[0, q]
-                out[i, q] = factor[q] * (centred - np.float64(xhat[i, q]) * means[1, q])
+                centered = np.float64(g[i, q]) - means[0, q]
+                out[i, q] = factor[q] * (centered - np.float64(xhat[i, q]) * means[1, q])
 
 
 def row_sum(x: Array) -> Array:

@@ -1,7 +1,7 @@
 // DistGNN's aggregation primitive: an operator between a source and an edge, a reduction over the edges of a row, and
 // the gradients of both. Sums and means that are products are left to spmm.cu.
 //
-// A thread takes one column of a row and its edges in order, so neighbouring threads read neighbouring numbers, and
+// A thread takes one column of a row and its edges in order, so neighboring threads read neighboring numbers, and
 // the sum, maximum or minimum stays in a register. `op` and `reduce` are the same for all threads: such branches cost
 // next to nothing beside a gather.
 

@@ -1,7 +1,7 @@
 // Graph attention of K heads: online softmax and weighted sums in one pass over a row, and the gradients along A^T.
 //
-// A thread takes one column of a row and its entries in order, as in aggregate.cu: neighbouring threads read
-// neighbouring numbers of x, all sums stay in registers and are written once. The threads of a head compute the same
+// A thread takes one column of a row and its entries in order, as in aggregate.cu: neighboring threads read
+// neighboring numbers of x, all sums stay in registers and are written once. The threads of a head compute the same
 // weights, each for itself: exp and Philox are repeated f times, and no thread waits for another. The order of sums
 // depends on the lengths of rows only; nothing of the size of the nonzeros is kept.
 
@@ -115,7 +115,7 @@ extern "C" __global__ void attend(const long long *__restrict__ indptr, const IN
                                   const REAL *__restrict__ x, const REAL *__restrict__ row_score,
                                   const REAL *__restrict__ col_score, REAL *__restrict__ out, REAL *__restrict__ lse,
                                   REAL *__restrict__ above, REAL *__restrict__ share, REAL slope,
-                                  const long long *__restrict__ vertex, const long long *__restrict__ neighbour,
+                                  const long long *__restrict__ vertex, const long long *__restrict__ neighbor,
                                   unsigned k0, unsigned k1, unsigned threshold, unsigned first, REAL scale,
                                   const REAL *__restrict__ before, long long items, long long heads, long long width,
                                   long long span)
@@ -151,7 +151,7 @@ extern "C" __global__ void attend(const long long *__restrict__ indptr, const IN
             state.total += weight;
             state.part += z[u] > 0 ? weight : REAL(0);
             if (threshold)
-                weight = kept(vertex[i], neighbour[j[u]], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
+                weight = kept(vertex[i], neighbor[j[u]], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
             if (exists) {
                 const REAL value = weight * values[u];
                 state.sum += value;
@@ -201,7 +201,7 @@ extern "C" __global__ void attend_backward(const long long *__restrict__ indptr,
                                            const REAL *__restrict__ pulled, const REAL *__restrict__ col_score,
                                            REAL *__restrict__ sums, REAL slope,
                                            const long long *__restrict__ vertex,
-                                           const long long *__restrict__ neighbour, unsigned k0, unsigned k1,
+                                           const long long *__restrict__ neighbor, unsigned k0, unsigned k1,
                                            unsigned threshold, unsigned first, REAL scale, long long items,
                                            long long heads, long long width, long long span)
 {
@@ -236,7 +236,7 @@ extern "C" __global__ void attend_backward(const long long *__restrict__ indptr,
             REAL weight = (REAL)exp((z[u] > 0 ? z[u] : slope * z[u]) - lse[u]);
             total += weight * (z[u] > 0 ? dot[u] : slope * dot[u]);
             if (threshold)
-                weight = kept(vertex[i[u]], neighbour[item.row], h, {k0, k1, threshold, first}) ? weight * scale
+                weight = kept(vertex[i[u]], neighbor[item.row], h, {k0, k1, threshold, first}) ? weight * scale
                                                                                               : REAL(0);
             if (exists) {
                 const REAL value = weight * values[u];
@@ -323,11 +323,11 @@ extern "C" __global__ void attend_dots(const REAL *grad, const REAL *out, const 
     drow_score[head] = (REAL)((1 - slope) * (part - whole * share[head]));
 }
 
-extern "C" __global__ void attention_bits(const long long *vertex, const long long *neighbour, long long items,
+extern "C" __global__ void attention_bits(const long long *vertex, const long long *neighbor, long long items,
                                           long long heads, unsigned k0, unsigned k1, unsigned threshold,
                                           unsigned char *out)
 {
     const long long k = thread_number() / heads, h = thread_number() % heads;
     if (k < items)
-        out[k * heads + h] = kept(vertex[k], neighbour[k], h, {k0, k1, threshold, 0});
+        out[k * heads + h] = kept(vertex[k], neighbor[k], h, {k0, k1, threshold, 0});
 }

@@ -11,7 +11,7 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score: Array,
            out: Array | None = None, lse: Array | None = None, *, above: Array | None = None,
            share: Array | None = None, slope: float = 0.2, vertex: Array | None = None,
-           neighbour: Array | None = None, seed: int = 0, epoch: int = 0, layer: int = 0,
+           neighbor: Array | None = None, seed: int = 0, epoch: int = 0, layer: int = 0,
            p: float = 0.0, first: int = 0, accumulate: bool = False) -> tuple[Array, Array]:
     device = current()
     dtype = x.dtype
@@ -28,7 +28,7 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
         device.ordered(indices), None if cut is None else cut.pieces, carries,
         device.ordered(x), device.ordered(row_score, dtype),
         device.ordered(col_score, dtype), out, lse, above, share, dtype.type(slope),
-        *_draws(device, vertex, neighbour, seed, epoch, layer, p, first, dtype),
+        *_draws(device, vertex, neighbor, seed, epoch, layer, p, first, dtype),
         before, items, heads, width, span, REAL=dtype, INDEX=indices.dtype)
     if cut is not None and cut.slots:
         device.launch("attend", "attend_pieces", cut.rows.size * heads * span, carries, cut.rows,
@@ -61,7 +61,7 @@ def attend_dots(grad: Array, out: Array, above: Array, share: Array, row_score: 
 
 def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_score: Array,
                     dx: Array | None = None, dcol_score: Array | None = None, *, slope: float = 0.2,
-                    vertex: Array | None = None, neighbour: Array | None = None, seed: int = 0,
+                    vertex: Array | None = None, neighbor: Array | None = None, seed: int = 0,
                     epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
                     accumulate: bool = False) -> tuple[Array, Array]:
     """Compute sums along the rows of A^T in an array twice as wide as x, then the gradients."""
@@ -84,7 +84,7 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
         "attend", "attend_backward", items * heads * span, device.ordered(indptr, np.int64),
         device.ordered(indices), None if cut is None else cut.pieces, carries,
         device.ordered(pulled, dtype), device.ordered(col_score, dtype), sums, dtype.type(slope),
-        *_draws(device, vertex, neighbour, seed, epoch, layer, p, first, dtype), items, heads,
+        *_draws(device, vertex, neighbor, seed, epoch, layer, p, first, dtype), items, heads,
         width, span, REAL=dtype, INDEX=indices.dtype)
     add_pieces(cut, carries, sums)
     device.launch("attend", "attend_gradients", n * heads, sums, device.ordered(x),
@@ -93,12 +93,12 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
     return dx, dcol_score
 
 
-def attention_bits(vertex: Array, neighbour: Array, heads: int, *, seed: int, epoch: int,
+def attention_bits(vertex: Array, neighbor: Array, heads: int, *, seed: int, epoch: int,
                    layer: int, p: float) -> Array:
     device = current()
     out = device.xp.empty((vertex.size, heads), np.uint8)
     device.launch("attend", "attention_bits", out.size, device.ordered(vertex, np.int64),
-                  device.ordered(neighbour, np.int64), vertex.size, heads,
+                  device.ordered(neighbor, np.int64), vertex.size, heads,
                   *_words(seed, epoch, layer, p), out)
     return out.view(bool)
 
@@ -108,8 +108,8 @@ def _words(seed: int, epoch: int, layer: int, p: float) -> list:
     return list(map(np.uint32, (*attention_key(seed, epoch, layer), dropout_threshold(p))))
 
 
-def _draws(device: Device, vertex: Array, neighbour: Array, seed: int, epoch: int, layer: int,
+def _draws(device: Device, vertex: Array, neighbor: Array, seed: int, epoch: int, layer: int,
            p: float, first: int, dtype: np.dtype) -> tuple:
     """Return arguments of dropout: vertex numbers, key words, threshold, first head, scale."""
-    return (device.ordered(vertex, np.int64), device.ordered(neighbour, np.int64),
+    return (device.ordered(vertex, np.int64), device.ordered(neighbor, np.int64),
             *_words(seed, epoch, layer, p), np.uint32(first), dtype.type(dropout_scale(p)))

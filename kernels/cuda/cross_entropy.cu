@@ -1,6 +1,6 @@
 // Losses over rows: softmax, its columns on one device or spread over several, and sigmoids for several labels.
 //
-// A team takes a row: a warp on a GPU, whose lanes read neighbouring columns, or one thread. All is computed in double
+// A team takes a row: a warp on a GPU, whose lanes read neighboring columns, or one thread. All is computed in double
 // and rounded as it is stored. A row leaves its terms of loss and counts in `terms`; reductions.cu sums them over rows in an
 // order that their number alone fixes.
 

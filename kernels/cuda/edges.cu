@@ -77,7 +77,7 @@ extern "C" __global__ void edge_softmax_backward(const long long *indptr, const 
 }
 
 // Messages: a thread takes one column of an item, a row or a piece of a long one, and its entries in order. So
-// neighbouring threads read neighbouring numbers, and no thread waits long for the one with the longest row.
+// neighboring threads read neighboring numbers, and no thread waits long for the one with the longest row.
 struct Item {
     long long row, begin, end, slot;  // the sum of a piece goes to a slot, where it is not below 0
 };

@@ -1,4 +1,4 @@
-// Passes over dense rows and over parameters: keyed dropout, activation, masks, optimiser steps.
+// Passes over dense rows and over parameters: keyed dropout, activation, masks, optimizer steps.
 //
 // All are bound by memory, Philox included, so each is one pass. A thread takes 8 columns of a row: one Philox block,
 // one byte of the mask, and (where rows begin at multiples of 16 bytes) loads and stores of 128 bits. Which bit

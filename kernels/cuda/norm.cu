@@ -1,6 +1,6 @@
-// Normalisation of rows and of columns (see kernels/reference/norm.py), in double and rounded as it is stored.
+// Normalization of rows and of columns (see kernels/reference/norm.py), in double and rounded as it is stored.
 //
-// Sums over the columns of a row are taken by a team: a warp on a GPU, whose lanes read neighbouring columns, or one
+// Sums over the columns of a row are taken by a team: a warp on a GPU, whose lanes read neighboring columns, or one
 // thread. Sums over rows are taken in chunks, and reductions.cu sums the chunks. Results may replace operands: a thread
 // reads all that it needs of an element before it writes there.
 
@@ -83,7 +83,7 @@ extern "C" __global__ void backward_row_sums(const REAL *g, const REAL *xhat, co
     }
 }
 
-// sums (chunks, 2 width) over a chunk of rows of g * xhat and of g: a thread a column, neighbours side by side
+// sums (chunks, 2 width) over a chunk of rows of g * xhat and of g: a thread a column, neighbors side by side
 extern "C" __global__ void backward_column_sums(const REAL *__restrict__ g, const REAL *__restrict__ xhat, long long m,
                                                 long long width, long long chunks, double *__restrict__ sums)
 {
@@ -111,7 +111,7 @@ extern "C" __global__ void layer_norm_backward(const REAL *g, const REAL *xhat, 
         out[at] = (REAL)(inv_std[i] * (g[at] * gain[q] - means[2 * i] - xhat[at] * means[2 * i + 1]));
 }
 
-// sums (chunks, width) over a chunk of rows of (x - mean)^2: a thread a column, neighbours side by side
+// sums (chunks, width) over a chunk of rows of (x - mean)^2: a thread a column, neighbors side by side
 extern "C" __global__ void column_squares(const REAL *__restrict__ x, const double *__restrict__ mean, long long m,
                                           long long width, long long chunks, double *__restrict__ sums)
 {

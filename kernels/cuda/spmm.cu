@@ -2,7 +2,7 @@
 // over k of row i, j = indices[k].
 //
 // The product is bound by the bytes of the rows of x that it gathers, so
-//  - x is read 128 bits a thread (a Pack), neighbouring threads next to each other: a row of 41 floats, padded to 44,
+//  - x is read 128 bits a thread (a Pack), neighboring threads next to each other: a row of 41 floats, padded to 44,
 //    is 11 requests of 16 bytes and not 41 of 4;
 //  - the rows of several nonzeros are asked for before the first is added (DEEP): a gather waits some 600 ns;
 //  - the sum stays in registers, and out is written once, scaled and masked;

@@ -31,7 +31,7 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold, phi
 def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score: Array,
            out: Array | None = None, lse: Array | None = None, *, above: Array | None = None,
            share: Array | None = None, slope: float = 0.2, vertex: Array | None = None,
-           neighbour: Array | None = None, seed: int = 0, epoch: int = 0, layer: int = 0,
+           neighbor: Array | None = None, seed: int = 0, epoch: int = 0, layer: int = 0,
            p: float = 0.0, first: int = 0, accumulate: bool = False) -> tuple[Array, Array]:
     """Return attended rows: sums weighted by a softmax over neighbors.
 
@@ -57,7 +57,7 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
         Receives the sum of alpha over the same entries, without dropout; needed with
         `above`.
     slope : float, 0 or more; of LeakyReLU below 0
-    vertex, neighbour : (m,) and (n,) integers
+    vertex, neighbor : (m,) and (n,) integers
         ORIGINAL numbers of rows and of columns; needed if p > 0 (`attention_bits`)
     p : float; probability of dropping an entry of a head, after softmax
     first : int
@@ -99,7 +99,7 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
     alpha = np.exp(score - new_lse[row])
 
     # weighted sums
-    weight = alpha * _factors(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
+    weight = alpha * _factors(row, column, heads, vertex, neighbor, seed, epoch, layer, p, first)
     parts = (_row_sums(weight, x, row, column, m), new_lse,
              _row_sums(weight * (z > 0), x, row, column, m), _sum_rows(alpha * (z > 0), row, m))
 
@@ -201,7 +201,7 @@ def attend_dots(grad: Array, out: Array, above: Array, share: Array, row_score: 
 
 def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_score: Array,
                     dx: Array | None = None, dcol_score: Array | None = None, *, slope: float = 0.2,
-                    vertex: Array | None = None, neighbour: Array | None = None, seed: int = 0,
+                    vertex: Array | None = None, neighbor: Array | None = None, seed: int = 0,
                     epoch: int = 0, layer: int = 0, p: float = 0.0, first: int = 0,
                     accumulate: bool = False) -> tuple[Array, Array]:
     """Return the gradients of x and col_score, summed along the rows of A^T.
@@ -212,8 +212,8 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
     pulled : (m, K f + 3 K); result of `attend_dots`
     x, col_score : (n, K f) and (n, K)
     dx, dcol_score : (n, K f) and (n, K), optional; results
-    slope, vertex, neighbour, seed, epoch, layer, p, first
-        As in `attend`; vertex (m,), neighbour (n,).
+    slope, vertex, neighbor, seed, epoch, layer, p, first
+        As in `attend`; vertex (m,), neighbor (n,).
     accumulate : bool
         Add to dx and dcol_score. Gradients of blocks of entries add up if lse and dot are
         those of whole rows.
@@ -243,7 +243,7 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
 
     # softmax again, from the log of the sum
     alpha = np.exp(np.where(z > 0, z, slope * z) - lse[row])
-    weight = alpha * _factors(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
+    weight = alpha * _factors(row, column, heads, vertex, neighbor, seed, epoch, layer, p, first)
 
     # gradient of the scores
     shape = (row.size, heads, x.shape[1] // heads)
@@ -259,7 +259,7 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
     return dx, dcol_score
 
 
-def attention_bits(vertex: Array, neighbour: Array, heads: int, *, seed: int, epoch: int,
+def attention_bits(vertex: Array, neighbor: Array, heads: int, *, seed: int, epoch: int,
                    layer: int, p: float) -> Array:
     """Return the keep bits of the entries of a matrix.
 
@@ -272,7 +272,7 @@ def attention_bits(vertex: Array, neighbour: Array, heads: int, *, seed: int, ep
 
     Parameters
     ----------
-    vertex, neighbour : (k,) int64; ORIGINAL vertex numbers of row and of column
+    vertex, neighbor : (k,) int64; ORIGINAL vertex numbers of row and of column
     heads : int
 
     Returns
@@ -289,11 +289,11 @@ def attention_bits(vertex: Array, neighbour: Array, heads: int, *, seed: int, ep
            [ True, False, False, False]])
     """
     # one counter per entry and eight heads, from 32 bits of each vertex number
-    vertex, neighbour = (np.asarray(numbers, np.int64) for numbers in (vertex, neighbour))
+    vertex, neighbor = (np.asarray(numbers, np.int64) for numbers in (vertex, neighbor))
     counter = np.empty((vertex.size, -(-heads // 8), 4), np.uint64)
     counter[..., 0] = (vertex & 0xFFFFFFFF)[:, None]
-    counter[..., 1] = (neighbour & 0xFFFFFFFF)[:, None]
-    counter[..., 2] = (vertex >> 32 << 16 | neighbour >> 32)[:, None]
+    counter[..., 1] = (neighbor & 0xFFFFFFFF)[:, None]
+    counter[..., 2] = (vertex >> 32 << 16 | neighbor >> 32)[:, None]
     counter[..., 3] = np.arange(counter.shape[1])
 
     # draw, and compare 16 bits per head with the threshold
@@ -308,12 +308,12 @@ def attention_key(seed: int, epoch: int, layer: int) -> tuple:
     return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
 
 
-def _factors(row: Array, column: Array, heads: int, vertex: Array, neighbour: Array, seed: int,
+def _factors(row: Array, column: Array, heads: int, vertex: Array, neighbor: Array, seed: int,
              epoch: int, layer: int, p: float, first: int) -> Array:
     """Return the dropout factor of each entry and head: 0 or 1 / (1 - p)."""
     if not dropout_threshold(p):
         return 1
-    bits = attention_bits(vertex[row], neighbour[column], first + heads, seed=seed, epoch=epoch,
+    bits = attention_bits(vertex[row], neighbor[column], first + heads, seed=seed, epoch=epoch,
                           layer=layer, p=p)
     return dropout_scale(p) * bits[:, first:]
 

@@ -141,8 +141,8 @@ def layer_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, mean
     """
     out = np.empty_like(g) if out is None else out
     # float64 until the result is stored
-    centred = g * gain.astype(np.float64) - means[:, :1]
-    out[:] = inv_std[:, None] * (centred - xhat.astype(np.float64) * means[:, 1:])
+    centered = g * gain.astype(np.float64) - means[:, :1]
+    out[:] = inv_std[:, None] * (centered - xhat.astype(np.float64) * means[:, 1:])
     return out
 
 
@@ -200,6 +200,6 @@ def batch_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, mean
            [0.]])
     """
     out = np.empty_like(g) if out is None else out
-    centred = g.astype(np.float64) - means[0] - xhat.astype(np.float64) * means[1]
-    out[:] = inv_std * gain.astype(np.float64) * centred
+    centered = g.astype(np.float64) - means[0] - xhat.astype(np.float64) * means[1]
+    out[:] = inv_std * gain.astype(np.float64) * centered
     return out

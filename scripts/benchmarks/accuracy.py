@@ -120,7 +120,7 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
                   "features": header.num_features, "classes": header.num_classes,
                   "train": int(graph.masks["train"].sum())},
         "target_acc": target, "rows": rows, "curves": [curve_of(run) for run in runs],
-        "absent": absent, "summary": summarise(header.name, rows, target, asked, margin)}
+        "absent": absent, "summary": summarize(header.name, rows, target, asked, margin)}
 
 
 def check(config, batches, seeds, target, margin, seconds):
@@ -155,7 +155,7 @@ def steps_of(batch, source, graph):
         return 1
     if request.name == "vertices":
         units = graph.num_rows
-    elif request.name == "neighbours":
+    elif request.name == "neighbors":
         units = int(graph.masks["train"].sum())
     else:
         units = int(request.parts) if request.parts.isdigit() else \
@@ -243,7 +243,7 @@ def peer_settings(source, graph, config, folder):
     """
     request = sampling.parse(config.batch)
     options = {"layers": config.layers}
-    if request is not None and request.name == "neighbours":
+    if request is not None and request.name == "neighbors":
         fan_outs = list(request.fan_outs) * (config.layers if len(request.fan_outs) == 1 else 1)
         options |= {"size": request.size, "fan_outs": fan_outs}
     elif request is not None and request.name == "parts":
@@ -333,7 +333,7 @@ def curve_of(run):
             **{name: list(column) for name, column in zip(names, zip(*points))}}
 
 
-def summarise(name, rows, target, asked, margin):
+def summarize(name, rows, target, asked, margin):
     """Return the target in words, and the names of runs that never reached it."""
     what = "given by --target" if asked is not None else \
         f"the best validation accuracy of full batches minus {100 * margin:g}%"

@@ -12,8 +12,8 @@ peak_rss_bytes.
 Layers are GCNConv, with dropout before each and ReLU between. Batches:
 
 full : all training vertices; A-hat is a torch.sparse_csr tensor.
-parts : what the vertices of some parts induce, normalised within the batch, as after ClusterLoader.
-neighbours : NeighborLoader where pyg-lib or torch-sparse brings its sampler, else `Fans`, which
+parts : what the vertices of some parts induce, normalized within the batch, as after ClusterLoader.
+neighbors : NeighborLoader where pyg-lib or torch-sparse brings its sampler, else `Fans`, which
     draws likewise by operations of torch. Entries are those of the whole A-hat times degree over
     draws. Rows that a layer's result does not depend on are left out where the sampler tells hops.
 
@@ -103,7 +103,7 @@ class Graph:
         begin = self.indptr[rows] - degree.cumsum(0) + degree
         return owner, self.indices[begin[owner] + torch.arange(owner.numel())]
 
-    def normalised(self):
+    def normalized(self):
         """Return A-hat as a torch.sparse_csr tensor."""
         rows = torch.arange(self.n)
         owner, column = self.all_of(rows)
@@ -119,9 +119,9 @@ class Model(torch.nn.Module):
     def __init__(self, graph, settings):
         super().__init__()
         widths = [graph.x.shape[1], *settings["hidden"], int(graph.y.max()) + 1]
-        self.renormalise = settings["batch"]["name"] == "parts"
+        self.renormalize = settings["batch"]["name"] == "parts"
         self.layers = torch.nn.ModuleList(
-            GCNConv(*pair, normalize=self.renormalise) for pair in pairwise(widths))
+            GCNConv(*pair, normalize=self.renormalize) for pair in pairwise(widths))
         self.dropouts = settings["dropouts"]
         weights = [layer.lin.weight for layer in self.layers]
         decayed = weights if settings["decay_layers"] == "all" else weights[:1]
@@ -129,7 +129,7 @@ class Model(torch.nn.Module):
         self.optimizer = torch.optim.Adam(
             [{"params": decayed, "weight_decay": settings["weight_decay"]}, {"params": others}],
             lr=settings["lr"])
-        self.whole = graph.normalised()
+        self.whole = graph.normalized()
 
     def forward(self, x, hops):
         """Apply all layers.
@@ -153,11 +153,11 @@ class Model(torch.nn.Module):
     @torch.no_grad()
     def accuracies(self, graph):
         self.eval()
-        normalise = [(layer, layer.normalize) for layer in self.layers]
+        normalize = [(layer, layer.normalize) for layer in self.layers]
         for layer in self.layers:
             layer.normalize = False
         right = self(graph.x, [((self.whole,), graph.n)] * len(self.layers)).argmax(1) == graph.y
-        for layer, was in normalise:
+        for layer, was in normalize:
             layer.normalize = was
         return [right[mask].float().mean().item() for mask in (graph.val, graph.test)]
 
@@ -182,7 +182,7 @@ class Full:
 
     def __init__(self, graph, layers):
         self.graph, self.layers = graph, layers
-        self.hops = [((graph.normalised(),), graph.n)] * layers
+        self.hops = [((graph.normalized(),), graph.n)] * layers
 
     def __iter__(self):
         graph = self.graph
@@ -329,7 +329,7 @@ def fan(graph, places, edges, counts, seeds, layers):
     return Batch(graph.x[places], hops, slice(seeds), graph.y[places[:seeds]])
 
 
-def neighbours(graph, **options):
+def neighbors(graph, **options):
     """Return a Loader if a sampler for PyG is installed, else Fans."""
     from torch_geometric import typing
 
@@ -337,7 +337,7 @@ def neighbours(graph, **options):
     return (Loader if installed else Fans)(graph, **options)
 
 
-BATCHES = {"full": Full, "parts": Parts, "neighbours": neighbours}
+BATCHES = {"full": Full, "parts": Parts, "neighbors": neighbors}
 
 if __name__ == "__main__":
     print(json.dumps(main(Path(sys.argv[1]))))

@@ -11,12 +11,12 @@ def measure(settings, gpu, limits):
     """Time SpMM, S-SpMM, gather and scatter_add on the GPU.
 
     Return a dict: "rows" and "absent" from benchmarks.products, "ratios" from
-    `compare`, "summary" from `summarise`, and "copies", the rows of
+    `compare`, "summary" from `summarize`, and "copies", the rows of
     benchmarks.row_gathers.
     """
     report = products.measure(settings, gpu, limits)
     ratios = compare(report["rows"])
-    return {**report, "ratios": ratios, "summary": summarise(ratios),
+    return {**report, "ratios": ratios, "summary": summarize(ratios),
             "copies": row_gathers.measure(settings, gpu, limits)["rows"]}
 
 
@@ -47,7 +47,7 @@ def is_right_peer(row):
     return not row["kernel"].startswith(OURS) and error is not None and error <= TOLERANCE
 
 
-def summarise(ratios):
+def summarize(ratios):
     """Return means, minima and maxima of the ratios, a dict.
 
     They are over all graphs and widths.

@@ -62,7 +62,7 @@ def measure(path, config, seeds=(0,)):
         "graph": {"name": header.name, "vertices": header.num_nodes, "entries": header.num_edges,
                   "features": header.num_features, "classes": header.num_classes},
         "rows": rows, "losses": compared(*curves.values()),
-        "summary": summarise(header.name, rows, config.dtype)}
+        "summary": summarize(header.name, rows, config.dtype)}
 
 
 def train_once(path, config):
@@ -90,7 +90,7 @@ def compared(exact, others):
             for epoch in sorted({*(each for each in EPOCHS if each < last), last})]
 
 
-def summarise(name, rows, dtype):
+def summarize(name, rows, dtype):
     """Return the mean test accuracies of both dtypes, and their difference.
 
     They come with standard deviations.

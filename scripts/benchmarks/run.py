@@ -146,13 +146,13 @@ def measure(settings):
 def format_report(report):
     """Return a report as text."""
     from hpgcn import bench
-    from hpgcn.bench.tables import aligned, labelled
+    from hpgcn.bench.tables import aligned, labeled
 
     parts = [bench.format_report(report)]
     parts += [aligned(report[name]) for name in ("ratios", "copies", "losses", "variants")
               if report.get(name)]
     if report.get("summary"):
-        parts.append(label_list(labelled(report["summary"]), 28))
+        parts.append(label_list(labeled(report["summary"]), 28))
     if report.get("absent"):
         reasons = report["absent"].items()
         parts.append(label_list((f"without {name}:", reason) for name, reason in reasons))

@@ -129,7 +129,7 @@ def test_a_checkpoint(finished, run):
     assert found["kind"] == "checkpoint" and found["after epoch"].startswith("4, loss 1.")
     assert "validation" in found["best epoch"]
     assert found["weights"] == "119 numbers (float32): W0 13 x 6, W1 6 x 5, b0 6, b1 5"
-    assert found["optimiser"].startswith("238 numbers (float32): ")
+    assert found["optimizer"].startswith("238 numbers (float32): ")
     # the folder of the run when it was trained
     assert found["next"] == f"hpgcn train '/data/my graph.h5' --out {finished} --resume continues"
     assert not {"metrics", "config_toml", "layout_sha256", "max_sent_bytes"} & found.keys()

@@ -81,11 +81,11 @@ TRAPS = {
         b"# hpgcn rmat: vertices 5000, edges 3\n0 1\n4999 1\n17 4998\n",
     "one giant row": lines(HUB, range(500)),
     "one giant row, backwards": lines(HUB, range(499, -1, -1)),
-    "one giant column": lines(range(500), HUB), "ids relabelled": lines(FAR, V),
-    "ids relabelled, weights": lines(FAR, V, W),
-    "ids relabelled, all close": lines([u + 10**9 for u in U], [v + 10**9 for v in V]),
+    "one giant column": lines(range(500), HUB), "ids relabeled": lines(FAR, V),
+    "ids relabeled, weights": lines(FAR, V, W),
+    "ids relabeled, all close": lines([u + 10**9 for u in U], [v + 10**9 for v in V]),
     "ids barely kept": lines([0, 1, 2], [1, 2, 1031]),
-    "ids barely relabelled": lines([0, 1, 2], [1, 2, 1032]),
+    "ids barely relabeled": lines([0, 1, 2], [1, 2, 1032]),
     "largest id": lines([2**63 - 1, 4], [4, 2**63 - 2]),
     "ids past 32 bits in one run only": lines([*U, 2**40, *U], [*V, 2**41, *V]),
     "weights": lines(U, V, W),
@@ -196,7 +196,7 @@ def test_strict_names_the_first_repeated_entry(tmp_path):
 def test_features_labels_split_and_compression(tmp_path, compress):
     options = {"features": tmp_path / "x.npy", "labels": tmp_path / "y.npy",
                "split": "random:50/25/25:3", "row_normalize": True, "compress": compress}
-    for trap, n in (("plain", 40), ("weights", 40), ("ids relabelled", len({*FAR, *V}))):
+    for trap, n in (("plain", 40), ("weights", 40), ("ids relabeled", len({*FAR, *V}))):
         np.save(tmp_path / "x.npy", np.random.default_rng(2).random((n, 5)))
         np.save(tmp_path / "y.npy", np.arange(n) % 4)
         np.save(tmp_path / "ids.npy", np.unique([*FAR, *V]) if n != 40 else np.arange(40))

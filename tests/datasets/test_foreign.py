@@ -106,7 +106,7 @@ def test_what_libraries_write(tmp_path):
         refused(f"{name}: is {what}", tmp_path / name)
 
 
-def test_neighbours_tell(tmp_path):
+def test_neighbors_tell(tmp_path):
     assert read(put(tmp_path / "MUTAG_A.txt", "1, 2\n2, 1\n"))[0].header.num_edges == 2
     put(tmp_path / "MUTAG_graph_indicator.txt", "1\n1\n")
     for name in ("MUTAG_A.txt", "MUTAG_graph_indicator.txt"):

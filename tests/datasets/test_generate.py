@@ -84,7 +84,7 @@ def test_grid_is_a_lattice():
     assert graph.labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_rmat_has_a_heavy_tail_and_no_favoured_numbers():
+def test_rmat_has_a_heavy_tail_and_no_favored_numbers():
     graph = generate("rmat", scale=14, edge_factor=16, features=0)
     degree = np.diff(graph.indptr)
     assert 0.75 * 16 < degree.mean() / 2 < 16
@@ -112,14 +112,14 @@ def test_sbm_blocks():
     assert abs(degree.mean() - 20) < 0.5 and degree.std() < 6
 
 
-def test_features_tell_classes_apart_better_with_neighbours():
+def test_features_tell_classes_apart_better_with_neighbors():
     graph = generate("sbm", scale=11, features=16, classes=4)
     smooth = graph.adjacency @ graph.features
 
     def accuracy(X):
         train, test = graph.masks["train"], graph.masks["test"]
-        centre = np.stack([X[train & (graph.labels == c)].mean(axis=0) for c in range(4)])
-        distance = ((X[test][:, None] - centre) ** 2).sum(axis=2)
+        center = np.stack([X[train & (graph.labels == c)].mean(axis=0) for c in range(4)])
+        distance = ((X[test][:, None] - center) ** 2).sum(axis=2)
         return np.mean(distance.argmin(axis=1) == graph.labels[test])
 
     assert 0.4 < accuracy(graph.features) < 0.95 < accuracy(smooth)

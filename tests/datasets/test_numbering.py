@@ -69,7 +69,7 @@ def test_header_that_counts_the_distinct_ids(tmp_path):
 
 
 @pytest.mark.parametrize("base", [0, 1])
-def test_labels_by_id_where_ids_are_relabelled(tmp_path, base):
+def test_labels_by_id_where_ids_are_relabeled(tmp_path, base):
     lines = [f"{u + base} {v + base}\n" for u, v in ((0, 1), (1, 5), (5, 7))]
     text = "# Nodes: 4 Edges: 3\n" + "".join(lines)
     np.save(tmp_path / "y.npy", np.arange(8))

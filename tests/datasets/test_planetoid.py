@@ -52,7 +52,7 @@ def test_literal(tmp_path, protocol, part):
     assert not graph.header.directed
 
 
-def test_features_are_row_normalised_by_default(tmp_path):
+def test_features_are_row_normalized_by_default(tmp_path):
     graph, _ = read(write_set(tmp_path))
     X = [[1, 0], [0.5, 0.5], [0, 1], [1, 0], [0, 0], [0, 1], [1, 0]]
     assert graph.features.toarray().tolist() == X
@@ -65,10 +65,10 @@ def test_sha256_is_over_all_files_in_name_order(tmp_path):
     assert len(contents) == 8 and read(path)[0].header.source_sha256 == expected
 
 
-@pytest.mark.parametrize("name, n, arcs, loops, isolated, f, c, unlabelled, train", [
+@pytest.mark.parametrize("name, n, arcs, loops, isolated, f, c, unlabeled, train", [
     ("cora", 2708, 10556, 0, 0, 1433, 7, 0, 140),
     ("citeseer", 3327, 9228, 124, 48, 3703, 6, 15, 120)])
-def test_real_sets(data_dir, name, n, arcs, loops, isolated, f, c, unlabelled, train):
+def test_real_sets(data_dir, name, n, arcs, loops, isolated, f, c, unlabeled, train):
     folder = data_dir / "planetoid"
     graph, notes = read(folder / f"ind.{name}.ally")
     header = graph.header
@@ -77,7 +77,7 @@ def test_real_sets(data_dir, name, n, arcs, loops, isolated, f, c, unlabelled, t
     assert np.count_nonzero(graph.degree_loop) == loops
     assert f"{isolated} isolated vertices" in notes[1]
     unknown = np.flatnonzero(graph.labels < 0)
-    assert unknown.size == unlabelled
+    assert unknown.size == unlabeled
     assert_all(graph.degree_row[unknown] > 0)
     assert graph.features[unknown].nnz == 0
     assert np.flatnonzero(graph.masks["train"]).tolist() == list(range(train))

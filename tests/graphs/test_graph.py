@@ -267,7 +267,7 @@ def test_oracle_agrees_with_the_formula():
     graph = Graph.from_scipy(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0.0]]))
     d = np.array([2, 3, 2]) ** -0.5
     expected = d[:, None] * (graph.adjacency.toarray() + np.eye(3)) * d
-    np.testing.assert_allclose(oracle.normalised(graph), expected)
+    np.testing.assert_allclose(oracle.normalized(graph), expected)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

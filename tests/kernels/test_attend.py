@@ -31,7 +31,7 @@ class Case:
                   "grad": (m, heads * f)}
         self.real = {name: rng.standard_normal(shape).astype(dtype)
                      for name, shape in shapes.items()}
-        self.numbers = {"vertex": rng.integers(0, 2**47, m), "neighbour": rng.integers(0, 2**47, n)}
+        self.numbers = {"vertex": rng.integers(0, 2**47, m), "neighbor": rng.integers(0, 2**47, n)}
 
     def csr(self, pattern=None):
         pattern = self.pattern if pattern is None else pattern
@@ -87,8 +87,8 @@ def mask(case, p):
     """Return the dropout factor of every pair of vertices and head, (m, n, K)."""
     if not p:
         return 1
-    vertex, neighbour = case.numbers["vertex"], case.numbers["neighbour"]
-    pairs = np.repeat(vertex, neighbour.size), np.tile(neighbour, vertex.size)
+    vertex, neighbor = case.numbers["vertex"], case.numbers["neighbor"]
+    pairs = np.repeat(vertex, neighbor.size), np.tile(neighbor, vertex.size)
     bits = reference.attention_bits(*pairs, case.heads, p=p, **KEY)
     return bits.reshape(*case.pattern.shape, -1) * reference.dropout_scale(p)
 
@@ -283,7 +283,7 @@ def test_dropout_hangs_on_original_numbers_alone(kernels):
     for name, order in (("row_score", rows), ("col_score", columns), ("x", columns)):
         case.real[name] = case.real[name][order]
     case.numbers = {"vertex": case.numbers["vertex"][rows],
-                    "neighbour": case.numbers["neighbour"][columns]}
+                    "neighbor": case.numbers["neighbor"][columns]}
     close(case.kept(kernels, 0.5), [array[rows] for array in whole], np.float64)
 
 
@@ -291,19 +291,19 @@ def test_dropout_hangs_on_original_numbers_alone(kernels):
 def test_draws(kernels):
     """Dropout bits differ by seed, epoch, layer, row, column and head; a share 1 - p is 1."""
     rng = np.random.default_rng(0)
-    vertex, neighbour = rng.integers(0, 2**48, (2, 3000))
-    usual = kernels.attention_bits(vertex, neighbour, 11, **KEY, p=0.3)
+    vertex, neighbor = rng.integers(0, 2**48, (2, 3000))
+    usual = kernels.attention_bits(vertex, neighbor, 11, **KEY, p=0.3)
     assert usual.shape == (3000, 11) and usual.dtype == bool
     np.testing.assert_array_equal(
-        usual, reference.attention_bits(vertex, neighbour, 11, **KEY, p=0.3))
+        usual, reference.attention_bits(vertex, neighbor, 11, **KEY, p=0.3))
     assert usual.mean() == pytest.approx(0.7, abs=0.01)
     np.testing.assert_array_equal(
-        usual[:, :3], kernels.attention_bits(vertex, neighbour, 3, **KEY, p=0.3))
-    others = [kernels.attention_bits(vertex, neighbour, 11, **{**KEY, "p": 0.3, name: 9})
+        usual[:, :3], kernels.attention_bits(vertex, neighbor, 3, **KEY, p=0.3))
+    others = [kernels.attention_bits(vertex, neighbor, 11, **{**KEY, "p": 0.3, name: 9})
               for name in KEY]
     others += [kernels.attention_bits(*pair, 11, **KEY, p=0.3) for pair in (
-        (neighbour, vertex), (vertex ^ 1, neighbour), (vertex, neighbour ^ 1),
-        (vertex ^ 1 << 40, neighbour), (vertex, neighbour ^ 1 << 40))]
+        (neighbor, vertex), (vertex ^ 1, neighbor), (vertex, neighbor ^ 1),
+        (vertex ^ 1 << 40, neighbor), (vertex, neighbor ^ 1 << 40))]
     others.append(np.roll(usual, 1, axis=1))
     for other in others:
         assert (other == usual).mean() == pytest.approx(0.58, abs=0.02)
@@ -328,7 +328,7 @@ def test_rows_longer_than_a_tile():
 @pytest.mark.parametrize("changed, message", [
     ({"x": np.ones((33, 16))}, "16 columns cannot be divided into 3 heads"),
     ({"p": 0.5}, "vertex is None, expected vertex numbers"),
-    ({"p": 0.5, "vertex": np.arange(40)}, "neighbour is None"),
+    ({"p": 0.5, "vertex": np.arange(40)}, "neighbor is None"),
     ({"above": np.zeros((40, 9))}, "above is given without share"),
     ({"slope": -0.1}, "slope is -0.1, expected 0 or more"),
     ({"accumulate": True}, "out is None, expected an array: accumulate")])

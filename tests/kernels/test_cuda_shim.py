@@ -92,7 +92,7 @@ def both(name, *given, **options):
 def test_long_rows_are_cut_in_attention(device):
     indptr, indices, _, x, rng = skewed(6)
     scores = rng.standard_normal((90, 2)), rng.standard_normal((60, 2))
-    drawn = {"vertex": np.arange(90), "neighbour": np.arange(60), "p": 0.4}
+    drawn = {"vertex": np.arange(90), "neighbor": np.arange(60), "p": 0.4}
     results = []
     for kernels in (cuda, reference):  # half of the rows' entries, then the other half
         above, share = np.zeros((90, 6)), np.zeros((90, 2))
@@ -106,7 +106,7 @@ def test_long_rows_are_cut_in_attention(device):
     assert device.launched.count("attend_pieces") == 2
 
     pulled = rng.standard_normal((60, 6 + 3 * 2))
-    drawn = {"vertex": np.arange(60), "neighbour": np.arange(90), "p": 0.4}
+    drawn = {"vertex": np.arange(60), "neighbor": np.arange(90), "p": 0.4}
     wide = rng.standard_normal((90, 6))
     for mine, other in zip(*both("attend_backward", indptr, indices, pulled, wide, scores[0],
                                  **drawn)):

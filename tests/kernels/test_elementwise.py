@@ -183,7 +183,7 @@ def test_inner_product_is_summed_in_float64(kernels, dtype, m, f):
 
 @DTYPES
 @pytest.mark.parametrize("decay, decayed", [(0.0, 0), (0.1, 40), (0.1, 100)])
-def test_optimisers(dtype, decay, decayed):
+def test_optimizers(dtype, decay, decayed):
     results = []
     for kernels in (cpu, reference):
         rng = np.random.default_rng(0)

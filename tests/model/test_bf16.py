@@ -25,7 +25,7 @@ def train_by_hand(graph, config, epochs):
     spec = trainer.shard.spec
     trainer.close()
     w = Parameters.initial(spec)
-    A = oracle.normalised(graph).astype(np.float32)
+    A = oracle.normalized(graph).astype(np.float32)
     X = oracle.features(graph).astype(np.float32)
     X = X if spec.sparse_features else rounded(X)
     train = graph.masks["train"]

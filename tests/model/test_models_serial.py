@@ -325,7 +325,7 @@ def test_gin_with_epsilon_minus_one_forgets_the_vertex():
     assert alone.size
     empty = np.maximum(w["b0_a"], 0) @ w["W0_b"] + w["b0_b"]
     np.testing.assert_allclose(alone, np.broadcast_to(empty, alone.shape))
-    S = oracle.normalised(graph, "none", False) @ oracle.features(graph)
+    S = oracle.normalized(graph, "none", False) @ oracle.features(graph)
     expected = np.maximum(S @ w["W0_a"] + w["b0_a"], 0) @ w["W0_b"] + w["b0_b"]
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
@@ -334,7 +334,7 @@ def test_evaluation_has_no_dropout_and_global_counts():
     graph = make()
     trainer = trainer_of(graph, "gcn", hidden=10, dropout=0.9)
     found = evaluate(trainer.evaluation)
-    A, H = oracle.normalised(graph), oracle.features(graph)
+    A, H = oracle.normalized(graph), oracle.features(graph)
     H = np.maximum(A @ H @ trainer.parameters.weights[0] + trainer.parameters.biases[0], 0)
     logits = A @ H @ trainer.parameters.weights[1] + trainer.parameters.biases[1]
     right = logits.argmax(1) == graph.labels
@@ -460,7 +460,7 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
     assert sorted(weights) == sorted(parameter_shapes(spec))
     found = hpgcn.predict(graph, out)
     if model in KNOWN:
-        A = oracle.normalised(graph, *oracle.MATRIX[model])
+        A = oracle.normalized(graph, *oracle.MATRIX[model])
         expected = oracle.logits(model, A, oracle.features(graph), weights, layers)
         np.testing.assert_allclose(found["logits"], expected, atol=1e-10)
     assert ("embedding" in found) == (len(spec.layers) > 1)
@@ -523,7 +523,7 @@ def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-9, atol=1e-12)
 
 
-def test_normalisation_of_a_directed_graph():
+def test_normalization_of_a_directed_graph():
     """The normalized matrix of a directed graph equals the table in docs/models.md."""
     A = np.zeros((3, 3))
     A[[1, 2, 2], [0, 0, 1]] = 1

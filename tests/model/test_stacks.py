@@ -171,7 +171,7 @@ def test_one_layer_of_sgc_is_a_power_of_the_matrix():
     w = trainer.parameters.arrays
     assert list(w) == ["W0", "b0"]
     w["b0"][:] = np.arange(5)
-    A = oracle.normalised(graph)
+    A = oracle.normalized(graph)
     expected = A @ A @ A @ oracle.features(graph) @ w["W0"] + w["b0"]
     logits, _ = trainer.evaluation.model.infer(trainer.evaluation.features)
     np.testing.assert_allclose(logits, expected, atol=1e-12)

@@ -21,7 +21,7 @@ MORE = [{"strategy": "p2p", **SETTINGS["gat"]}, {"strategy": "p2p", **SETTINGS["
         {"strategy": "vertex-cut", "delay": "2"}, {"strategy": "mop+p2p+cover"},
         {"strategy": "mop", "pipeline_batches": 4},
         {"strategy": "p2p", "dtype": "bf16"},
-        {"strategy": "cover", "batch": "neighbours:3,2,2:40"}]
+        {"strategy": "cover", "batch": "neighbors:3,2,2:40"}]
 # models and samplers whose ranks exchange nothing that those above do not
 ALIKE = [*({"strategy": "cover", "batch": batch} for batch in ("vertices:60", "parts:1")),
          *({"strategy": "p2p", **SETTINGS[model]} for model in SETTINGS

@@ -19,7 +19,7 @@ from hpgcn.partition import (
     statistics,
 )
 from hpgcn.partition.engines.engine_registry import ENGINES, kahypar_ini
-from hpgcn.partition.rows.partition_model import column_nets, neighbours, pattern
+from hpgcn.partition.rows.partition_model import column_nets, neighbors, pattern
 
 # the call of KaHyPar depends on the method's nets only by their costs
 CHOICES = [(method, engine) for method in METHODS for engine in METHODS[method].engines or (None,)
@@ -167,7 +167,7 @@ def test_models_literal():
     offsets, pins = column_nets(rows)
     assert offsets.tolist() == [0, 2, 6]  # nets of one pin are left out
     assert pins.tolist() == [0, 3, 0, 1, 2, 3]
-    offsets, adjacent = neighbours(rows)
+    offsets, adjacent = neighbors(rows)
     assert offsets.tolist() == [0, 2, 5, 6, 8]
     assert adjacent.tolist() == [1, 3, 0, 2, 3, 1, 0, 1]
 

@@ -267,20 +267,20 @@ def test_batches_of_parts_unite_whole_parts():
     assert max(map(len, pairs)) <= 3 and {frozenset({0, 1}), frozenset({2, 4})} <= pairs
 
 
-def test_rows_of_batches_of_neighbours_read_as_many_as_asked():
+def test_rows_of_batches_of_neighbors_read_as_many_as_asked():
     rows = random_rows()
-    assert nets_of(rows, f"neighbours:{N}:{N}") == columns_of(rows)
+    assert nets_of(rows, f"neighbors:{N}:{N}") == columns_of(rows)
 
     # each row of at most K others appears once for each, whatever the batches
     degrees = np.diff(rows.indptr) - 1
     for fanout, size in ((1, N), (2, 30)):
-        nets = nets_of(rows, f"neighbours:{fanout}:{size}")
+        nets = nets_of(rows, f"neighbors:{fanout}:{size}")
         readers = sum((len(net) - 1) * cost for net, cost in nets.items())
         assert readers == np.minimum(degrees, fanout).sum()
-    assert nets_of(rows, "neighbours:1:30") != nets_of(rows, "neighbours:1:30", number=1)
+    assert nets_of(rows, "neighbors:1:30") != nets_of(rows, "neighbors:1:30", number=1)
 
 
-@pytest.mark.parametrize("batch", ["parts:2:4", "neighbours:3:40"])
+@pytest.mark.parametrize("batch", ["parts:2:4", "neighbors:3:40"])
 def test_other_samplers_are_recorded(batch):
     made = make_partition(grid(20), 2, method="stochastic", batch=batch, threads=1)
     assert made.batch == batch and made.statistics["nets"] > 100
@@ -289,9 +289,9 @@ def test_other_samplers_are_recorded(batch):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ({"batch": "vertices:0"}, "vertices:B or parts:Q:K or neighbours:K:B, numbers from 1 to 400"),
+    ({"batch": "vertices:0"}, "vertices:B or parts:Q:K or neighbors:K:B, numbers from 1 to 400"),
     ({"batch": "vertices:401"}, "batch = 'vertices:401'"), ({"batch": "parts:3"}, "vertices:B"),
-    ({"batch": "parts:3:2"}, "Q at most K"), ({"batch": "neighbours:2:9:9"}, "vertices:B"),
+    ({"batch": "parts:3:2"}, "Q at most K"), ({"batch": "neighbors:2:9:9"}, "vertices:B"),
     ({"batch": "vertices:x"}, "vertices:B"), ({"theta": 0}, "theta = 0"),
     ({"theta": math.nan}, "theta = nan"), ({"delta": 1}, "between 0 and 1"),
     ({"delta": -1}, "delta = -1"),

@@ -11,7 +11,7 @@ from hpgcn.partition import METHODS, Partition, make_partition, statistics
 from hpgcn.partition.rows.nested import nested_numbers
 
 
-def labelled(graph, train):
+def labeled(graph, train):
     """Return the graph with the vertices `train` for training and the others for testing."""
     n = graph.num_rows
     rest = np.setdiff1d(np.arange(n), train)
@@ -23,7 +23,7 @@ def labelled(graph, train):
 def cornered():
     """Return a grid whose training vertices are all in one corner."""
     corner = (np.arange(6)[:, None] * 16 + np.arange(8)).ravel()
-    return labelled(grid(16), corner)
+    return labeled(grid(16), corner)
 
 
 @pytest.mark.long
@@ -54,8 +54,8 @@ def test_vertices_to_train_on_are_balanced(cornered, method):
         np.testing.assert_array_equal(made.edge_part[loops], made.part[rows[loops]])
 
 
-def test_one_more_is_allowed_where_few_are_labelled():
-    made = make_partition(labelled(grid(10), [0, 1, 2, 10, 11]), 4, method="block",
+def test_one_more_is_allowed_where_few_are_labeled():
+    made = make_partition(labeled(grid(10), [0, 1, 2, 10, 11]), 4, method="block",
                           balance_train=True)
     assert np.bincount(made.part[[0, 1, 2, 10, 11]], minlength=4).max() <= 2
 

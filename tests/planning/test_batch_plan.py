@@ -19,7 +19,7 @@ from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import forecast, table
 from hpgcn.planning.counts.batch_traffic import COUNTED, BatchPlans, counted_batches
 from hpgcn.planning.counts.plan_input import PlanInput
-from hpgcn.sampling import NeighbourSampler, PartSampler, VertexSampler, parse
+from hpgcn.sampling import NeighborSampler, PartSampler, VertexSampler, parse
 from hpgcn.strategies import STRATEGIES
 
 KINDS = [(name, directed) for name in takers() for directed in (False, True)]
@@ -112,11 +112,11 @@ def test_batches_send_what_a_loop_over_entries_counts(name, directed, sampler):
 
 
 @pytest.mark.parametrize("name", takers())
-def test_all_neighbours_of_all_seeds_are_a_pruned_step(name):
+def test_all_neighbors_of_all_seeds_are_a_pruned_step(name):
     inputs, given = case(name, True, n=40, degree=2)
-    seeds = inputs.ordered.labelled
+    seeds = inputs.ordered.labeled
     unit = np.where(seeds, np.cumsum(seeds) - 1, -1)
-    sampler = NeighbourSampler(int(seeds.sum()), 10**6, 0, (-1, -1))
+    sampler = NeighborSampler(int(seeds.sum()), 10**6, 0, (-1, -1))
     batches = BatchPlans(*given, sampler, unit, inputs.ordered.vertex)
     prediction = batches.predict(1, 0)
     A = batches.plan.pattern.matrix.astype(bool)
@@ -161,7 +161,7 @@ def forecast_of(path, batch, ranks=(4,), **options):
 
 
 def test_draws_are_by_original_numbers(files):
-    for batch in ("vertices:50", f"parts:2:{files / 'parts.h5'}", "neighbours:3,2:20"):
+    for batch in ("vertices:50", f"parts:2:{files / 'parts.h5'}", "neighbors:3,2:20"):
         whole = forecast_of(files / "whole.h5", batch, methods=("block",))
         parts = forecast_of(files / "parts.h5", batch)
         for name in ("p2p", "cover"):
@@ -188,14 +188,14 @@ def test_json_and_table(files):
             assert isinstance(epoch, int) and step["total"] == pytest.approx(epoch / 5)
             assert step["total"] / row["ranks"] <= step["max"] <= step["total"]
             assert (epoch > 0) == (row["ranks"] > 1)
-    lines = succeed(*asked, "--batch", "neighbours:5,5:5").splitlines()
-    assert lines[0].endswith("batches neighbours:5,5:5 of gcn")
+    lines = succeed(*asked, "--batch", "neighbors:5,5:5").splitlines()
+    assert lines[0].endswith("batches neighbors:5,5:5 of gcn")
     assert lines[1] == f"counted in {COUNTED} batches of epoch 1" and lines[-1].startswith("cover")
     assert table(report).splitlines()[0].endswith("batches vertices:50 of gcn")
 
 
 @pytest.mark.parametrize("batch, options, error, said", [
-    ("neighbours:5,5,5:20", {}, UsageError, "3 numbers of neighbors, expected one, or one for"),
+    ("neighbors:5,5,5:20", {}, UsageError, "3 numbers of neighbors, expected one, or one for"),
     ("vertices:9", {"memory": 10**9}, UsageError, "memory= needs batch='full'"),
     ("parts:2:999", {}, UsageError, "999 parts of 203 vertices"),
     ("parts:2:{0}/whole.h5", {}, DataError, "whole.h5: not partitioned"),

@@ -337,7 +337,7 @@ def test_picture(made, tmp_path, suffix, magic):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("these_alone")
-def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
+def test_picture_is_labeled_with_plain_numbers(made, path_of_four):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     ranks = (1, 2, 3, 4, 7, 8, 63, 64, 65)
     drawing = forecast_figure(forecast(made, Options(ranks, methods=("random", "block"))))

@@ -155,7 +155,7 @@ def test_a_dry_run_says_what_is_held(comm, strategy, directed, model):
 
 
 @on_ranks(1, 4)
-@pytest.mark.parametrize("batch", ["vertices:40", "neighbours:4,3,2:20"])
+@pytest.mark.parametrize("batch", ["vertices:40", "neighbors:4,3,2:20"])
 @pytest.mark.parametrize("directed", [False, True])
 def test_batches_have_the_curve_of_one_rank(comm, batch, directed):
     graph = make(directed=directed)

@@ -118,7 +118,7 @@ def test_sent_by_hand(comm, owners, directed, hidden, precomputed):
     # rows that another part reads, once a part, times the width of every product of the step
     rows, columns = source.adjacency.tocoo().coords
     pairs = {(part[u], v) for u, v in zip(rows, columns) if part[u] != part[v]}
-    volume, neighbours = len(pairs), len({(reader, part[v]) for reader, v in pairs})
+    volume, neighbors = len(pairs), len({(reader, part[v]) for reader, v in pairs})
     # 13 -> 4 (sparse: W first), 4 -> 4, 4 -> 5 (A first);
     # 13 -> 33 (A first, so once only), 33 -> 33, 33 -> 5 (W first)
     width, products = (4 + 4 + 4 + 4 + 4 + 4, 6) if hidden == 4 else (13 + 33 + 33 + 5 + 5, 5)
@@ -127,7 +127,7 @@ def test_sent_by_hand(comm, owners, directed, hidden, precomputed):
     parameters = 13 * hidden + hidden * hidden + hidden * 5 + 2 * hidden + 5
     for metrics in history:
         assert metrics["sent_bytes"] == 4 * (volume * width + 2 * parameters * (comm.size - 1))
-        assert metrics["sent_messages"] == products * neighbours + 2 * comm.size * (comm.size - 1)
+        assert metrics["sent_messages"] == products * neighbors + 2 * comm.size * (comm.size - 1)
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -81,7 +81,7 @@ class Copies:
         rows = np.repeat(np.arange(n), np.diff(graph.indptr))
         part[rows, graph.indices] = cut.edge_part
         part[np.diag_indices(n)] = cut.part
-        A = oracle.normalised(graph)
+        A = oracle.normalized(graph)
         self.rank, self.vertex = rank, _ = np.nonzero([
             (cut.part == p) | ((A != 0) & (part == p)).any(1) | ((A != 0) & (part == p)).any(0)
             for p in range(ranks)])
@@ -384,7 +384,7 @@ def test_how_far_it_is_off_is_said(comm, tmp_path, caplog, delay, title, num_mon
                            comm)
     assert planned["strategy"] == title
     if comm.rank == 0:
-        expected = oracle.logits("gcn", oracle.normalised(graph), oracle.features(graph),
+        expected = oracle.logits("gcn", oracle.normalized(graph), oracle.features(graph),
                                  result.weights, 3)
         np.testing.assert_allclose(found["logits"], expected, atol=1e-10)
         right = expected.argmax(1)[graph.masks["test"]] == graph.labels[graph.masks["test"]]

@@ -18,7 +18,7 @@ from hpgcn.training.run import train
 from hpgcn.training.trainer import make_trainer
 
 SAMPLING = [name for name, each in STRATEGIES.items() if each.supports_minibatches]
-BATCHES = ["vertices:60", "parts:3:10", "neighbours:3:25", "neighbours:-1:40"]
+BATCHES = ["vertices:60", "parts:3:10", "neighbors:3:25", "neighbors:-1:40"]
 EPOCHS = 2
 # every shape of heads is compiled
 HEADS = {"gat": {"heads": 4, "output_heads": 4, "hidden": 12}}
@@ -97,7 +97,7 @@ def test_batches_equal_those_of_one_rank(comm, tmp_path, strategy, turn, batch, 
 @pytest.mark.parametrize("strategy", SAMPLING)
 @pytest.mark.parametrize("batch, effort", [
     ("vertices:60", "auto"), ("parts:2:6", "auto"), ("parts:2:4", "best"), ("parts:1:4", "fast"),
-    ("neighbours:3:25", "auto")])
+    ("neighbors:3:25", "auto")])
 def test_batches_of_a_graph_without_parts_equal_those_of_one_rank(comm, tmp_path, strategy, stored,
                                                                   batch, effort):
     """Parts of ranks, made by another method or effort and kept, are not those of batches."""
@@ -119,7 +119,7 @@ def test_batches_of_a_graph_without_parts_equal_those_of_one_rank(comm, tmp_path
 
 @pytest.mark.long
 @on_ranks(1, 3, 5)
-@pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])
+@pytest.mark.parametrize("batch", ["vertices:60", "neighbors:3:25"])
 @pytest.mark.parametrize("options", [
     {"norm": "batch"}, {"norm": "layer", "residual": True}, {"jump": "cat", "output_layer": True},
     {"jump": "max", "output_layer": True}, {"ffn": True, "input_layer": True, "output_layer": True},
@@ -144,7 +144,7 @@ def test_a_batch_of_everything_is_the_full_batch(comm):
     source = scattered(graph, comm)
     config = Config(strategy="cover", hidden=10, dtype="float64", layers=3)
     full, *_ = curves(source, config, comm)
-    for batch in ("vertices:1000", "neighbours:-1:1000", "neighbours:500,500,500:100000"):
+    for batch in ("vertices:1000", "neighbors:-1:1000", "neighbors:500,500,500:100000"):
         found, *_ = curves(source, config.replace(batch=batch), comm)
         assert_same_curves(found, full, 1e-10)
 
@@ -182,7 +182,7 @@ def test_counters_equal_the_plans_of_batches(comm, tmp_path, strategy, batch, mo
 @pytest.mark.parametrize("strategy, directed", [
     pytest.param(name, turn % 2 > 0, marks=[pytest.mark.release] * (turn != 1))
     for turn, name in enumerate(SAMPLING)])
-@pytest.mark.parametrize("batch", ["vertices:150", "parts:3:10", "neighbours:3:60"])
+@pytest.mark.parametrize("batch", ["vertices:150", "parts:3:10", "neighbors:3:60"])
 def test_a_run_knows_what_its_epochs_will_send(comm, tmp_path, strategy, batch, directed):
     """The predicted bytes and messages of an epoch are within 5% of the mean of the sent ones."""
     graph = make(n=1000, directed=directed)

@@ -38,7 +38,7 @@ def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
     found = hpgcn.predict(source, out, comm)
     if comm.rank == 0:
         weights, _, _ = hpgcn.training.files.run_directory.read_run(out)
-        A = oracle.normalised(graph, *oracle.MATRIX[model])
+        A = oracle.normalized(graph, *oracle.MATRIX[model])
         expected = oracle.logits(model, A, oracle.features(graph), weights, 2)
         np.testing.assert_allclose(found["logits"], expected, atol=1e-10)
         assert found["embedding"].shape == (203, 5 if model == "appnp" else 8)

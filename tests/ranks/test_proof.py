@@ -149,7 +149,7 @@ CASES = [{}, {"dropout": 0.0}, {"strategy": "2d"}, {"strategy": "mop"}, {"strate
 
 def squared(graph):
     """Return A A as a dense matrix: one hop with it equals two hops with A."""
-    A = oracle.normalised(graph)
+    A = oracle.normalized(graph)
     return A @ A
 
 

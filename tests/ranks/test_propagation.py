@@ -15,7 +15,7 @@ from hpgcn.strategies import STRATEGIES
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_products_equal_those_of_dense_matrices(comm, strategy, norm, self_loops, directed):
     graph = make(directed=directed, weighted=True)
-    A = oracle.normalised(graph, norm, self_loops)
+    A = oracle.normalized(graph, norm, self_loops)
     n = graph.num_rows
     with hpgcn.propagation(graph, comm, strategy=strategy, norm=norm, self_loops=self_loops,
                            device="cpu", dtype="float64") as product:

@@ -61,7 +61,7 @@ def test_training_planning_and_prediction(comm, tmp_path, strategy):
 
 @pytest.mark.long
 @on_ranks(1, 3)
-@pytest.mark.parametrize("batch", ["vertices:60", "parts:2:6", "neighbours:3,3:40"])
+@pytest.mark.parametrize("batch", ["vertices:60", "parts:2:6", "neighbors:3,3:40"])
 def test_batches_are_the_same(comm, tmp_path, batch):
     path, graph = files(comm, tmp_path)
     config = Config(batch=batch, epochs=2, dtype="float64", hidden=10, layers=2, strategy="p2p",

@@ -220,7 +220,7 @@ def test_it_is_the_matrix_and_sends_and_holds_what_is_planned(comm, case, kind, 
     norm, loops = options.get("norm", "sym"), options.get("self_loops", True)
     whole, rank_grid = build(comm, case, graph, blocks, **options)
     assert whole.symmetric == (norm != "row" and not graph.header.directed)
-    A = sp.csr_array(oracle.normalised(graph, norm, loops))
+    A = sp.csr_array(oracle.normalized(graph, norm, loops))
     plan = whole.Plan.of(pattern_of(graph, whole.symmetric, loops), rank_grid)
     check(comm, whole, plan, A, (20, 1, 7), dtype)
     check_held(whole, plan, comm.rank)
@@ -272,7 +272,7 @@ def test_a_graph_in_a_file(comm, case, tmp_path):
     with load(path) as stored:
         made, rank_grid = build(comm, case, stored)
     plan = made.Plan.of(pattern_of(graph, symmetric=False), rank_grid)
-    check(comm, made, plan, sp.csr_array(oracle.normalised(graph)), [3])
+    check(comm, made, plan, sp.csr_array(oracle.normalized(graph)), [3])
     made.close()
     comm.barrier()
 

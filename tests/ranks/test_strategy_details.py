@@ -169,7 +169,7 @@ def test_a_banded_matrix_starts_early_and_is_right(comm, stages, directed):
     graph = Graph.from_scipy(sp.csr_array(near * (1 + rng.random((n, n)))), symmetrize=not directed)
     made, rank_grid = build(comm, ("mop", (comm.size,), stages), graph, "even", norm="none")
     plan = made.Plan.of(pattern_of(graph, not directed), rank_grid)
-    check(comm, made, plan, sp.csr_array(oracle.normalised(graph, "none")), (20, 20))
+    check(comm, made, plan, sp.csr_array(oracle.normalized(graph, "none")), (20, 20))
 
 
 @pytest.mark.parametrize("comm", [1, 3], indirect=True)

@@ -74,7 +74,7 @@ def test_losses_and_gradients_equal_those_of_one_rank(comm, strategy, directed, 
 
 def test_one_rank_equals_dense_matrices():
     graph = make(weighted=True, directed=True)
-    A = torch.from_numpy(oracle.normalised(graph, "sym", True))
+    A = torch.from_numpy(oracle.normalized(graph, "sym", True))
     model = model_of(graph)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     train = torch.from_numpy(graph.masks["train"])

@@ -18,7 +18,7 @@ from hpgcn.planning.answers import scratch_plan
 from hpgcn.runtime import faults
 from hpgcn.training.steps.loop_state import EpochSums
 
-BATCHES = ["vertices:45", "neighbours:4,3:15"]  # five steps an epoch
+BATCHES = ["vertices:45", "neighbors:4,3:15"]  # five steps an epoch
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("batch", ["vertices:120", "neighbours:4,3:45"])
+@pytest.mark.parametrize("batch", ["vertices:120", "neighbors:4,3:45"])
 def test_arrays_in_files(small, tmp_path, fault, monkeypatch, batch):
     """A run with --scratch that ended within an epoch goes on in memory, and the reverse."""
     monkeypatch.setattr(scratch_plan, "PROCESS", 0)

@@ -26,19 +26,19 @@ from hpgcn.runtime.advice import resume_command
 SIGNALLED = Path(__file__).with_name("signalled.py")
 WRITES = "hpgcn.store.writer.Writer.finish"  # a temporary file exists at this point
 PIECES = "convert", "edges.txt", "new.h5", "--memory", "300K"
-SYNCHRONISES = "hpgcn.runtime.atomic.synchronize"
+SYNCHRONIZES = "hpgcn.runtime.atomic.synchronize"
 SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert": (WRITES, ("convert", "karate", "new.h5")),
     "read in pieces": ("hpgcn.datasets.sorting.sort_kernels.append", PIECES),
     "write in pieces": ("hpgcn.store.graph_files.write_csr", PIECES),
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
-    "generate text": (SYNCHRONISES, ("generate", "sbm", "new.txt", "--scale", "6")),
+    "generate text": (SYNCHRONIZES, ("generate", "sbm", "new.txt", "--scale", "6")),
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     "partition by an engine": ("hpgcn.partition.engines.engine_process._answer",
                                ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     "inspect": ("hpgcn.cli.inspect_files.describe_file", ("inspect", "karate.h5")),
     "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
-    "report": (SYNCHRONISES, ("report", "done", "--html", "new.html")),
+    "report": (SYNCHRONIZES, ("report", "done", "--html", "new.html")),
     "doctor": ("hpgcn.doctor.describe_launcher", ("doctor",)),
     "train": ("hpgcn.training.setup.shard.GraphShard.release_features",
               ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),

@@ -59,8 +59,8 @@ def deviations(expected, found, steps):
 
 @pytest.mark.long
 @pytest.mark.parametrize("batch, settings", [
-    ("vertices:20", {"layers": 1}), ("neighbours:2,3:10", {"layers": 2, "activation": "elu"}),
-    *(pytest.param("neighbours:2:10", settings, marks=pytest.mark.long)
+    ("vertices:20", {"layers": 1}), ("neighbors:2,3:10", {"layers": 2, "activation": "elu"}),
+    *(pytest.param("neighbors:2:10", settings, marks=pytest.mark.long)
       for settings in ({"layers": 1}, {"layers": 1, "model": "sage"}))], ids=str)
 @pytest.mark.parametrize("directed", [False, True])
 def test_loss_and_gradient_are_unbiased(batch, settings, directed):
@@ -86,7 +86,7 @@ def test_without_the_factor_they_are_not(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("batch", [
-    "neighbours:2:10", pytest.param("vertices:15", marks=pytest.mark.long)])
+    "neighbors:2:10", pytest.param("vertices:15", marks=pytest.mark.long)])
 def test_a_product_is_unbiased_row_by_row(batch):
     graph = make(n=60, f=5, c=3, degree=6, weighted=True, directed=True)
     config = Config(batch=batch, layers=1, hidden=4, dtype="float64", epochs=STEPS)

@@ -9,6 +9,7 @@ from hpgcn import store, train
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
 from hpgcn.partition import Partition
+from hpgcn.partition.rows.stochastic import parse_sampling
 from hpgcn.sampling import BatchRequest, parse, smallest
 
 
@@ -17,17 +18,22 @@ from hpgcn.sampling import BatchRequest, parse, smallest
     ("parts:8", BatchRequest("parts", 8)), ("parts:8:100", BatchRequest("parts", 8, "100")),
     ("parts:8:0100", BatchRequest("parts", 8, "100")),
     ("parts:2:a:b/c.h5", BatchRequest("parts", 2, "a:b/c.h5")),
-    ("neighbours:15,10,5:1024", BatchRequest("neighbours", 1024, fan_outs=(15, 10, 5))),
-    ("neighbours:-1:7", BatchRequest("neighbours", 7, fan_outs=(-1,)))])
+    ("neighbors:15,10,5:1024", BatchRequest("neighbors", 1024, fan_outs=(15, 10, 5))),
+    ("neighbors:-1:7", BatchRequest("neighbors", 7, fan_outs=(-1,)))])
 def test_what_is_taken(text, expected):
     assert parse(text) == expected
+
+
+def test_the_spelling_of_earlier_versions_is_taken():
+    assert Config(batch="neighbours:3:25").batch == "neighbors:3:25"
+    assert parse_sampling(90, "neighbours:3:9") == parse_sampling(90, "neighbors:3:9")
 
 
 @pytest.mark.parametrize("text", [
     "", "ful", "vertices", "vertices:", "vertices:0", "vertices:-3", "vertices:3:4", "vertices:x",
     "vertices:1e3", "vertices:99999999999", "parts", "parts:0", "parts:8:", "parts:8:0", "parts::4",
-    "neighbours:5", "neighbours:5:", "neighbours::5", "neighbours:5,:3", "neighbours:-2:3",
-    "neighbours:0:3", "neighbours:3:4:5", "vertices:\u0663"])
+    "neighbors:5", "neighbors:5:", "neighbors::5", "neighbors:5,:3", "neighbors:-2:3",
+    "neighbors:0:3", "neighbors:3:4:5", "vertices:\u0663"])
 def test_what_is_refused(text):
     with pytest.raises(UsageError, match=r"batch = .*: expected full, vertices:B"):
         parse(text)
@@ -36,18 +42,18 @@ def test_what_is_refused(text):
 
 
 def test_the_smallest_run_the_same_code():
-    for text in ("full", "vertices:100", "parts:2:50", "neighbours:4,4:100"):
+    for text in ("full", "vertices:100", "parts:2:50", "neighbors:4,4:100"):
         request = parse(smallest(text))
         assert (request is None) == (text == "full")
-        assert bool(request and request.fan_outs) == text.startswith("neighbours")
+        assert bool(request and request.fan_outs) == text.startswith("neighbors")
 
 
 @pytest.mark.parametrize("batch, changes, words", [
     ("vertices:10", {"strategy": "1d"}, "1d supports only full batches, expected one of p2p"),
     ("vertices:10", {"strategy": "vertex-cut", "delay": "2"}, "cd-2 supports only full batches"),
     ("vertices:10", {"memory": "2G"}, "needs batch='full' or scratch="),
-    ("neighbours:3,3,3:10", {}, "3 numbers of neighbors, expected one, or one for each of 2"),
-    ("neighbours:3,3:10", {"model": "appnp", "hops": 3}, "one for each of 3 products with A"),
+    ("neighbors:3,3,3:10", {}, "3 numbers of neighbors, expected one, or one for each of 2"),
+    ("neighbors:3,3:10", {"model": "appnp", "hops": 3}, "one for each of 3 products with A"),
     ("parts:2", {}, "made: the graph is not partitioned; give a number of parts"),
     ("parts:8:5", {}, "8 parts of 5, expected 5 at most"),
     ("parts:2:500", {}, "500 parts of 203 vertices")])

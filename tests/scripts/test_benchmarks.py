@@ -176,7 +176,7 @@ def test_the_peer_learns_too(tmp_path):
     """PyG's GCN trains by full batch and by draws of neighbors beside ours."""
     graph = generate("sbm", scale=8, edge_factor=4, features=6, classes=3)
     store.write_graph(tmp_path / "g.h5", graph)
-    text = succeed("accuracy", tmp_path / "g.h5", "--batch", "neighbours:3,2:50", "--peers",
+    text = succeed("accuracy", tmp_path / "g.h5", "--batch", "neighbors:3,2:50", "--peers",
                    "--hidden", 8, "--epochs", 12, "--lr", .05, *ONE, "--json", program=script.main)
     rows = [row for row in json.loads(text)["rows"] if row["library"] != "hpgcn"]
     assert len(rows) == 2 and all(row["val_acc"] > 0.6 for row in rows)

@@ -220,7 +220,7 @@ def test_class_names_are_unique():
 
 OLD_NAMES = (
     "Arrangement Deal Draw Drawn Half Held Induced Leg Parcels Pinned Reading Relay "
-    "RowShares Survey Told TogetherExchange Travelling _Around _Now _Team arrivals attends "
+    "RowShares Survey Told TogetherExchange Traveling _Around _Now _Team arrivals attends "
     "besides clones cutting_bytes factor_bytes filling_bytes go_on in_words jsons lasting_bytes "
     "look_of needs_parts no_busier of_others own_arrangement prunes reading_bytes settle "
     "some_drawn stop_before streamed_seconds takes_holders takes_parts to_go_on told_to_stop "

@@ -32,7 +32,7 @@ READ = ("attention_dropout", "class_weight", "clip_norm", "decay_layers", "dropo
         "seed", "warmup", "weight_decay")  # settings that are used
 
 
-def normalised(graph, norm="sym", self_loops=True):
+def normalized(graph, norm="sym", self_loops=True):
     """Return dense A with self-loops: D_row^-1/2 A D_col^-1/2 ("sym"), D_row^-1 A ("row") or A."""
     A = graph.adjacency.toarray().astype(np.float64)
     if self_loops:
@@ -290,7 +290,7 @@ def known_losses(graph, read, w, epochs, model, A):
     config = SimpleNamespace(**read)
     if A is None:
         norm, self_loops = MATRIX[model]
-        A = normalised(graph, norm if config.norm_adj == "own" else config.norm_adj, self_loops)
+        A = normalized(graph, norm if config.norm_adj == "own" else config.norm_adj, self_loops)
     X = features(graph)
     train = np.flatnonzero(graph.masks["train"])
     drops = [config.first_dropout] + [config.dropout] * (config.layers - 1)

@@ -35,7 +35,7 @@ def of_torch(graph, config, model, initial):
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     torch.set_num_threads(1)
     A, X, y = (torch.from_numpy(np.asarray(each)) for each in (
-        oracle.normalised(graph, *oracle.MATRIX[model]), oracle.features(graph), graph.labels))
+        oracle.normalized(graph, *oracle.MATRIX[model]), oracle.features(graph), graph.labels))
     rows, others = (torch.from_numpy(graph.masks[key]) for key in ("train", "val"))
     running = {name: torch.from_numpy(array.copy()) for name, array in initial.arrays.items()
                if name.startswith(("mean", "variance"))}

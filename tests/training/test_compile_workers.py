@@ -27,7 +27,7 @@ from hpgcn.training.compile.recording import recorded
 from hpgcn.training.compile.warmup import call_kernels
 
 CASES = [{}, {"model": "sage", "norm": "layer", "residual": True}, {"model": "gat"},
-         {"batch": "neighbours:2,2:4", "dtype": "bf16"}, {"norm": "batch", "activation": "elu"}]
+         {"batch": "neighbors:2,2:4", "dtype": "bf16"}, {"norm": "batch", "activation": "elu"}]
 
 
 @jit()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 SETTINGS = {"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu", "strategy": "p2p",
             "dropout": 0.3, "effort": "default"}  # parts that are no blocks of rows
-BATCHES = {"vertices": "vertices:150", "neighbours": "neighbours:4,3,2:70", "parts": "parts:1:4"}
+BATCHES = {"vertices": "vertices:150", "neighbors": "neighbors:4,3,2:70", "parts": "parts:1:4"}
 
 
 def test_rows_are_read_without_their_blocks(tmp_path):
@@ -62,7 +62,7 @@ def test_bytes_of_reads():
 
 CASES = [  # sampler, strategy, other settings
     *((name, strategy, {}) for name in BATCHES for strategy in ("p2p", "cover", "vertex-cut")),
-    ("neighbours", "p2p", {"model": "gat", "heads": 2}),
+    ("neighbors", "p2p", {"model": "gat", "heads": 2}),
     ("vertices", "vertex-cut", {"dtype": "bf16"}),
     ("vertices", "p2p", {"sparse": True})]
 
@@ -101,7 +101,7 @@ def in_four_parts(n, folder):
 
 @pytest.mark.parametrize("batch, strategy, memory", [
     ("vertices:1000", "p2p", "60M"),
-    pytest.param("neighbours:3,3:500", "cover", "63M", marks=pytest.mark.release)])
+    pytest.param("neighbors:3,3:500", "cover", "63M", marks=pytest.mark.release)])
 def test_bytes_are_those_of_the_plan(batch, strategy, memory, monkeypatch, tmp_path):
     """Bytes that Linux counts follow the batches: within 10% of the plan, and none written."""
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)

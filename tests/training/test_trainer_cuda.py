@@ -87,7 +87,7 @@ def test_edge_features(gpu, dtype):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])
+@pytest.mark.parametrize("batch", ["vertices:60", "neighbors:3:25"])
 @pytest.mark.parametrize("model, sparse", [("gcn", True), ("sage-mean", False), ("gat", False)])
 @pytest.mark.parametrize("strategy", [
     name for name, each in STRATEGIES.items() if each.supports_minibatches])

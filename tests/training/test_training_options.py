@@ -62,7 +62,7 @@ def of_torch(graph, config, initial):
     """Train with PyTorch's own functions; return training and validation losses."""
     torch = pytest.importorskip("torch")
     A, X, y = (torch.from_numpy(np.asarray(each)) for each in (
-        oracle.normalised(graph), oracle.features(graph), graph.labels))
+        oracle.normalized(graph), oracle.features(graph), graph.labels))
     rows, others = (torch.from_numpy(graph.masks[key]) for key in ("train", "val"))
     w = {name: torch.tensor(array, requires_grad=True) for name, array in initial.arrays.items()}
     decayed = [v for name, v in w.items()

@@ -172,4 +172,4 @@ def _dropout_options(m: int, x: Tensor, p: float, seed: int) -> dict[str, Any]:
         return {}
     numbers = (torch.arange(size, device=x.device) for size in (m, x.shape[0]))
     vertex, neighbor = map(rows_of, numbers)
-    return {"vertex": vertex, "neighbour": neighbor, "seed": seed, "p": p}
+    return {"vertex": vertex, "neighbor": neighbor, "seed": seed, "p": p}

@@ -67,7 +67,7 @@ class Norm:
             mean, variance = self.moments(ops, Z, context.keep)
             inv_std = 1 / np.sqrt(variance + EPSILON)
             normal = self.buffer(f"normal{self.number}", *Z.shape) if context.keep else None
-            self.normalise(ops)(Z, mean, inv_std, gain, shift, out, xhat=normal)
+            self.normalize(ops)(Z, mean, inv_std, gain, shift, out, xhat=normal)
 
         moments = (mean, variance) if self.keeps_moments else None
         return out, partial(self._backward, normal, moments, inv_std, gain)
@@ -112,7 +112,7 @@ class LayerNorm(Norm):
         row.allreduce(squares, "dense")
         return mean, squares / self.count
 
-    def normalise(self, ops: Any) -> Callable:
+    def normalize(self, ops: Any) -> Callable:
         return ops.layer_norm
 
     def back(self, ops: Any, found: tuple, G: Array, normal: Array, inv_std: Array,
@@ -146,7 +146,7 @@ class BatchNorm(Norm):
         self.columns.column.allreduce(squares, "dense")
         return mean, squares / self.count
 
-    def normalise(self, ops: Any) -> Callable:
+    def normalize(self, ops: Any) -> Callable:
         return ops.batch_norm
 
     def back(self, ops: Any, found: tuple, G: Array, normal: Array, inv_std: Array,

@@ -27,7 +27,7 @@ def by_parts(part, number):
     return choose
 
 
-def by_neighbours(fanout):
+def by_neighbors(fanout):
     """Return the `choose` of batches whose rows read `fanout` random neighbors each, or all."""
     def choose(columns, batches, draws):
         # order the entries of each row by a random key, the diagonal last

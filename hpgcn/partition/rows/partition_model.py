@@ -107,7 +107,7 @@ def cluster_nets(rows, number, size, limit, seed=0):
     return dict(zip(("offsets", "pins"), cut_nets(nets, kept)))
 
 
-def neighbours(rows):
+def neighbors(rows):
     """Return offsets (n + 1,) int64 and neighbors of the undirected graph behind a pattern."""
     both = symmetric_pattern(rows)
     both.setdiag(False)

@@ -13,7 +13,7 @@ from hpgcn.partition.rows.partition_model import (
     both_directions,
     cluster_nets,
     column_nets,
-    neighbours,
+    neighbors,
 )
 from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochastic_nets
 
@@ -156,7 +156,7 @@ def _first_parts(rows, weights, request):
 
 
 def _cut_edges(rows, weights, request):
-    offsets, adjacent = neighbours(rows)
+    offsets, adjacent = neighbors(rows)
     return run({"offsets": offsets, "adjacent": adjacent}, weights, request)
 
 

@@ -29,9 +29,10 @@ from hpgcn.errors import InternalError, UsageError
 from hpgcn.graphs.partition import positions_of, run_offsets
 from hpgcn.partition.rows import net_samplers
 from hpgcn.runtime.machine import available_memory
+from hpgcn.setting_words import checked_batch
 
 # samplers of `hpgcn train --batch` that nets are drawn for, and the numbers in their names
-FORMS = {"vertices": "B", "parts": "Q:K", "neighbours": "K:B"}
+FORMS = {"vertices": "B", "parts": "Q:K", "neighbors": "K:B"}
 BATCH = 20_000  # vertices of a mini-batch, or a tenth of all if that is less
 MAX_ROUNDS = 32  # many parts of a small graph would need millions of nets, mostly equal
 THETA = 0.5  # error of the estimated mean connectivity of a net
@@ -82,8 +83,8 @@ class NetSampling(NamedTuple):
         """Return the `hpgcn.partition.rows.net_samplers` function; `part` (n,) of sampler parts."""
         if self.sampler == "parts":
             return net_samplers.by_parts(part, self.numbers[1])
-        if self.sampler == "neighbours":
-            return net_samplers.by_neighbours(self.numbers[0])
+        if self.sampler == "neighbors":
+            return net_samplers.by_neighbors(self.numbers[0])
         return net_samplers.by_vertices
 
 
@@ -93,7 +94,7 @@ def parse_sampling(n, batch=None, theta=None, delta=None):
     Invalid values raise UsageError.
     """
     sampler, *words = f"vertices:{batch_size(n)}".split(":") if batch is None else \
-        str(batch).split(":")
+        checked_batch(str(batch)).split(":")
     numbers = tuple(int(word) if word.isascii() and word.isdigit() and len(word) < 20 else 0
                     for word in words)
     known = sampler in FORMS and len(numbers) == len(FORMS[sampler].split(":"))
@@ -220,11 +221,11 @@ def _deal_columns(columns, low, high, batches, batch_of):
     column, pins, batch = column[kept], pins[kept], batch[kept]
 
     hand = column * batches + batch
-    hands, neighbours = np.unique(hand, return_counts=True)
+    hands, neighbors = np.unique(hand, return_counts=True)
 
     hand = np.append(hand, hands)
     pins = np.append(pins, (hands // batches).astype(pins.dtype))  # the column's own vertex
-    return neighbours + 1, pins[np.lexsort((pins, hand))]
+    return neighbors + 1, pins[np.lexsort((pins, hand))]
 
 
 def merge_nets(sizes, pins, costs, n):

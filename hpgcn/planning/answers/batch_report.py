@@ -139,12 +139,12 @@ def sampler_of(inputs, ordered, request, seed):
 
     # samplers that draw neighbors deal training vertices
     if not kind.induced:
-        if ordered.labelled is None or not ordered.labelled.any():
+        if ordered.labeled is None or not ordered.labeled.any():
             raise DataError(f"{inputs.name}: no training vertices")
         fan_outs = request.fan_outs_for(sum(products_of(inputs.spec)))
-        seeds = ordered.vertex[ordered.labelled]
+        seeds = ordered.vertex[ordered.labeled]
         unit = np.full(ordered.vertex.size, -1)
-        unit[ordered.labelled] = np.searchsorted(np.sort(seeds), seeds)
+        unit[ordered.labeled] = np.searchsorted(np.sort(seeds), seeds)
         return kind(seeds.size, request.size, seed, fan_outs), unit
 
     # others deal vertices, or parts of them

@@ -50,7 +50,7 @@ class OrderedRows:
     stored: np.ndarray  # (n,) int64, stored entries of A in each row
     feature_entries: np.ndarray | None  # (n,) int64, of sparse features
     vertex: np.ndarray  # (n,) int64, ORIGINAL number of each row
-    labelled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
+    labeled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
 
     def stored_before(self, offsets):
         """Return the stored entries before each of these rows."""
@@ -90,7 +90,7 @@ class OrderedRows:
         levels = ([move(level) for level in view] for view in (self.train, self.evaluated))
         pattern = pattern or permuted(self.pattern, order)
         return OrderedRows(pattern, *levels, move(self.stored), move(self.feature_entries),
-                           self.vertex[order], move(self.labelled))
+                           self.vertex[order], move(self.labeled))
 
 
 class ModelInput:

@@ -55,7 +55,7 @@ class Blocks:
 
         # pack the blocks of this rank
         self.messages = dict.fromkeys(own, self.device.empty(0, np.uint8))
-        # Csr by stage: those of this rank, and those of others that a GPU recognises
+        # Csr by stage: those of this rank, and those of others that a GPU recognizes
         self.arrays = {}
         nonzeros = np.zeros(((layout.offsets.size - 1) // cuts.pieces, cuts.row.size))
         for stage, matrix in blocks:

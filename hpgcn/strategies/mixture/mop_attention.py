@@ -51,7 +51,7 @@ class ColumnAttention(Attention):
 
         vertex = [self._ordered(comm, operand.columns, heads.vertex_in),
                   self._ordered(comm, operand.rows, heads.vertex_out)]
-        self.neighbour, self.vertex = map(strategy.home.put, vertex)
+        self.neighbor, self.vertex = map(strategy.home.put, vertex)
 
         # positions of the rows that it computes among those that it reads
         positions = np.argsort(vertex[0])
@@ -64,7 +64,7 @@ class ColumnAttention(Attention):
     @property
     def arrays(self) -> list:
         """Arrays stored between steps, except those of `Heads`."""
-        return [*self.work.arrays.values(), self.neighbour, self.vertex, self.own, self.back]
+        return [*self.work.arrays.values(), self.neighbor, self.vertex, self.own, self.back]
 
     @staticmethod
     def _ordered(comm: SerialComm, batches: RowBatches, vertex: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ class AttentionColumns:
         ops.attend(indptr, block.indices, self.x, self.l[first:last], self.r,
                    self.out[first:last], self.lse[first:last],
                    above=rows_of(self.above, first, last), share=rows_of(self.share, first, last),
-                   vertex=self.owner.vertex[first:last], neighbour=self.owner.neighbour,
+                   vertex=self.owner.vertex[first:last], neighbor=self.owner.neighbor,
                    **self.drawn)
         Z[first:last] = self.out[first:last]
 
@@ -172,7 +172,7 @@ class Gradients:
         owner = each.owner
         ops = kernels.backend(Z)
         ops.attend_backward(indptr, block.indices, self.pulled, each.x[part], each.r[part], Z[part],
-                            self.dr[part], vertex=owner.vertex, neighbour=owner.neighbour[part],
+                            self.dr[part], vertex=owner.vertex, neighbor=owner.neighbor[part],
                             **each.drawn)
         Z[part] += ops.matmul(self.dr[part], each.spread_b.T)
         Z[part] += ops.matmul(self.dl[owner.back[part]], each.spread_a.T)

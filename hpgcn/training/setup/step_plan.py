@@ -11,7 +11,7 @@ from hpgcn.errors import UsageError, setting
 from hpgcn.model import MODELS, products_of
 from hpgcn.planning.counts.batch_traffic import counted_batches, decreasing_levels
 from hpgcn.planning.counts.traffic import Prediction
-from hpgcn.sampling import SAMPLERS, InducedBatchBuilder, LocalMatrix, NeighbourBatchBuilder, parse
+from hpgcn.sampling import SAMPLERS, InducedBatchBuilder, LocalMatrix, NeighborBatchBuilder, parse
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.setup.run_partition import parts_of
 
@@ -44,7 +44,7 @@ class StepPlan:
     full_step : hpgcn.planning.counts.traffic.Prediction
         Traffic of a step of all training vertices.
     forecast : Forecast
-    builder : hpgcn.sampling.InducedBatchBuilder or NeighbourBatchBuilder, or None
+    builder : hpgcn.sampling.InducedBatchBuilder or NeighborBatchBuilder, or None
         The builder of mini-batches; None: every step trains on all training vertices.
     comm : hpgcn.comm.SerialComm or MpiComm
         The communicator of the builder; it may be that of the run.
@@ -55,7 +55,7 @@ class StepPlan:
     per_epoch: int
     full_step: Prediction
     forecast: Forecast
-    builder: InducedBatchBuilder | NeighbourBatchBuilder | None = None
+    builder: InducedBatchBuilder | NeighborBatchBuilder | None = None
     comm: SerialComm | MpiComm | None = None
     threaded: bool = False
 
@@ -98,7 +98,7 @@ def plan_steps(batch: str, source: GraphSource, shard: GraphShard, full_step: Pr
         device = shard.comm.device
         comm, threaded = shard.comm, device.in_tiles and not device.in_files
     else:
-        builder = _neighbour_builder(request, shard, local)
+        builder = _neighbor_builder(request, shard, local)
         comm, threaded = builder.comm, shard.comm.threads
 
     # traffic of set-up belongs to the run, with and without a thread
@@ -125,8 +125,8 @@ def _induced_builder(request: BatchRequest, source: GraphSource, shard: GraphSha
     return InducedBatchBuilder(local, sampler, unit_of, weights, hops, shard.comm)
 
 
-def _neighbour_builder(request: BatchRequest, shard: GraphShard,
-                       local: LocalMatrix) -> NeighbourBatchBuilder:
+def _neighbor_builder(request: BatchRequest, shard: GraphShard,
+                       local: LocalMatrix) -> NeighborBatchBuilder:
     """Return the builder of batches of sampled neighbors; all ranks call this together.
 
     If a thread builds the batches, it gets a communicator of its own.
@@ -140,7 +140,7 @@ def _neighbour_builder(request: BatchRequest, shard: GraphShard,
     numbers = np.searchsorted(every, shard.vertex[seeds])
     other = comm.duplicate() if comm.threads else comm
     nested = MODELS[spec.architecture].supports_pruning
-    return NeighbourBatchBuilder(local, sampler, seeds, numbers, other, nested=nested)
+    return NeighborBatchBuilder(local, sampler, seeds, numbers, other, nested=nested)
 
 
 def _forecast(builder: Any, shard: GraphShard, full_step: Prediction) -> Forecast:

@@ -83,7 +83,7 @@ RUNS = {
     "N9": Run("RANKS='4 16' scripts/papers/distgnn-delay.sh amazon_computers.h5", delays),
     "N10": Run("hpgcn train sbm20.h5 --layers 3 --hidden 256 --epochs 3 --eval-every 0 "
                "--out $OUT/full --overwrite\nhpgcn train sbm20.h5 --layers 3 --hidden 256 "
-               "--epochs 1 --eval-every 0 --batch neighbours:15,10,5:2000 --out $OUT/batch "
+               "--epochs 1 --eval-every 0 --batch neighbors:15,10,5:2000 --out $OUT/batch "
                "--overwrite", batches),
     "N11": Run("hpgcn report RUN OTHER-RUN --breakdown times.png"),
     "N12": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy vertex-cut --delay paper:5"),

@@ -1,4 +1,4 @@
-"""Batches of some training vertices and of neighbours drawn for them, level by level.
+"""Batches of some training vertices and of neighbors drawn for them, level by level.
 
 Draws are keyed, so each rank computes them for the entries that it stores. For each
 product with A ranks exchange which rows they need. Owners send needed row numbers to
@@ -33,7 +33,7 @@ class SampledHop(NamedTuple):
     """Entries of this rank drawn for a product with A; positions as in HaloPlans."""
 
     rows: np.ndarray  # (r,) own, of the result
-    needed: np.ndarray  # (r',) own rows to multiply, increasing: `rows` and their own neighbours
+    needed: np.ndarray  # (r',) own rows to multiply, increasing: `rows` and their own neighbors
     cut: tuple  # row pointers (own rows, then those of other ranks), columns and values
     ghosts: np.ndarray  # ghosts that are read
     targets: np.ndarray  # rows of other ranks whose partial sums are formed here
@@ -41,13 +41,13 @@ class SampledHop(NamedTuple):
     returned: np.ndarray  # rows whose sums come back
 
 
-class NeighbourBatchBuilder:
-    """Builder of batches for a sampler that draws neighbours.
+class NeighborBatchBuilder:
+    """Builder of batches for a sampler that draws neighbors.
 
     Parameters
     ----------
     local : LocalMatrix
-    sampler : hpgcn.sampling.NeighbourSampler
+    sampler : hpgcn.sampling.NeighborSampler
     seeds : (s,) int64
         Own rows of training vertices.
     units : (s,) int64

@@ -1,4 +1,4 @@
-"""Batches of training vertices, and some of their neighbours: --batch neighbours:K,...,K:B.
+"""Batches of training vertices, and some of their neighbors: --batch neighbors:K,...,K:B.
 
 A step computes the logits of B training vertices. For each row that it needs, K entries
 off the diagonal are drawn, and multiplied by degree / K. The first K of the setting is
@@ -14,13 +14,13 @@ from hpgcn.sampling.sampler import Sampler
 ALL = -1
 
 
-class NeighbourSampler(Sampler):
+class NeighborSampler(Sampler):
     """Sampler of training vertices and neighbors.
 
     A unit is a training vertex. Units are numbered in the order of ORIGINAL numbers.
     """
 
-    name = "neighbours"
+    name = "neighbors"
     stream = 3
     forms = "K,...,K:B",
     example = "15,10:1024"
