@@ -71,7 +71,7 @@ def chunks(next_chunk, count):
     `next_chunk`, (1,) int64, is the counter that all threads share.
     """
     while True:
-        chunk = _fetch(next_chunk)
+        chunk = _fetch(next_chunk)  # type: ignore[call-arg]
         if chunk >= count:
             return
         yield chunk

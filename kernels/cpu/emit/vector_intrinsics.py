@@ -157,7 +157,7 @@ def prefetch(typingctx, at, cache):
 def ask(begin, beyond):
     """Prefetch the cache lines between two addresses, mapped or not, to the second cache."""
     for line in range(begin, beyond, LINE):
-        prefetch(line, SECOND)
+        prefetch(line, SECOND)  # type: ignore[call-arg]
 
 
 def address(array):
