@@ -198,7 +198,7 @@ def test_a_rank_waits_until_its_rows_are_read():
                 assert_all(arrays[0] == number)
                 memory.release()
         memory.close()
-        return memory.answers
+        return memory.acknowledgments
 
     assert hpgcn.run_on_ranks(read, 2) == [[], []]
 

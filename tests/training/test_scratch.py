@@ -425,7 +425,7 @@ def test_a_turn_is_recognized_by_its_last_waits():
         disk.switch(0, 1, place)
         disk.switch(1, 0, place)
     assert [len(key[1]) for key in disk._keys(0)] == [4, 3, 2, 1]
-    assert disk._known(0) is not None
+    assert disk._last_touched(0) is not None
     disk.close()
 
 
