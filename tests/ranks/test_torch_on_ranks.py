@@ -157,7 +157,7 @@ def test_refusals(comm):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("example", EXAMPLES, ids=["gcn", "appnp", "hops", "jump"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=["gcn", "hops"])
 def test_examples_of_the_page(example, tmp_path, capsys):
     """An example has the same loss on three ranks and on one; a notebook runs torch under MPI."""
     path = str(tmp_path / "cora.h5")
