@@ -283,7 +283,7 @@ def test_the_page_says_how(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     graph = make_graph(weighted=True)
     store.write_graph("graph.h5", graph)
-    page = (ROOT / "docs" / "how-to" / "open-files.md").read_text()
+    page = (ROOT / "docs" / "files.md").read_text()
     names = {}
     code = re.search(r"```python\n(import anndata, binsparse.*?)```", page, re.DOTALL)[1]
     exec(code, names)
