@@ -5,7 +5,7 @@
 
 Only the numbers of the graphs are used (vertices, edges, widths of the papers' tables). Their
 entries are spread evenly over all blocks of A. So no graph is read or generated, and its size is
-free. Effects of the pattern (balance, locality) are not seen. docs/benchmarks.md compares these
+free. Effects of the pattern (balance, locality) are not seen. docs/papers.md compares these
 tables with the claims of the papers.
 """
 import json
