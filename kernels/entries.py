@@ -110,10 +110,10 @@ def add_up(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, first: int
 
 
 @Threaded
-def _add_up(next_chunk, bounds, indptr, indices, data, first, degree_row, degree_column,
+def _add_up(counters, bounds, indptr, indices, data, first, degree_row, degree_column,
             degree_loop, symmetric, tolerance, keyed, wrong, prints, columns):
     buckets = np.uint64(columns.shape[1])
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             total, size, loop = 0.0, 0.0, 0.0
             for k in range(indptr[i], indptr[i + 1]):
@@ -209,8 +209,8 @@ def missing_loops(indptr: np.ndarray, indices: np.ndarray, first: int) -> np.nda
 
 
 @Threaded
-def _missing_loops(next_chunk, bounds, indptr, indices, first, missing):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _missing_loops(counters, bounds, indptr, indices, first, missing):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             low, high = indptr[i], indptr[i + 1]
             end = high
@@ -253,9 +253,9 @@ def scaled_rows(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None
 
 
 @Threaded
-def _scaled_rows(next_chunk, bounds, indptr, indices, data, first, added, row_scale, column_scale,
+def _scaled_rows(counters, bounds, indptr, indices, data, first, added, row_scale, column_scale,
                  number, pointers, columns, values):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             k, waiting = indptr[i], added[i]
             for at in range(pointers[i], pointers[i + 1]):
@@ -308,8 +308,8 @@ def _block_of(column, block, bounds):
 
 
 @Threaded
-def _count_in_blocks(next_chunk, rows, indptr, indices, bounds, counts):
-    for chunk in chunks(next_chunk, rows.size - 1):
+def _count_in_blocks(counters, rows, indptr, indices, bounds, counts):
+    for chunk in chunks(counters, rows.size - 1):
         for i in range(rows[chunk], rows[chunk + 1]):
             block = 0
             for k in range(indptr[i], indptr[i + 1]):
@@ -318,9 +318,9 @@ def _count_in_blocks(next_chunk, rows, indptr, indices, bounds, counts):
 
 
 @Threaded
-def _move_to_blocks(next_chunk, rows, indptr, indices, data, bounds, pointers, begins, columns,
+def _move_to_blocks(counters, rows, indptr, indices, data, bounds, pointers, begins, columns,
                     values):
-    for chunk in chunks(next_chunk, rows.size - 1):
+    for chunk in chunks(counters, rows.size - 1):
         for i in range(rows[chunk], rows[chunk + 1]):
             last, at = -1, np.int64(0)
             for k in range(indptr[i], indptr[i + 1]):

@@ -260,8 +260,8 @@ def inner_degrees(indptr: np.ndarray, indices: np.ndarray, group: np.ndarray,
 
 
 @Threaded
-def _count_inner(next_chunk, indptr, indices, group, count, degrees):
-    for chunk in chunks(next_chunk, count):
+def _count_inner(counters, indptr, indices, group, count, degrees):
+    for chunk in chunks(counters, count):
         for i in range(chunk * ROWS, min(group.size, (chunk + 1) * ROWS)):
             degree = 0
             for k in range(indptr[i], indptr[i + 1]):
@@ -286,9 +286,9 @@ def reverse_cuthill_mckee(indptr: np.ndarray, indices: np.ndarray, group: np.nda
 
 
 @Threaded
-def _search(next_chunk, indptr, indices, left, offsets, by_degree, number, waiting, order):
+def _search(counters, indptr, indices, left, offsets, by_degree, number, waiting, order):
     """Order groups; `left` (n,) has the group of each vertex, or -1 once the vertex waits."""
-    for g in chunks(next_chunk, offsets.size - 1):
+    for g in chunks(counters, offsets.size - 1):
         head = tail = begin = offsets[g]
         for at in range(begin, offsets[g + 1]):
             # a component begins at its vertex of least degree
@@ -331,8 +331,8 @@ def spread(indptr: np.ndarray, indices: np.ndarray, number: int) -> int:
 
 
 @Threaded
-def _spread(next_chunk, indptr, indices, number, found):
-    for chunk in chunks(next_chunk, found.size):
+def _spread(counters, indptr, indices, number, found):
+    for chunk in chunks(counters, found.size):
         most = np.int64(0)
         for i in range(chunk * ROWS, min(number.size, (chunk + 1) * ROWS)):
             for k in range(indptr[i], indptr[i + 1]):
@@ -354,8 +354,8 @@ def place_rows(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray, number
 
 
 @Threaded
-def _place(next_chunk, indptr, indices, rows, number, pointers, count, columns):
-    for chunk in chunks(next_chunk, count):
+def _place(counters, indptr, indices, rows, number, pointers, count, columns):
+    for chunk in chunks(counters, count):
         for i in range(chunk * ROWS, min(rows.size, (chunk + 1) * ROWS)):
             if rows[i] < 0:
                 continue

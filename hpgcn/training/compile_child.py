@@ -25,7 +25,7 @@ def main(parent: int, number: int, count: int) -> None:
     die_with_parent(parent)
     run = pickle.load(sys.stdin.buffer)
     os.sched_setaffinity(0, run.cores)  # a thread that is bound to fewer may have started this
-    set_num_threads(run.threads)
+    set_num_threads(1)  # other threads would call compiled code by its address
     with faults.ignored(), recorded() as kernels, suppress(HpgcnError):
         call_kernels(run.header, run.config, run.spec, SerialComm().device, run.ranks)
     for compile_kernel in list(kernels.values())[::-1][number::count]:

@@ -52,14 +52,14 @@ def _rows_code(reduction: RowReduction, shape: RowShape, real: np.dtype, index: 
 
 
 @Threaded
-def _on_rows(next_chunk, bounds, code, arguments):
+def _on_rows(counters, bounds, code, arguments):
     """Call the C function `code` for each chunk of rows that this thread takes."""
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         call(code, (bounds[chunk], bounds[chunk + 1]), arguments)
 
 
 @Threaded
-def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
+def _to_chosen(counters, indices, e, op, grad, arg, dx, columns, parts):
     """Add gradients to the rows of x that max or min chose.
 
     Each task has a range of columns and of rows of x. Each sum is taken in the order of
@@ -67,7 +67,7 @@ def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
     """
     m, width = grad.shape
     n = dx.shape[0]
-    for task in chunks(next_chunk, -(-width // columns) * parts):
+    for task in chunks(counters, -(-width // columns) * parts):
         first, part = task // parts * columns, task % parts
         low, high = n * part // parts, n * (part + 1) // parts
         for v in range(m):

@@ -25,6 +25,7 @@ from hpgcn.kernels.cpu.random import LOW, SHIFT, keep_lanes
 from hpgcn.kernels.cpu.spmm import CHUNKS
 from hpgcn.kernels.cpu.tuning import last_level_cache
 from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.record import of_step
 from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
@@ -62,12 +63,12 @@ def _aligned_byte(vertex, neighbor, byte, key):
 
 
 @Threaded
-def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vertex, neighbor, key,
+def _attend(counters, indptr, indices, row_score, out, lse, above, share, vertex, neighbor, key,
             accumulate, itemsize, heads, width, padded, bounds, code, numbers):
     zero, one = lse.dtype.type(0), lse.dtype.type(1)
     num_bytes = np.int64((padded + 7) // 8)
     row_bytes = heads * width * itemsize
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         # buffers of this thread
         tiles = np.zeros((2, TILE, padded), lse.dtype)
         state = np.zeros((4, padded), lse.dtype)
@@ -148,13 +149,13 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
 
 
 @Threaded
-def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, slope, vertex,
+def _attend_backward(counters, indptr, indices, x, col_score, dx, dcol_score, slope, vertex,
                      neighbor, key, accumulate, itemsize, heads, width, padded, bounds, code,
                      numbers):
     zero, one = dcol_score.dtype.type(0), dcol_score.dtype.type(1)
     num_bytes = np.int64((padded + 7) // 8)
     columns = heads * width
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         tiles = np.zeros((2, TILE, padded), dcol_score.dtype)
         state = np.ones((2, padded), dcol_score.dtype)  # sums, and factors
         sums = np.zeros((2, columns), dcol_score.dtype)
@@ -215,10 +216,15 @@ def _draws(vertex: Array | None, neighbor: Array | None, seed: int, epoch: int, 
            p: float, first: int = 0) -> tuple[Array, Array, tuple, float]:
     """Return vertex and neighbor numbers, the key, and the scale of kept weights for dropout."""
     threshold = dropout_threshold(p)
-    key = tuple(map(np.uint64, (*attention_key(seed, epoch, layer), threshold, first)))
+    given = seed, layer, threshold, first
+    key = of_step(_key_of_epoch, epoch, *given) if threshold else _key_of_epoch(epoch, *given)
     numbers = (NO_NUMBERS if each is None or not threshold else each
                for each in (vertex, neighbor))
     return *numbers, key, dropout_scale(p)
+
+
+def _key_of_epoch(epoch: int, seed: int, layer: int, threshold: int, first: int) -> tuple:
+    return tuple(map(np.uint64, (*attention_key(seed, epoch, layer), threshold, first)))
 
 
 def _plan(x: Array, indices: Array, columns: int, heads: int, sides: int) -> tuple[int, int,
@@ -238,11 +244,11 @@ def _work(indptr: Array, columns: int, heads: int) -> int:
 
 
 @Threaded
-def _merge(next_chunk, out, lse, part, part_lse, above, share, part_above, part_share, bounds):
+def _merge(counters, out, lse, part, part_lse, above, share, part_above, part_share, bounds):
     heads = lse.shape[1]
     width = out.shape[1] // heads
     zero, one = lse.dtype.type(0), lse.dtype.type(1)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(heads):
                 if part_lse[i, h] == -np.inf:
@@ -279,11 +285,11 @@ def attend_merge(out: Array, lse: Array, part: Array, part_lse: Array, *,
 
 
 @Threaded
-def _dots(next_chunk, grad, out, above, share, row_score, lse, slope, pulled, drow_score, bounds):
+def _dots(counters, grad, out, above, share, row_score, lse, slope, pulled, drow_score, bounds):
     heads = share.shape[1]
     columns = grad.shape[1]
     width = columns // heads
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(heads):
                 whole, part = 0.0, 0.0
@@ -311,8 +317,8 @@ def attend_dots(grad: Array, out: Array, above: Array, share: Array, row_score: 
 
 
 @Threaded
-def _bits(next_chunk, vertex, neighbor, key, out, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _bits(counters, vertex, neighbor, key, out, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         for k in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(out.shape[1]):
                 if h % 8 == 0:

@@ -86,7 +86,7 @@ def cuts_of(indptr: Array, indices: Array, n: int, size: int, bounds: Array) -> 
 
 
 @Threaded
-def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
+def _cut(counters, indptr, indices, size, cuts, falls, bounds):
     """Write each row's position of each block to `cuts`, searching it where it is not right.
 
     An earlier call may have left the right positions. They are compared with row
@@ -94,7 +94,7 @@ def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
     """
     one = np.uint64(1)  # other integers would be tried for negative ones, entry by entry
     last = cuts.shape[0] - 1
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         fall = np.int32(0)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             # columns must rise

@@ -8,18 +8,18 @@ from hpgcn.kernels.host.threads import Threaded, chunks
 
 
 @Threaded
-def _convert(next_chunk, x, out, bounds):
+def _convert(counters, x, out, bounds):
     zero = out.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(x.shape[1]):
                 out[i, q] = narrow(widen(x[i, q]), zero)
 
 
 @Threaded
-def _add(next_chunk, x, out, bounds):
+def _add(counters, x, out, bounds):
     zero = out.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(x.shape[1]):
                 out[i, q] = narrow(widen(out[i, q]) + widen(x[i, q]), zero)

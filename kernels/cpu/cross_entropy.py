@@ -9,6 +9,7 @@ from hpgcn.kernels.cpu.emit.bfloat16 import narrow
 from hpgcn.kernels.cpu.emit.exponential import exp, log1p
 from hpgcn.kernels.cpu.emit.softmax_intrinsics import LANES, row_max, row_powers
 from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.record import derived
 from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.cross_entropy import ABSENT
 
@@ -26,12 +27,12 @@ def _is_argmax(logits, i, column, top):
 
 
 @Threaded
-def _softmax_cross_entropy(next_chunk, logits, labels, rows, scale, target, grad, losses, corrects,
+def _softmax_cross_entropy(counters, logits, labels, rows, scale, target, grad, losses, corrects,
                            bounds):
     width = logits.shape[1]
     zero = grad.dtype.type(0)
     start, lowest = logits.ctypes.data, logits.dtype.type(-np.inf)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         loss = 0.0
         correct = 0
         power = np.empty(-(-width // LANES) * LANES)
@@ -69,11 +70,11 @@ def _softmax_cross_entropy(next_chunk, logits, labels, rows, scale, target, grad
 
 
 @Threaded
-def _sigmoid_cross_entropy(next_chunk, logits, labels, rows, scale, smoothing, grad, losses, counts,
+def _sigmoid_cross_entropy(counters, logits, labels, rows, scale, smoothing, grad, losses, counts,
                            bounds):
     width = logits.shape[1]
     zero = grad.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         loss = 0.0
         hits, calls, truths = 0, 0, 0
         small, term = np.empty(width), np.empty(width)
@@ -108,17 +109,17 @@ def _sigmoid_cross_entropy(next_chunk, logits, labels, rows, scale, smoothing, g
 
 
 @Threaded
-def _spread_max(next_chunk, logits, out, bounds):
+def _spread_max(counters, logits, out, bounds):
     start, lowest = logits.ctypes.data, logits.dtype.type(-np.inf)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             out[i] = row_max(start + i * logits.strides[0], logits.shape[1], lowest)
 
 
 @Threaded
-def _spread_sum(next_chunk, logits, top, out, bounds):
+def _spread_sum(counters, logits, top, out, bounds):
     start, zero = logits.ctypes.data, logits.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         power = np.empty(-(-logits.shape[1] // LANES) * LANES)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             out[i] = row_powers(start + i * logits.strides[0], logits.shape[1], np.float64(top[i]),
@@ -126,12 +127,12 @@ def _spread_sum(next_chunk, logits, top, out, bounds):
 
 
 @Threaded
-def _spread_gradient(next_chunk, logits, labels, first, rows, top, total, scale, target, grad,
+def _spread_gradient(counters, logits, labels, first, rows, top, total, scale, target, grad,
                      losses, bounds):
     width = logits.shape[1]
     zero = grad.dtype.type(0)
     start, like = logits.ctypes.data, logits.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         loss = 0.0
         power = np.empty(-(-width // LANES) * LANES)
         for r in range(bounds[chunk], bounds[chunk + 1]):
@@ -175,8 +176,8 @@ def _spread_gradient(next_chunk, logits, labels, first, rows, top, total, scale,
 
 
 @Threaded
-def _spread_argmax(next_chunk, logits, first, top, out, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _spread_argmax(counters, logits, first, top, out, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             out[i] = ABSENT
             for q in range(logits.shape[1]):
@@ -186,8 +187,8 @@ def _spread_argmax(next_chunk, logits, first, top, out, bounds):
 
 
 @Threaded
-def _clear(next_chunk, grad, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _clear(counters, grad, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         grad[bounds[chunk]:bounds[chunk + 1]] = 0
 
 
@@ -203,7 +204,7 @@ def softmax_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: f
     target = ONE_HOT if target is None else target
     _softmax_cross_entropy(work, logits, labels, rows, scale, target, _gradient(grad, logits),
                            losses, corrects, bounds)
-    return float(losses.sum()), int(corrects.sum())
+    return derived(_total, losses), derived(_total, corrects)
 
 
 def sigmoid_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: float = 1.0,
@@ -217,7 +218,7 @@ def sigmoid_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: f
     work = 60 * rows.size * logits.shape[1]
     _sigmoid_cross_entropy(work, logits, labels, rows, scale, float(smoothing),
                            _gradient(grad, logits), losses, counts, bounds)
-    return float(losses.sum()), *counts.sum(0).tolist()
+    return derived(_total, losses), *counts.sum(0).tolist()
 
 
 def spread_max(logits: Array) -> Array:
@@ -243,13 +244,17 @@ def spread_gradient(logits: Array, labels: Array, first: int, rows: Array, top: 
     target = ONE_HOT if target is None else target
     _spread_gradient(work, logits, labels, first, rows, top, total, scale, target,
                      _gradient(grad, logits), losses, bounds)
-    return float(losses.sum())
+    return derived(_total, losses)
 
 
 def spread_argmax(logits: Array, first: int, top: Array) -> Array:
     out = np.empty(logits.shape[0], np.int64)
     _spread_argmax(logits.size, logits, first, top, out, evenly(out.size))
     return out
+
+
+def _total(numbers: Array) -> float:
+    return numbers.sum().item()
 
 
 def _gradient(grad: Array | None, logits: Array) -> Array:

@@ -12,6 +12,7 @@ from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.emit.emitter import FIRST
 from hpgcn.kernels.cpu.emit.vector_intrinsics import prefetch
 from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.record import derived
 from hpgcn.kernels.host.threads import Threaded, chunks
 
 AHEAD = 16  # entries between the prefetch of a row of y and its use
@@ -39,11 +40,11 @@ def _dot(x, i, y, j, begin, end, sums):
 
 
 @Threaded
-def _edge_dot(next_chunk, indptr, indices, x, y, out, bounds):
+def _edge_dot(counters, indptr, indices, x, y, out, bounds):
     heads = out.shape[1]
     width = x.shape[1] // heads
     row_bytes = y.shape[1] * y.itemsize
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         sums = np.empty(SUMS, x.dtype)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for k in range(indptr[i], indptr[i + 1]):
@@ -63,9 +64,9 @@ def edge_dot(indptr: Array, indices: Array, x: Array, y: Array, out: Array | Non
 
 
 @Threaded
-def _softmax(next_chunk, indptr, values, out, bounds):
+def _softmax(counters, indptr, values, out, bounds):
     heads = values.shape[1]
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         top, total = np.empty(heads, values.dtype), np.empty(heads, np.float64)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             start, stop = indptr[i], indptr[i + 1]
@@ -92,9 +93,9 @@ def edge_softmax(indptr: Array, values: Array, out: Array | None = None) -> Arra
 
 
 @Threaded
-def _softmax_backward(next_chunk, indptr, alpha, grad, out, bounds):
+def _softmax_backward(counters, indptr, alpha, grad, out, bounds):
     heads = alpha.shape[1]
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         total = np.empty(heads, np.float64)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             total[:] = 0
@@ -153,11 +154,11 @@ def _add_outer(part, features, t, row):
 
 
 @Threaded
-def _message_sums(next_chunk, indptr, indices, edge, x, features, weight, bias, out, accumulate,
+def _message_sums(counters, indptr, indices, edge, x, features, weight, bias, out, accumulate,
                   bounds):
     width = x.shape[1]
     zero = x.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         row = np.empty(width, x.dtype)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             if not accumulate:
@@ -171,11 +172,11 @@ def _message_sums(next_chunk, indptr, indices, edge, x, features, weight, bias, 
 
 
 @Threaded
-def _message_gradients(next_chunk, indptr, indices, edge, x, features, weight, bias, grad, out,
+def _message_gradients(counters, indptr, indices, edge, x, features, weight, bias, grad, out,
                        accumulate, bounds, sums):
     d, width = weight.shape
     zero = x.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         row, total = np.empty(width, x.dtype), np.empty(width, x.dtype)
         part = np.zeros((d + 1, width), x.dtype)
         count = 0
@@ -234,9 +235,9 @@ def edge_relu_backward(indptr: Array, indices: Array, edge: Array, x: Array, fea
     d, width = weight.shape
     out = np.empty(x.shape, x.dtype) if out is None else out
     bounds = by_nonzeros(indptr)
-    sums = np.zeros((bounds.size - 1, d + 1, width))
+    sums = derived(np.zeros, (bounds.size - 1, d + 1, width))
     work = 2 * (int(indptr[-1]) - int(indptr[0])) * width * (d + 2)
     _message_gradients(work, indptr, indices, edge, x, features, weight, bias, grad, out,
                        accumulate, bounds, sums)
-    sums = sums.sum(0)
+    sums = derived(np.sum, sums, 0)
     return out, sums[:d], sums[d]

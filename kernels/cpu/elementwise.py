@@ -9,10 +9,11 @@ from hpgcn.kernels.cpu.chunks import evenly, write_row
 from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
 from hpgcn.kernels.cpu.emit.exponential import expm1
 from hpgcn.kernels.cpu.emit.vector_intrinsics import activate_some, ask
-from hpgcn.kernels.cpu.random import ROW_0, draw, mask_row
+from hpgcn.kernels.cpu.random import ROW_0, draw, mask_row, step_key
 from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.record import derived
 from hpgcn.kernels.host.threads import Threaded, chunks
-from hpgcn.kernels.reference.random import draw_key, dropout_scale
+from hpgcn.kernels.reference.random import dropout_scale
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NO_VERTEX = np.empty(0, np.int64)
@@ -22,14 +23,14 @@ DENSITY = 1 / math.sqrt(2 * math.pi)  # density of the normal distribution at 0
 
 
 @Threaded
-def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, drawn, scale, mask,
+def _activate(counters, z, bias, vertex, first, relu, key, dropping, drawn, scale, mask,
               bounds):
     width, itemsize = z.shape[1], z.itemsize
     whole = width // 8
     start, addend = z.ctypes.data, bias.ctypes.data
     zero = bias.dtype.type(0)
     nothing = z.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             # bits that dropout keeps
@@ -72,9 +73,9 @@ def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, drawn, sc
 
 
 @Threaded
-def _elu(next_chunk, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
+def _elu(counters, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
     width = z.shape[1]
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             # loops without bits become vector code
@@ -96,9 +97,9 @@ def _elu(next_chunk, z, bias, vertex, first, key, dropping, scale, mask, slopes,
 
 
 @Threaded
-def _gelu(next_chunk, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
+def _gelu(counters, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
     width = z.shape[1]
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             if dropping:
@@ -124,8 +125,8 @@ def _note(bits, mask, i, width):
 
 
 @Threaded
-def _elu_backward(next_chunk, g, out, mask, scale, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _elu_backward(counters, g, out, mask, scale, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(g.shape[1]):
                 g[i, q] *= scale + min(np.float64(out[i, q]), 0.0)
@@ -134,15 +135,15 @@ def _elu_backward(next_chunk, g, out, mask, scale, bounds):
 
 
 @Threaded
-def keep_bits(next_chunk, x, mask, scale, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def keep_bits(counters, x, mask, scale, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             mask_row(x, i, mask, i, scale)
 
 
 @Threaded
-def _column_sum(next_chunk, x, sums, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _column_sum(counters, x, sums, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         total = np.zeros(x.shape[1])  # other threads write to the cache lines of `sums`
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(total.size):
@@ -151,9 +152,9 @@ def _column_sum(next_chunk, x, sums, bounds):
 
 
 @Threaded
-def _adam(next_chunk, w, g, mean, variance, decay, decayed, beta1, beta2, lr, root_correction,
+def _adam(counters, w, g, mean, variance, decay, decayed, beta1, beta2, lr, root_correction,
           epsilon, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         first, last = bounds[chunk], bounds[chunk + 1]
         weight, slope = w[first:last], g[first:last]
         average, square = mean[first:last], variance[first:last]
@@ -170,7 +171,7 @@ def activate(z: Array, bias: Array, vertex: Array | None = None, *, relu: bool =
     if z.size:
         vertex = NO_VERTEX if vertex is None else vertex
         mask = NO_MASK if mask is None else mask
-        key = draw_key(np.uint64, seed, epoch, layer, p)
+        key = step_key(seed, epoch, layer, p)
         scale = bias.dtype.type(dropout_scale(p))
         drops = bool(key[-1])
         _activate(4 * z.size, z, bias, vertex, first, relu, key, drops and not drawn,
@@ -185,7 +186,7 @@ def activate_smooth(z: Array, bias: Array, vertex: Array | None = None, *, kind:
         vertex = NO_VERTEX if vertex is None else vertex
         mask = NO_MASK if mask is None else mask
         slopes = np.empty((0, 0), z.dtype) if slopes is None else slopes
-        key = draw_key(np.uint64, seed, epoch, layer, p)
+        key = step_key(seed, epoch, layer, p)
         work = _elu if kind == "elu" else _gelu
         work(20 * z.size, z, bias, vertex, first, key, bool(key[-1]), dropout_scale(p), mask,
              slopes, evenly(z.shape[0]))
@@ -209,10 +210,14 @@ def column_sum(x: Array) -> Array:
     bounds = evenly(x.shape[0])
     sums = np.empty((bounds.size - 1, x.shape[1]))
     _column_sum(x.size, x, sums, bounds)
-    return sums.sum(0)
+    return derived(np.sum, sums, 0)
 
 
 def inner(x: Array, y: Array) -> Array:
+    return derived(_inner, x, y)
+
+
+def _inner(x: Array, y: Array) -> Array:
     return np.einsum("ij,ij->", x, y, dtype=np.float64).reshape(1)  # makes no array (m, f)
 
 

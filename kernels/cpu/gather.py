@@ -49,9 +49,9 @@ def _stream_row(source, out, row_bytes):
 
 
 @Threaded
-def _gather(next_chunk, x, stride, index, out, out_stride, row_bytes, streamed, bounds):
+def _gather(counters, x, stride, index, out, out_stride, row_bytes, streamed, bounds):
     last = index.size - 1
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             _prefetch_row(x + index[min(i + AHEAD, last)] * stride, row_bytes)
             if streamed:
@@ -61,13 +61,13 @@ def _gather(next_chunk, x, stride, index, out, out_stride, row_bytes, streamed, 
 
 
 @Threaded
-def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, itemsize, firsts,
+def _scatter_add(counters, x, stride, index, out, out_stride, width, zero, itemsize, firsts,
                  lasts, bounds):
     # A chunk reads the rows [firsts, lasts) of x, and adds those that belong to its own rows
     # of `out`: in order, and without atomics.
     row_bytes = width * itemsize
     whole = row_bytes // VECTOR * VECTOR
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         low, high = bounds[chunk], bounds[chunk + 1]
         last = lasts[chunk] - 1
         for i in range(firsts[chunk], lasts[chunk]):

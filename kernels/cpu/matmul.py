@@ -19,6 +19,7 @@ from hpgcn.kernels.bits16 import BF16, store
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.dense.gemm import RATE, columns_times, kernel_for, rows_times, sums_of
 from hpgcn.kernels.cpu.elementwise import keep_bits
+from hpgcn.kernels.host.record import derived, repeat
 from hpgcn.kernels.host.threads import run_on_all_threads, worth_threads
 
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -40,7 +41,7 @@ def matmul(x: Array, y: Array, out: Array | None = None, *, mask: Array | None =
     n = y.shape[1]
     out = np.empty((m, n), sums_of(x)) if out is None else out
     if not (m and n and k):
-        out[...] = 0
+        repeat(out.fill, 0)
         return out
 
     # long rows: masked and stored at once
@@ -54,23 +55,23 @@ def matmul(x: Array, y: Array, out: Array | None = None, *, mask: Array | None =
     if kernel is columns_times:
         sums, launch, arguments = columns_times(x, y)
         launch(*arguments)
-        store(sums.sum(axis=0), out)
+        repeat(store, derived(np.sum, sums, 0), out)
     elif BF16 in (x.dtype, y.dtype, out.dtype):  # 16 bits in another order
         rows = np.empty((m, n), out.dtype)
-        launch, arguments = rows_times(np.ascontiguousarray(x), y, rows)
+        launch, arguments = rows_times(derived(np.ascontiguousarray, x), y, rows)
         launch(*arguments)
-        out[...] = rows
+        repeat(np.copyto, out, rows)
     elif one_blas_thread():
-        _in_blocks(x, y, out)
+        repeat(_in_blocks, x, y, out)
     else:
-        np.matmul(x, y, out=out)
+        repeat(np.matmul, x, y, out)
 
     # apply the mask
     if mask is not None:
-        rows = np.ascontiguousarray(out)
+        rows = derived(np.ascontiguousarray, out)
         keep_bits(2 * out.size, rows, mask, sums_of(out).type(1), evenly(m))
         if rows is not out:
-            out[...] = rows
+            repeat(np.copyto, out, rows)
     return out
 
 

@@ -8,12 +8,13 @@ import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.cpu.chunks import evenly, row_total, write_row
+from hpgcn.kernels.host.record import derived
 from hpgcn.kernels.host.threads import Threaded, chunks
 
 
 @Threaded
-def _row_sum(next_chunk, x, out, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _row_sum(counters, x, out, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         term = np.empty(x.shape[1])
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(term.size):
@@ -22,8 +23,8 @@ def _row_sum(next_chunk, x, out, bounds):
 
 
 @Threaded
-def _row_squares(next_chunk, x, mean, out, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _row_squares(counters, x, mean, out, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         term = np.empty(x.shape[1])
         for i in range(bounds[chunk], bounds[chunk + 1]):
             middle = mean[i]
@@ -34,8 +35,8 @@ def _row_squares(next_chunk, x, mean, out, bounds):
 
 
 @Threaded
-def _layer_norm(next_chunk, x, mean, inv_std, gain, bias, out, xhat, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _layer_norm(counters, x, mean, inv_std, gain, bias, out, xhat, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         normal = np.empty(x.shape[1])
         for i in range(bounds[chunk], bounds[chunk + 1]):
             middle = mean[i]
@@ -50,8 +51,8 @@ def _layer_norm(next_chunk, x, mean, inv_std, gain, bias, out, xhat, bounds):
 
 
 @Threaded
-def _backward_sums(next_chunk, g, xhat, gain, sums, dgain, dbias, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _backward_sums(counters, g, xhat, gain, sums, dgain, dbias, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         slope, product = np.empty(gain.size), np.empty(gain.size)
         by_gain, by_bias = np.zeros(gain.size), np.zeros(gain.size)
         for i in range(bounds[chunk], bounds[chunk + 1]):
@@ -70,8 +71,8 @@ def _backward_sums(next_chunk, g, xhat, gain, sums, dgain, dbias, bounds):
 
 
 @Threaded
-def _layer_norm_backward(next_chunk, g, xhat, inv_std, gain, means, out, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _layer_norm_backward(counters, g, xhat, inv_std, gain, means, out, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             factor = inv_std[i]
             first, second = means[i, 0], means[i, 1]
@@ -81,8 +82,8 @@ def _layer_norm_backward(next_chunk, g, xhat, inv_std, gain, means, out, bounds)
 
 
 @Threaded
-def _column_squares(next_chunk, x, mean, sums, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _column_squares(counters, x, mean, sums, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         total = np.zeros(mean.size)  # other threads write to the cache lines of `sums`
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(mean.size):
@@ -92,8 +93,8 @@ def _column_squares(next_chunk, x, mean, sums, bounds):
 
 
 @Threaded
-def _batch_norm(next_chunk, x, mean, inv_std, gain, bias, out, xhat, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _batch_norm(counters, x, mean, inv_std, gain, bias, out, xhat, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(gain.size):
                 normal = (np.float64(x[i, q]) - mean[q]) * inv_std[q]
@@ -103,12 +104,17 @@ def _batch_norm(next_chunk, x, mean, inv_std, gain, bias, out, xhat, bounds):
 
 
 @Threaded
-def _batch_norm_backward(next_chunk, g, xhat, factor, means, out, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _batch_norm_backward(counters, g, xhat, factor, means, out, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(factor.size):
                 centered = np.float64(g[i, q]) - means[0, q]
                 out[i, q] = factor[q] * (centered - np.float64(xhat[i, q]) * means[1, q])
+
+
+def _doubled(values: Array) -> Array:
+    """Return numbers as float64."""
+    return derived(values.astype, np.float64)
 
 
 def row_sum(x: Array) -> Array:
@@ -127,7 +133,7 @@ def layer_norm(x: Array, mean: Array, inv_std: Array, gain: Array, bias: Array,
                out: Array | None = None, *, xhat: Array | None = None) -> Array:
     out = np.empty_like(x) if out is None else out
     xhat = np.empty((0, 0), x.dtype) if xhat is None else xhat
-    _layer_norm(6 * x.size, x, mean, inv_std, gain.astype(np.float64), bias.astype(np.float64), out,
+    _layer_norm(6 * x.size, x, mean, inv_std, _doubled(gain), _doubled(bias), out,
                 xhat, evenly(x.shape[0]))
     return out
 
@@ -136,14 +142,14 @@ def layer_norm_backward_sums(g: Array, xhat: Array, gain: Array) -> tuple[Array,
     bounds = evenly(g.shape[0])
     sums = np.empty((g.shape[0], 2))
     columns = np.empty((2, bounds.size - 1, gain.size))
-    _backward_sums(10 * g.size, g, xhat, gain.astype(np.float64), sums, *columns, bounds)
-    return sums, *columns.sum(1)
+    _backward_sums(10 * g.size, g, xhat, _doubled(gain), sums, *columns, bounds)
+    return sums, *derived(np.sum, columns, 1)
 
 
 def layer_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, means: Array,
                         out: Array | None = None) -> Array:
     out = np.empty_like(g) if out is None else out
-    _layer_norm_backward(6 * g.size, g, xhat, inv_std, gain.astype(np.float64), means, out,
+    _layer_norm_backward(6 * g.size, g, xhat, inv_std, _doubled(gain), means, out,
                          evenly(g.shape[0]))
     return out
 
@@ -152,14 +158,14 @@ def column_squares(x: Array, mean: Array) -> Array:
     bounds = evenly(x.shape[0])
     sums = np.empty((bounds.size - 1, x.shape[1]))
     _column_squares(3 * x.size, x, mean, sums, bounds)
-    return sums.sum(0)
+    return derived(np.sum, sums, 0)
 
 
 def batch_norm(x: Array, mean: Array, inv_std: Array, gain: Array, bias: Array,
                out: Array | None = None, *, xhat: Array | None = None) -> Array:
     out = np.empty_like(x) if out is None else out
     xhat = np.empty((0, 0), x.dtype) if xhat is None else xhat
-    _batch_norm(6 * x.size, x, mean, inv_std, gain.astype(np.float64), bias.astype(np.float64), out,
+    _batch_norm(6 * x.size, x, mean, inv_std, _doubled(gain), _doubled(bias), out,
                 xhat, evenly(x.shape[0]))
     return out
 
@@ -167,6 +173,6 @@ def batch_norm(x: Array, mean: Array, inv_std: Array, gain: Array, bias: Array,
 def batch_norm_backward(g: Array, xhat: Array, inv_std: Array, gain: Array, means: Array,
                         out: Array | None = None) -> Array:
     out = np.empty_like(g) if out is None else out
-    _batch_norm_backward(6 * g.size, g, xhat, inv_std * gain.astype(np.float64), means, out,
-                         evenly(g.shape[0]))
+    factor = derived(np.multiply, inv_std, _doubled(gain))
+    _batch_norm_backward(6 * g.size, g, xhat, factor, means, out, evenly(g.shape[0]))
     return out

@@ -13,6 +13,7 @@ from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
 from hpgcn.kernels.cpu.emit.vector_intrinsics import mask_some
 from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.record import of_step
 from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.random import draw_key, dropout_scale
 
@@ -96,17 +97,17 @@ def mask_row(x, i, bits, row, scale):
 
 
 @Threaded
-def _dropout_bits(next_chunk, vertex, width, first, key, out, bounds):
+def _dropout_bits(counters, vertex, width, first, key, out, bounds):
     last = np.uint8(0xFF >> (-width % 8))  # pad bits are 0
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             draw(vertex[i], first, key, out, i)
             out[i, out.shape[1] - 1] &= last
 
 
 @Threaded
-def _dropout(next_chunk, x, vertex, first, key, scale, out, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _dropout(counters, x, vertex, first, key, scale, out, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         bits = np.empty((1, (x.shape[1] + 7) // 8), np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             draw(vertex[i], first, key, bits, ROW_0)
@@ -116,26 +117,33 @@ def _dropout(next_chunk, x, vertex, first, key, scale, out, bounds):
 
 
 @Threaded
-def _dropout_csr(next_chunk, indptr, indices, data, vertex, first, key, scale, out, bounds):
+def _dropout_csr(counters, indptr, indices, data, vertex, first, key, scale, out, bounds):
     zero = data.dtype.type(0)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            byte = -1
-            bits = np.uint64(0)
-            for k in range(indptr[i], indptr[i + 1]):
-                column = first + indices[k]
-                if column >> 3 != byte:  # columns increase, so entries of one byte share a draw
-                    byte = column >> 3
-                    bits = keep_byte(vertex[i], byte, key)
+            # each entry draws all bits of its byte: without a branch this becomes vector code
+            for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+                column = first + np.int64(indices[k])
+                bits = keep_byte(vertex[i], column >> 3, key)
                 kept = bits >> np.uint64(column & 7) & np.uint64(1)
                 out[k] = data[k] * scale if kept else zero
+
+
+def step_key(seed: int, epoch: int, layer: int, p: float) -> tuple:
+    """Return the key of dropout draws; see hpgcn.kernels.reference.random.draw_key."""
+    given = epoch, seed, layer, p
+    return of_step(_key_of_epoch, *given) if p else _key_of_epoch(*given)
+
+
+def _key_of_epoch(epoch: int, seed: int, layer: int, p: float) -> tuple:
+    return draw_key(np.uint64, seed, epoch, layer, p)
 
 
 def dropout_bits(vertex: Array, width: int, *, seed: int, epoch: int, layer: int, p: float,
                  first: int = 0) -> Array:
     out = np.empty((vertex.size, -(-width // 8)), np.uint8)
     if out.size:
-        key = draw_key(np.uint64, seed, epoch, layer, p)
+        key = step_key(seed, epoch, layer, p)
         _dropout_bits(DRAW * out.size, vertex, width, first, key, out, evenly(vertex.size))
     return out
 
@@ -143,7 +151,7 @@ def dropout_bits(vertex: Array, width: int, *, seed: int, epoch: int, layer: int
 def dropout(x: Array, vertex: Array, *, seed: int, epoch: int, layer: int, p: float, first: int = 0,
             out: Array | None = None) -> Array:
     out = np.empty_like(x) if out is None else out
-    _dropout(DRAW // 8 * x.size, x, vertex, first, draw_key(np.uint64, seed, epoch, layer, p),
+    _dropout(DRAW // 8 * x.size, x, vertex, first, step_key(seed, epoch, layer, p),
              number_dtype(x.dtype).type(dropout_scale(p)), out, evenly(x.shape[0]))
     return out
 
@@ -152,6 +160,6 @@ def dropout_csr(indptr: Array, indices: Array, data: Array, vertex: Array, *, se
                 layer: int, p: float, first: int = 0, out: Array | None = None) -> Array:
     out = np.empty_like(data) if out is None else out
     _dropout_csr(DRAW * data.size, indptr, indices, data, vertex, first,
-                 draw_key(np.uint64, seed, epoch, layer, p), data.dtype.type(dropout_scale(p)), out,
+                 step_key(seed, epoch, layer, p), data.dtype.type(dropout_scale(p)), out,
                  evenly(indptr.size - 1))
     return out

@@ -37,6 +37,7 @@ from hpgcn.kernels.cpu.emit.row_product import RowShape, row_product
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask, place_of, prefetch
 from hpgcn.kernels.cpu.tuning import current, level_of
 from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.record import derived, repeat
 from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.masks import with_mask
 from hpgcn.kernels.scan import invalid_rows
@@ -102,14 +103,14 @@ def _rows_code(shape: RowShape, real: np.dtype, number: np.dtype, index: np.dtyp
 
 
 @Threaded
-def _spmm(next_chunk, starts, stops, columns, bounds, at_once, entries, data, data_bytes, invalid,
+def _spmm(counters, starts, stops, columns, bounds, at_once, entries, data, data_bytes, invalid,
           last_row, code, arguments):
     """Multiply rows; set `invalid` if indptr or a column is out of range.
 
     An empty `invalid` is not set. `columns` are the indices as unsigned numbers. `data`
     is the address of the values, if there are any.
     """
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1], at_once):
             beyond = min(r + at_once, bounds[chunk + 1])
             if invalid.size and invalid_rows(starts, stops, columns, r, beyond, last_row):
@@ -133,8 +134,8 @@ class Pass(partial):
 
 
 @Threaded
-def _pack(next_chunk, x, slab, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _pack(counters, x, slab, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(x.shape[1]):
                 slab[i, q] = x[i, q]
@@ -191,7 +192,9 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
     if accumulate and out is not None and out.dtype == BF16:
         raise ValueError(ROUNDED_ONCE)
     if out is None:
-        out = (np.empty if rows is None and not accumulate else np.zeros)((m, width), dtype)
+        out = np.empty((m, width), dtype)
+        if rows is not None or accumulate:
+            repeat(out.fill, 0)
     nnz = int(indptr[-1]) - int(indptr[0])
     nothing = m == 0 or width == 0 or (rows is not None and rows.size == 0)
     blocked = None
@@ -212,7 +215,7 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
     bounds = by_nonzeros(indptr, CHUNKS) if rows is None else evenly(rows.size, CHUNKS)
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     mask = NO_MASK if mask is None else mask
-    data = None if data is None else data.astype(dtype, copy=False)
+    data = None if data is None else derived(_as, data, dtype)
     col_scale = None if col_scale is None else np.ascontiguousarray(col_scale, dtype)
     row_scale = None if row_scale is None else np.ascontiguousarray(row_scale, dtype)
 
@@ -281,6 +284,10 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
                 launches.append(partial(_refuse, invalid, validate))
                 invalid, validate = NOTHING, None
     return out, launches
+
+
+def _as(array: Array, dtype: np.dtype) -> Array:
+    return array.astype(dtype, copy=False)
 
 
 def _at(array: Array | None) -> int:

@@ -47,7 +47,7 @@ def start_pool(threads: int, name: str = "", initializer: Callable | None = None
             while len(waiting) < count:
                 waiting.append(pool.submit(gate.wait))
         except RuntimeError as error:  # can't start new thread
-            _warn(threads, len(waiting), error)
+            warn_of_few(threads, len(waiting), error)
         finally:
             gate.set()
 
@@ -59,7 +59,8 @@ def start_pool(threads: int, name: str = "", initializer: Callable | None = None
     return CallerPool(), 0
 
 
-def _warn(threads: int, count: int, error: Exception) -> None:
+def warn_of_few(threads: int, count: int, error: Exception) -> None:
+    """Log once that fewer threads than requested could be started."""
     if not _Warning.logged:
         _Warning.logged = True
         log.warning("only %d of %d threads could be started (%s): continuing with these; see "

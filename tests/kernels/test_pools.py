@@ -51,7 +51,7 @@ def test_a_pool_goes_on_with_the_threads_that_start(limit, caplog, count):
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_kernels_compute_the_same_with_fewer_threads(limit, monkeypatch, count):
-    monkeypatch.setattr(threads._ThreadPool, "size", 4)
+    monkeypatch.setattr(threads._Threads, "size", 4)
     pool = threads._pool.__wrapped__
     limit(count)
     made = []
@@ -62,14 +62,14 @@ def test_kernels_compute_the_same_with_fewer_threads(limit, monkeypatch, count):
         return made[0]
 
     monkeypatch.setattr(threads, "_pool", make)
-    next_chunk = np.zeros(1, np.int64)
+    counters = np.zeros(1, np.int64)
     done = []
 
-    def work(next_chunk):
+    def work(counters):
         while (number := len(done)) < 100:
             done.append(number)
 
-    threads.run_on_all_threads(work, next_chunk)
+    threads.run_on_all_threads(work, counters)
     assert len(done) >= 100 and made[0][1] == count
     assert isinstance(made[0][0], CallerPool) == (count == 0)
     made[0][0].shutdown()

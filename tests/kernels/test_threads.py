@@ -1,11 +1,10 @@
 """Kernels give equal bits for any number of threads, and when Python threads call them at once."""
-import itertools
 import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from threading import Barrier, Event, current_thread
+from contextlib import nullcontext
+from threading import Barrier, Thread, current_thread
 
 import numpy as np
 import pytest
@@ -14,8 +13,10 @@ from cases import case, long, outcome
 from hpgcn.kernels import cpu, reference
 from hpgcn.kernels.cpu.emit.row_passes import is_packed
 from hpgcn.kernels.host import threads
+from hpgcn.kernels.host.team import Team, current_core
 from hpgcn.kernels.host.threads import (
     Threaded,
+    chunks,
     num_threads,
     set_num_threads,
     threshold,
@@ -96,78 +97,75 @@ def test_python_threads_run_any_kernels_at_once():
                                             for each in (found, expected)), err_msg=name)
 
 
-def test_a_thread_that_does_not_come_is_not_waited_for(monkeypatch):
-    held = Event()
-    pool = ThreadPoolExecutor(1)
-    monkeypatch.setattr(threads, "_pool", lambda count: (pool, count - 1))
-    pool.submit(held.wait)
-    try:
-        assert bits("spmm", {}, 0) == bits("spmm", {}, np.inf)  # otherwise it would wait forever
-    finally:
-        held.set()
-        pool.shutdown()
+@pytest.fixture
+def team(monkeypatch):
+    """Return a new Team, which runs kernels on two threads, whatever this machine has."""
+    monkeypatch.setattr(threads._Threads, "size", 2)
+    monkeypatch.setattr(threads._Threads, "team", team := Team())
+    return team
 
 
-def test_where_threads_wait_for_cores_small_kernels_wake_none(monkeypatch):
-    monkeypatch.setattr(threads._ThreadPool, "size", 2)
-    small, large = threads.LEAST_WORK, 1 << 30
-    assert not worth_threads(small - 1) and worth_threads(small) == (threads._ThreadPool.lost == 0)
-    monkeypatch.setattr(threads._ThreadPool, "lost", 0.01)
-    assert worth_threads(large) and not worth_threads(small)
-    tries = 1
-    while not worth_threads(small + (1 << 18)):
-        tries += 1
-    assert 10 < tries < 1000  # the attempt is repeated
-    monkeypatch.setattr(threads._ThreadPool, "lost", 0.01)
-    assert not worth_threads(small << 4)  # retried after equal work, so after fewer calls
-    assert any(worth_threads(small << 4) for _ in range(tries >> 2))
-    monkeypatch.setattr(threads._ThreadPool, "lost", threads.LONGEST_LOST)
-    assert worth_threads(small + (1 << 25))  # whatever is lost
-    monkeypatch.setattr(threads._ThreadPool, "size", 1)
-    assert not worth_threads(large)
+def test_a_thread_that_does_not_come_is_not_waited_for(team):
+    ended = Thread(target=int)
+    ended.start()
+    ended.join()
+    team.threads.append(ended)
+    assert bits("spmm", {}, 0) == bits("spmm", {}, np.inf)  # otherwise it would wait forever
+    assert team.threads == [ended]
 
 
-def test_what_a_lost_core_costs_is_remembered(monkeypatch):
-    monkeypatch.setattr(threads._ThreadPool, "size", 2)
-    monkeypatch.setattr(threads._ThreadPool, "lost", 0.0)
-    monkeypatch.setattr(threads, "_interruptions", lambda: 0)
-    monkeypatch.setattr(threads, "NOTICED", np.inf)
-    both = Barrier(2)
-
-    def wait():
-        both.wait()  # so that the other thread has begun
-        time.sleep(0.05)
-
-    threads.run_on_all_threads(wait)
-    assert threads._ThreadPool.lost == 0  # its core was free
-    monkeypatch.setattr(threads, "NOTICED", -1)
-    threads.run_on_all_threads(wait)
-    late = threads._ThreadPool.lost  # time until the end of the other thread was seen
-    assert 0 < late <= threads.LONGEST_LOST
-    monkeypatch.setattr(threads, "_interruptions", itertools.count().__next__)
-    monkeypatch.setattr(threads, "NOTICED", np.inf)
-    monkeypatch.setattr(threads._ThreadPool, "lost", 0.0)
-    threads.run_on_all_threads(wait)
-    assert 0 < threads._ThreadPool.lost <= threads.LONGEST_LOST
+def test_sleeping_threads_come_back(team):
+    for pause in (0, 0.001, 0.05):  # while the other thread waits in a loop, and when it sleeps
+        time.sleep(pause)
+        assert bits("spmm", {}, 0) == bits("spmm", {}, np.inf)
 
 
-@pytest.mark.skipif(threads._core() is None, reason="the system does not say where a thread runs")
-def test_other_threads_leave_the_core_of_the_caller_to_it(monkeypatch):
+@Threaded
+def _fail(counters, alone, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
+        bounds[chunk] = 1
+        if alone.size:
+            raise MemoryError("no room")
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_a_kernel_that_fails_ends_its_call(team, fails):
+    bounds = np.zeros(5, np.int64)
+    with threshold(0), pytest.raises(MemoryError) if fails else nullcontext():
+        _fail(1, np.zeros(fails), bounds)
+    assert np.count_nonzero(bounds[:4])
+    assert bits("spmm", {}, 0) == bits("spmm", {}, np.inf)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_process_starts_threads_of_its_own(team):
+    expected = bits("spmm", {}, 0)
+    child = os.fork()
+    if not child:
+        os._exit(bits("spmm", {}, 0) != expected or threads._Threads.team is team)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_small_kernels_wake_no_threads(team, monkeypatch):
+    least = threads.LEAST_WORK
+    assert not worth_threads(least - 1) and worth_threads(least)
+    monkeypatch.setattr(threads._Threads, "size", 1)
+    assert not worth_threads(least)
+
+
+@pytest.mark.skipif(current_core() is None, reason="the system does not say where a thread runs")
+def test_other_threads_leave_the_core_of_the_caller_to_it(team):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("this process may use one core alone")
-    monkeypatch.setattr(threads._ThreadPool, "size", 2)
     everywhere = os.sched_getaffinity(0)
-    threads.run_on_all_threads(lambda: None)
-    threads.run_on_all_threads(lambda: None)  # the other thread is known by now
-    others = threads._ThreadPool.others[os.getpid()]
-    assert others and os.sched_getaffinity(0) == everywhere
-    for thread in others:
-        with suppress(ProcessLookupError):  # a pool that another test has shut down
-            assert os.sched_getaffinity(thread) == everywhere - {threads._ThreadPool.avoided}
+    bits("spmm", {}, 0)
+    assert team.threads and os.sched_getaffinity(0) == everywhere
+    for thread in team.threads:
+        assert os.sched_getaffinity(thread.native_id) == everywhere - {team.avoided}
 
 
 def test_an_error_in_another_thread_is_raised(monkeypatch):
-    monkeypatch.setattr(threads._ThreadPool, "size", 2)
+    monkeypatch.setattr(threads._Threads, "size", 2)
     begun = Barrier(2)
     main = current_thread()
 
@@ -181,7 +179,7 @@ def test_an_error_in_another_thread_is_raised(monkeypatch):
 
 
 def test_a_threshold_holds_for_its_own_thread(monkeypatch):
-    monkeypatch.setattr(threads._ThreadPool, "size", 2)
+    monkeypatch.setattr(threads._Threads, "size", 2)
     usual = worth_threads(1000)
     with threshold(0):
         assert worth_threads(1000) and run_at_once(lambda: worth_threads(1000)) == [usual]

@@ -39,7 +39,7 @@ def kernels_of_run(ranks=1, **settings):
     header = make(n=400).header
     config = Config(**settings)
     spec = make_spec(header, config)
-    return KernelsOfRun(header, config, spec, ranks, 1, os.sched_getaffinity(0))
+    return KernelsOfRun(header, config, spec, ranks, os.sched_getaffinity(0))
 
 
 def name_of(kernel, types=()):
@@ -66,7 +66,7 @@ def called_kernels(call):
 def print_kernels(number, record):
     """Print the kernels of a case as a list, recorded or called."""
     run = kernels_of_run(ranks=2 * number + 1, **CASES[number])
-    set_num_threads(run.threads)
+    set_num_threads(1 if record else 2)
 
     def call():
         call_kernels(run.header, run.config, run.spec, Host(), run.ranks)

@@ -39,7 +39,6 @@ class KernelsOfRun(NamedTuple):
     config: Config
     spec: ModelSpec
     ranks: int
-    threads: int
     cores: set  # that its workers may use
 
 

@@ -115,8 +115,7 @@ def _workers(comm: SerialComm, header: Header, config: Config, spec: ModelSpec,
     """
     if not is_allowed(VARIABLE) or not turn or comm.device.name != "cpu":
         return nullcontext()
-    return compile_workers(KernelsOfRun(header, config, spec, comm.size, num_threads(),
-                                        os.sched_getaffinity(0)))
+    return compile_workers(KernelsOfRun(header, config, spec, comm.size, os.sched_getaffinity(0)))
 
 
 def call_kernels(header: Header, config: Config, spec: ModelSpec, device: Host, ranks: int) -> None:

@@ -44,7 +44,7 @@ def _copy(x, first, last, some):
 
 
 @Threaded
-def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask, few, whole, rest,
+def rows_product(counters, x, panels, out, out_bytes, itemsize, columns, mask, few, whole, rest,
                  tile_config, bounds):
     """Write x w for x (m, k) and panels of w, (panels, depth / 2, STEP) uint32.
 
@@ -60,7 +60,7 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
     sums_memory, sums = _aligned(SIDE, 4 * STEP)
     some = np.zeros((SIDE, depth * DEEP), np.uint16)
     configure(tile_config.ctypes.data)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for begin in range(bounds[chunk], bounds[chunk + 1], SIDE):
             # rows that do not fill tiles are copied and padded
             count = min(SIDE, bounds[chunk + 1] - begin)
@@ -95,7 +95,7 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
 
 
 @Threaded
-def columns_product(next_chunk, x, g, sums, few, tile_config, bounds):
+def columns_product(counters, x, g, sums, few, tile_config, bounds):
     """Write x^T g of each chunk of rows to `sums`, (chunks, k', n').
 
     k' and n' are k and n rounded up to whole tiles.
@@ -111,7 +111,7 @@ def columns_product(next_chunk, x, g, sums, few, tile_config, bounds):
     right = np.int64(pairs.ctypes.data)
     rows = -(-BLOCK // (height // SIDE))
     configure(tile_config.ctypes.data)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         sums[chunk] = 0
         total = np.int64(sums.ctypes.data + chunk * height * columns * 4)
         for begin in range(bounds[chunk], bounds[chunk + 1], BLOCK):

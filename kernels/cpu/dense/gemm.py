@@ -36,6 +36,7 @@ from hpgcn.kernels.cpu.emit.tile_product import (
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask
 from hpgcn.kernels.cpu.tuning import second_cache
 from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.record import derived
 from hpgcn.kernels.host.threads import Threaded, chunks
 
 NO_MASK = np.empty((0, 0), np.uint8)
@@ -85,7 +86,7 @@ def _panel_code(shape: RowShape, real: np.dtype) -> CompiledFunction:
 
 
 @Threaded
-def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, columns, mask,
+def _panels(counters, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, columns, mask,
             one, whole, rest, bounds):
     """Multiply rows by all panels: wide ones by the code `whole`, a narrow last one by `rest`."""
     step = panels.shape[2]
@@ -93,7 +94,7 @@ def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_by
     row_bytes = np.int64(narrow.strides[0] if narrow.size else ldx * x_bytes)
 
     # a block of rows stays in the cache while all panels pass; the next is prefetched
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         wide = np.empty((BLOCK if narrow.size else 0, narrow.shape[1]), np.float32)
         for begin in range(bounds[chunk], bounds[chunk + 1], BLOCK):
             end = min(begin + BLOCK, bounds[chunk + 1])
@@ -139,7 +140,7 @@ def _outer_code(shape: RowShape, real: np.dtype) -> CompiledFunction:
 
 
 @Threaded
-def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, whole, rest,
+def _outer(counters, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, whole, rest,
            bounds):
     # compute the prefetch distance of a tile
     height, columns = sums.shape[1:]
@@ -149,7 +150,7 @@ def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step,
     # rows that a tile prefetches
     together = -(-DEPTH // (-(-columns // step) * -(-height // ROWS)))
     asked_by_panel = (height // ROWS + height % ROWS) * together
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         # buffers for rows of 16 bits
         wide_x = np.empty((DEPTH if narrow_x.size else 0, narrow_x.shape[1]), np.float32)
         wide_g = np.empty((DEPTH if narrow_g.size else 0, narrow_g.shape[1]), np.float32)
@@ -229,9 +230,9 @@ def rows_times(x: Array, w: Array, out: Array, mask: Array | None = None) -> tup
 
     # operands in the layout of the tiles
     mask = NO_MASK if mask is None else mask
-    panels = small_operand(w, step, narrow, dots or tiles)
+    panels = derived(small_operand, w, step, narrow, dots or tiles)
     if tiles:
-        panels = np.pad(panels, ((0, 0), (0, -panels.shape[1] % SIDE), (0, 0)))
+        panels = derived(np.pad, panels, ((0, 0), (0, -panels.shape[1] % SIDE), (0, 0)))
         return rows_product, (
             m * k * n // TILES_RATE, x, panels, address(out), out.strides[0], out.itemsize, n,
             mask, tiles_of(n), whole.literal(), rest.literal(), CONFIG, row_bounds(m))

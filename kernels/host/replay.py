@@ -1,0 +1,80 @@
+"""Repeat recorded calls: pieces for the team of threads, with Python functions between them."""
+import time
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from hpgcn.kernels.host.record import Call, Recording
+from hpgcn.kernels.host.team import CallSequence
+from hpgcn.kernels.host.threads import run_piece
+
+
+class Replay:
+    """The calls of a Recording, ready to be repeated for any step.
+
+    Attributes
+    ----------
+    seconds : dict
+        Seconds of the last repetition, by label.
+    """
+
+    def __init__(self, recorded: Recording) -> None:
+        self.arrays = recorded.arrays  # they must exist for as long as calls are repeated
+        self.labels = [*dict.fromkeys(call.label for call in recorded.calls)]
+        self.nanoseconds = np.zeros(len(self.labels), np.int64)
+        self.parts: list = []
+        number = {label: place for place, label in enumerate(self.labels)}
+        for compiled, calls in groupby(recorded.calls, lambda call: call.work is not None):
+            if compiled:
+                self.parts.append(_CompiledCalls([*calls], recorded.stepped, number,
+                                                 self.nanoseconds))
+            else:
+                self.parts += [_PythonCall(call, number[call.label], self.nanoseconds)
+                               for call in calls]
+
+    def run(self, step: int) -> None:
+        """Repeat the calls for the number of a step."""
+        self.nanoseconds[:] = 0
+        for part in self.parts:
+            part.run(step)
+
+    @property
+    def seconds(self) -> dict:
+        return dict(zip(self.labels, (1e-9 * self.nanoseconds).tolist()))
+
+
+class _PythonCall:
+    def __init__(self, call: Call, place: int, nanoseconds: np.ndarray) -> None:
+        self.call = call
+        self.place = place
+        self.nanoseconds = nanoseconds
+
+    def run(self, step: int) -> None:
+        begin = time.perf_counter_ns()
+        self.call.function(*self.call.arguments)
+        self.nanoseconds[self.place] += time.perf_counter_ns() - begin
+
+
+class _CompiledCalls:
+    """Calls of kernels that follow each other, as one CallSequence."""
+
+    def __init__(self, calls: list[Call], stepped: dict, number: dict,
+                 nanoseconds: np.ndarray) -> None:
+        self.calls = [(call.function, call.arguments) for call in calls]
+        self.work = sum(call.work for call in calls)
+        self.places = [nanoseconds[number[call.label]:].ctypes.data for call in calls]
+        self.stepped = [(call, place, stepped[id(argument)][1])
+                        for call, (_, arguments) in enumerate(self.calls)
+                        for place, argument in enumerate(arguments) if id(argument) in stepped]
+        self.piece = CallSequence(self.calls, self.places)
+
+    def run(self, step: int) -> None:
+        if self.piece.busy:  # a thread that has lost its core is about to leave
+            self.piece = CallSequence(self.calls, self.places)
+        values: dict[int, Any] = {}
+        for call, argument, make in self.stepped:
+            if id(make) not in values:
+                values[id(make)] = make(step)
+            self.piece.set_argument(call, argument, values[id(make)])
+        run_piece(self.piece, self.work)
