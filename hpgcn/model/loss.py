@@ -5,12 +5,14 @@ Ranks that share a row exchange sums over its columns.
 from __future__ import annotations
 
 import copy
+import operator
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from hpgcn import kernels
 from hpgcn.graphs.validation import SPLIT
+from hpgcn.kernels.host.record import derived
 from hpgcn.model.targets import PLAIN
 
 if TYPE_CHECKING:
@@ -239,7 +241,7 @@ class MultiLabelLoss(BatchLoss):
         kernel = kernels.backend(logits).sigmoid_cross_entropy
         total, *_ = kernel(logits, self.labels, self.rows["train"], scale=scale, grad=grad,
                            smoothing=self.smoothing)
-        return total / self.num_classes, grad
+        return derived(operator.truediv, total, self.num_classes), grad
 
     def evaluate(self, logits: Array) -> dict[str, Any]:
         """Return the same dict as `Loss.evaluate`, with micro-F1 in place of accuracy."""

@@ -7,11 +7,13 @@ options.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.model.layers.jump import JUMPS
 from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.layers.norms import NORMS
@@ -252,6 +254,7 @@ class Model:
 
     def _backward(self, backward: Callable, dropped: tuple, G: Array) -> Parameters:
         gradient = Parameters.zeros(self.spec, self.columns.device)
+        repeat(operator.setitem, gradient.flat, ALL, 0)
         backward(G, gradient)
         self.columns.device.discard(*dropped)  # the next step draws again
         return gradient

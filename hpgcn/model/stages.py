@@ -9,6 +9,7 @@ ForwardContext.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.model.row_pipeline import RowPipeline
 
 if TYPE_CHECKING:
@@ -102,7 +104,8 @@ class LayerStage:
         if self.learns_bias:
             with layer.clock("dense"):
                 db = gradient.arrays[layer.bias]
-                db[layer.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
+                repeat(operator.setitem, db, layer.columns.of(layer.fan_out),
+                       kernels.backend(G).column_sum(G))
         if self.pipeline and self.pipeline.serves(H):
             backward = partial(self.pipeline.backward, H)
         below = backward(G, self.before and self.before.mask, gradient)
@@ -141,7 +144,7 @@ class Activation:
                 self.vertex, Z.shape[1], first=layer.columns.of(self.bias.size).start,
                 epoch=context.step, p=self.p, **self.drawn)
             self.mask = layer.buffer(f"mask{self.name}", *bits.shape, dtype=np.uint8)
-            self.mask[...] = bits
+            repeat(operator.setitem, self.mask, ALL, bits)
         self.drawn_before = True
         return self.mask
 
@@ -193,7 +196,7 @@ class Activation:
         scale = ops.dropout_scale(self.p)
         with self.layer.clock("dense", part="activation"):
             if slope is not None:
-                G *= slope
+                repeat(operator.imul, G, slope)
             elif self.kind == "elu":
                 ops.elu_backward(G, Z, self.mask, scale)
             elif self.mask is not None:
@@ -222,10 +225,10 @@ class Residual:
             added = layer.self_rows(H, "residual")
             if added is H and not context.keep:  # the output of F may use the array of H
                 added = buffer()
-                added[...] = H
+                repeat(operator.setitem, added, ALL, H)
         Z, backward = chain(self.stages, H, context)
         with layer.clock("dense"):
-            Z += added
+            repeat(operator.iadd, Z, added)
         return Z, partial(self._backward, H, backward)
 
     def _backward(self, H: Array, backward: Callable, G: Array,
@@ -239,6 +242,6 @@ class Residual:
                 own = layer.times_W_transposed(whole, "W_res", "residual")
         elif layer.number:
             own = layer.buffer("residual", *G.shape)
-            own[...] = G
+            repeat(operator.setitem, own, ALL, G)
         G = backward(G, gradient)
         return None if own is None else layer.add_self(own, G)

@@ -1,6 +1,7 @@
 """Blocks of a sparse matrix, with all data that products need."""
 from __future__ import annotations
 
+import operator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 from hpgcn import kernels
 from hpgcn.graphs.partition import positions_of
 from hpgcn.graphs.validation import index_dtype
+from hpgcn.kernels.host.record import derived
 from hpgcn.runtime.device import HOST
 
 if TYPE_CHECKING:
@@ -127,7 +129,7 @@ class Csr:
     def transposed_times(self, G: Array) -> Array:
         """Return A^T G, (n, f), for G (m, f); the pattern of A^T is cached."""
         flipped = self.ordered_transpose()
-        data = self.data[flipped.edges]
+        data = derived(operator.getitem, self.data, flipped.edges)
         return kernels.backend(G).spmm(flipped.indptr, flipped.indices, data, G)
 
     def tiles(self, under_way: bool, accumulate: bool, most: int = TILES) -> list[tuple]:

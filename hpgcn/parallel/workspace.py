@@ -30,6 +30,7 @@ class Workspace:
         self.dtype = np.dtype(dtype)
         self.device = device
         self.arrays = {}
+        self.version = 0  # increases when an array is made
 
     def buffer(self, name: str, rows: int, width: int,
                dtype: DTypeLike | None = None) -> Array:
@@ -47,6 +48,7 @@ class Workspace:
         if name not in self.arrays or self.arrays[name].size < size:
             self.arrays.pop(name, None)  # the smaller one is let go of first
             self.arrays[name] = self.device.empty(size, dtype)
+            self.version += 1
         return self.arrays[name][:size]
 
     def flat_as(self, name: str, size: int, dtype: np.dtype) -> np.ndarray:
@@ -65,6 +67,7 @@ class Workspace:
         """
         for name, (size, dtype) in sizes.items():
             array = self.arrays[name] = self.device.empty(size, dtype)
+            self.version += 1
             if isinstance(array, np.ndarray) and not self.device.in_files:
                 touch(array)
 

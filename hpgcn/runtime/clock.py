@@ -68,7 +68,8 @@ class Clock:
         default it is the kind, or for messages their purpose.
         """
         # messages within dense work are part of it
-        outer, inner = self._part, self._inner
+        outer, inner, kinds = self._part, self._inner, self._kinds
+        self._kinds = (*kinds, kind)
         if self.messages_part and kind in ("comm", "wait"):
             part = name = self.messages_part
         elif kind == "comm":
@@ -81,7 +82,7 @@ class Clock:
             end = time.perf_counter()
             self.seconds[kind] += end - begin
             self.parts[self._part] += end - begin - self._inner
-            self._part, self._inner = outer, inner + end - begin
+            self._part, self._inner, self._kinds = outer, inner + end - begin, kinds
             if self.events is not None:
                 self._keep(name or kind, begin, end)
 
@@ -133,6 +134,18 @@ class Clock:
         if self.events is not None:
             self._keep(name, begin, end)
 
+    def label(self) -> tuple:
+        """Return kinds and part of the block under way, for `add`."""
+        return self._kinds, self._part
+
+    def add(self, label: tuple, seconds: float) -> None:
+        """Add the seconds of a repeated call to the kinds and the part of its block."""
+        kinds, part = label
+        for kind in kinds:
+            self.seconds[kind] += seconds
+        if part:
+            self.parts[part] += seconds
+
     def _keep(self, name: str, begin: float, end: float) -> None:
         if len(self.events) < self.limit:
             self.events.append((name, begin, end, self.epoch, self.detail, self.stage))
@@ -155,3 +168,4 @@ class Clock:
         self.parts = dict.fromkeys(PARTS, 0.0)
         self._part = None  # part of the block under way
         self._inner = 0.0  # seconds of the inner blocks so far
+        self._kinds = ()  # of the blocks under way

@@ -8,6 +8,7 @@ Source: Velickovic et al. 2018.
 """
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import repeat
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
@@ -186,7 +188,7 @@ class Attention:
         K, f = vectors.shape
         spread = self.device.xp.zeros((K * f, K), x.dtype)
         for h in range(K):
-            spread[h * f:(h + 1) * f, h] = vectors[h]
+            repeat(operator.setitem, spread, (slice(h * f, (h + 1) * f), h), vectors[h])
         return spread
 
     def _gathered(self, products: Array) -> Array:
@@ -194,5 +196,5 @@ class Attention:
         f = products.shape[1] // self.count
         gathered = self.device.empty((self.count, f), products.dtype)
         for h in range(self.count):
-            gathered[h] = products[h, h * f:(h + 1) * f]
+            repeat(operator.setitem, gathered, h, products[h, h * f:(h + 1) * f])
         return gathered

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hpgcn.kernels.host.record import repeat
+
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.kernels import Array
@@ -28,8 +30,12 @@ def count_masked(comm: SerialComm, indptr: np.ndarray, bits: Array | None, width
     rows : (r,) int64, optional
         Numbers of the rows that have entries; others may be left out.
     """
-    if bits is None:
-        return
+    if bits is not None:
+        repeat(_count, comm, indptr, bits, width, rows)
+
+
+def _count(comm: SerialComm, indptr: np.ndarray, bits: Array, width: int,
+           rows: Array | None) -> None:
     entries = indptr[1:] - indptr[:-1]
     if rows is not None:
         entries, bits = entries[rows], bits[rows]

@@ -11,6 +11,7 @@ Source: Hu et al. 2020; distgnn-2021, section 3 (the aggregation primitive).
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.workspace import Workspace
 
@@ -65,13 +67,13 @@ class RowMessages:
 
     def _copy(self, source: int, X: Array) -> np.ndarray:
         kept = self.work.buffer(f"rows {source}", *X.shape)
-        kept[...] = X
+        repeat(operator.setitem, kept, ALL, X)
         return kept
 
     def _backward(self, rows: dict[int, np.ndarray], W: Array, b: np.ndarray, G: Array,
                   out: Array) -> tuple[np.ndarray, ...]:
         edge_relu_backward = kernels.backend(G).edge_relu_backward
-        sums = [self.work.device.xp.zeros(each.shape) for each in (W, b)]
+        sums = [derived(self.work.device.xp.zeros, each.shape) for each in (W, b)]
 
         def return_tile(target: int, source: int, block: Csr, X: Array, lo: int, hi: int,
                         indptr: np.ndarray, Z: Array, *, accumulate: bool) -> None:
@@ -79,7 +81,7 @@ class RowMessages:
                 indptr, block.indices, block.data, rows_of(rows[target], lo, hi), self.features,
                 W, b, X, Z, accumulate=accumulate)
             for total, part in zip(sums, parts):
-                total += part
+                repeat(operator.iadd, total, part)
 
         out = self.strategy.multiply("back", G, out=out, kernel=return_tile)
         return out, *sums

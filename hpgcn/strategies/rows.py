@@ -8,6 +8,7 @@ and the transfers of rows.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partialmethod
@@ -19,6 +20,7 @@ import scipy.sparse as sp
 from hpgcn import kernels
 from hpgcn.graphs.edge_features import read_chosen
 from hpgcn.kernels.bits16 import BF16
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_plan import complete
 from hpgcn.parallel.layout import ONE_NODE, BlockLayout
@@ -106,7 +108,7 @@ class RowProduct:
                 if discard and source == LOCAL:
                     discard(H)
         if not accumulate:
-            Z[:] = 0
+            repeat(operator.setitem, Z, ALL, 0)
 
     def all_blocks(self) -> list[Csr]:
         """Return the list of all blocks."""

@@ -1,10 +1,12 @@
 """The propagation of APPNP (Gasteiger, Bojchevski and Guennemann 2019, equation 4)."""
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpgcn.kernels.host.record import derived, repeat
 from hpgcn.model.layers.layer import Layer
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ class PersonalizedPropagation(Layer):
                 target = self.buffer(name, self.rows_out, self.width_out)
             Z = A.forward(Z, out=target)
             with self.clock("dense"):
-                Z *= self.rest
-                Z += restarted
+                repeat(operator.imul, Z, self.rest)
+                repeat(operator.iadd, Z, restarted)
         return Z, self._backward
 
     def _backward(self, G: Array, below: Array | None, gradient: Parameters) -> Array | None:
@@ -61,14 +63,18 @@ class PersonalizedPropagation(Layer):
             name = "scratch2" if number % 2 else "scratch"
             G = A.backward(G, out=self.buffer(name, self.rows_in, self.width_in))
             with self.clock("dense"):
-                G *= self.rest
+                repeat(operator.imul, G, self.rest)
                 if number < len(self.hop.maps):
-                    total += self.restart * G
+                    repeat(operator.iadd, total, derived(operator.mul, self.restart, G))
         with self.clock("dense"):
-            G = np.add(G, total, out=self.buffer("ping", self.rows_in, self.width_in))
+            place = self.buffer("ping", self.rows_in, self.width_in)
+            repeat(np.add, G, total, place)
+        G = place
         return self.masked(G, below)
 
     def _share(self, H: Array) -> Array:
         """Return a H, the term that each step adds, in a work array."""
         with self.clock("dense"):
-            return np.multiply(H, self.restart, out=self.buffer("part", *H.shape))
+            share = self.buffer("part", *H.shape)
+            repeat(np.multiply, H, self.restart, share)
+            return share

@@ -1,11 +1,13 @@
 """The layer of GAT (Velickovic et al. 2018, equations 1 to 6): attention of K heads."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.errors import UsageError
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.model.layers.layer import Layer
 from hpgcn.strategies.attention import Heads
 
@@ -79,12 +81,12 @@ class GraphAttention(Layer):
         with self.clock("dense"):
             if self.averaged:
                 c = self.fan_out
-                out[:] = attended[:, :c]
+                repeat(operator.setitem, out, ALL, attended[:, :c])
                 for h in range(1, self.count):
-                    out += attended[:, h * c:(h + 1) * c]
-                out *= 1 / self.count
+                    repeat(operator.iadd, out, attended[:, h * c:(h + 1) * c])
+                repeat(operator.imul, out, 1 / self.count)
             else:
-                out[:] = attended
+                repeat(operator.setitem, out, ALL, attended)
 
         return out, partial(self._backward, H, backward)
 
@@ -94,13 +96,14 @@ class GraphAttention(Layer):
             if self.averaged:
                 share = self.buffer("scratch2", self.rows_out, self.inner)
                 for h in range(self.count):
-                    share[:, h * self.fan_out:(h + 1) * self.fan_out] = G
-                share *= 1 / self.count
+                    columns = slice(h * self.fan_out, (h + 1) * self.fan_out)
+                    repeat(operator.setitem, share, (ALL, columns), G)
+                repeat(operator.imul, share, 1 / self.count)
                 G = share
 
         dx, da, db = attention_backward(G)
         for name, found in (("a_self", da), ("a_neighbour", db)):
-            gradient.arrays[self.name_of(name)][:] = found
+            repeat(operator.setitem, gradient.arrays[self.name_of(name)], ALL, found)
 
         self.weight_gradient(gradient, "W", H, dx)
         if not self.number:

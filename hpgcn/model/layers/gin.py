@@ -1,12 +1,14 @@
 """The layer of GIN with a learned epsilon (Xu, Hu, Leskovec and Jegelka 2019, equation 4.1)."""
 from __future__ import annotations
 
+import operator
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.model.layers.layer import Layer
 
 if TYPE_CHECKING:
@@ -92,7 +94,8 @@ class GraphIsomorphism(Layer):
         dU = self.times_W_transposed(whole, "W_b", "scratch2", mask=bits)
         with self.clock("dense"):
             db = gradient.arrays[self.name_of("b_a")]
-            db[self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
+            repeat(operator.setitem, db, self.columns.of(self.inner),
+                   kernels.backend(dU).column_sum(dU))
         return dU
 
     def _backward(self, H: Array, kept: Array, inner: Array, bits: Array, G: Array,
@@ -123,7 +126,7 @@ class GraphIsomorphism(Layer):
 
     @property
     def _factor(self) -> Array:
-        return 1 + self.parameter("eps")
+        return derived(operator.add, 1, self.parameter("eps"))
 
     def _with_self(self, T: Array, H: Array, out: Array) -> Array:
         """Write T + (1 + eps) H to `out`, which may be T.
@@ -133,13 +136,14 @@ class GraphIsomorphism(Layer):
         H = self.self_rows(H, "scratch2")
         with self.clock("dense"):
             scaled = self.buffer("scratch2", self.rows_out, H.shape[1])
-            np.multiply(H, self._factor, out=scaled)
-            return np.add(T, scaled, out=out)
+            repeat(np.multiply, H, self._factor, scaled)
+            repeat(np.add, T, scaled, out)
+            return out
 
     def _add_self(self, T: Array, G: Array) -> Array:
         """Add (1 + eps) G to T. This overwrites G."""
         with self.clock("dense"):
-            G *= self._factor
+            repeat(operator.imul, G, self._factor)
         return self.add_self(G, T)
 
     def _epsilon_gradient(self, gradient: Parameters, dS: Array, H: Array,
@@ -150,6 +154,6 @@ class GraphIsomorphism(Layer):
         """
         H = self.self_rows(H, "part")
         with self.clock("dense"):
-            total = factor * kernels.backend(dS).inner(dS, H)
+            total = derived(operator.mul, factor, kernels.backend(dS).inner(dS, H))
             self.columns.row.allreduce(total, None)
-            gradient.arrays[self.name_of("eps")][:] = total
+            repeat(operator.setitem, gradient.arrays[self.name_of("eps")], ALL, total)

@@ -4,12 +4,14 @@ Source: Hu et al. 2020, Strategies for pre-training graph neural networks.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.model.layers.gin import GraphIsomorphism
 
 if TYPE_CHECKING:
@@ -63,5 +65,6 @@ class EdgeIsomorphism(GraphIsomorphism):
         dH, *sums = messages_backward(dS, dH)
         with self.clock("dense"):
             for name, total in zip(("W_edge", "b_edge"), sums):
-                gradient.arrays[self.name_of(name)][...] = total / self.scale
+                repeat(operator.setitem, gradient.arrays[self.name_of(name)], ALL,
+                       derived(operator.truediv, total, self.scale))
         return self.masked(self._add_self(dH, dS), below) if self.number else None

@@ -7,13 +7,15 @@ reads only the rows that it computes.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.model.stages import chain
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ class Jump:
                 if G is None:
                     G = own_gradient  # gradient of the last layer, whose rows they are
                 elif rows is None:
-                    G += own_gradient
+                    repeat(operator.iadd, G, own_gradient)
                 else:
                     kernels.backend(G).scatter_add(own_gradient, rows, G)
             G = backwards[number](G, gradient)
@@ -99,7 +101,7 @@ class Concatenation(Jump):
             return
         product = layer.times_W(H, f"W_{number}", self.buffer("scratch", *total.shape))
         with self.clock("dense"):
-            total += product
+            repeat(operator.iadd, total, product)
 
     def _total(self, context: ForwardContext) -> Array:
         name = self.behind[0].kept if context.keep else "jumped"
@@ -118,9 +120,10 @@ class Concatenation(Jump):
         G = backward(G, gradient)
         with self.clock("dense"):
             db = gradient.arrays[layer.bias]
-            db[layer.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
+            repeat(operator.setitem, db, layer.columns.of(layer.fan_out),
+                   kernels.backend(G).column_sum(G))
         whole = self.buffer("jump_G", G.shape[0], layer.fan_out)
-        whole[...] = layer.gathered(G, layer.fan_out)
+        repeat(operator.setitem, whole, ALL, layer.gathered(G, layer.fan_out))
         return whole
 
     def scatter_gradient(self, number: int, H: Array, whole: Array, gradient: Parameters) -> Array:
@@ -138,14 +141,14 @@ class Maximum(Jump):
         total, which = self._arrays()
         with self.clock("dense"):
             if number == 0:
-                total[...] = H
-                which[...] = 0
+                repeat(operator.setitem, total, ALL, H)
+                repeat(operator.setitem, which, ALL, 0)
                 return
             better = self.buffer("better", *H.shape, dtype=np.bool_)
-            np.less_equal(H, total, out=better)
-            np.logical_not(better, out=better)  # NaN passes on: the loss must see it
-            np.copyto(total, H, where=better)
-            np.copyto(which, number, where=better)
+            repeat(np.less_equal, H, total, better)
+            repeat(np.logical_not, better, better)  # NaN passes on: the loss must see it
+            repeat(_copy_where, better, total, H)
+            repeat(_copy_where, better, which, number)
 
     def _arrays(self) -> tuple[Array, Array]:
         shape = self.layer.rows_in, self.layer.width_in
@@ -157,14 +160,20 @@ class Maximum(Jump):
     def start(self, backward: Callable, G: Array, gradient: Parameters) -> Array:
         G = backward(G, gradient)
         whole = self.buffer("jump_G", *G.shape)
-        whole[...] = G
+        repeat(operator.setitem, whole, ALL, G)
         return whole
 
     def scatter_gradient(self, number: int, H: Array, whole: Array, gradient: Parameters) -> Array:
         with self.clock("dense"):
             from_layer = self.buffer("better", *whole.shape, dtype=np.bool_)
-            np.equal(self._arrays()[1], number, out=from_layer)
-            return np.multiply(whole, from_layer, out=self.buffer("jump", *whole.shape))
+            repeat(np.equal, self._arrays()[1], number, from_layer)
+            own = self.buffer("jump", *whole.shape)
+            repeat(np.multiply, whole, from_layer, own)
+            return own
+
+
+def _copy_where(where: Array, to: Array, values: Any) -> None:
+    np.copyto(to, values, where=where)
 
 
 JUMPS = {"cat": Concatenation, "max": Maximum}

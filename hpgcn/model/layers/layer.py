@@ -1,10 +1,12 @@
 """Base class of the layers of all models."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import Csr
 
 if TYPE_CHECKING:
@@ -248,7 +250,7 @@ class Layer:
             dW = gradient.arrays[self.name_of(name)]
             dW = dW[self.columns.of(dW.shape[0])]
             if isinstance(H, Csr):
-                dW[:] = H.transposed_times(G)
+                repeat(operator.setitem, dW, ALL, H.transposed_times(G))
             else:
                 kernels.backend(G).matmul(H.T, G, dW)
 
@@ -263,7 +265,7 @@ class Layer:
             W = self.parameter(name)
             W = W[self.columns.of(W.shape[0])]
             if scale != 1:
-                W = W * W.dtype.type(scale)  # scale the smallest operand
+                W = derived(operator.mul, W, W.dtype.type(scale))  # scale the smallest operand
             if isinstance(out, str):
                 out = self.buffer(out, G.shape[0], W.shape[0])
             return kernels.backend(G).matmul(G, W.T, out, mask=mask)

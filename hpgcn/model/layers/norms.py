@@ -1,6 +1,7 @@
 """Layer and batch normalization, also for rows whose columns are distributed over ranks."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import derived, repeat
 from hpgcn.model.layers.layer import indexed
 from hpgcn.model.model_parts import MOMENTS
 
@@ -65,7 +67,7 @@ class Norm:
                 shift = np.zeros_like(gain)
 
             mean, variance = self.moments(ops, Z, context.keep)
-            inv_std = 1 / np.sqrt(variance + EPSILON)
+            inv_std = derived(_inverse_root, variance)
             normal = self.buffer(f"normal{self.number}", *Z.shape) if context.keep else None
             self.normalize(ops)(Z, mean, inv_std, gain, shift, out, xhat=normal)
 
@@ -82,7 +84,8 @@ class Norm:
         dgain, dshift = (gradient.arrays[self.name_of(name)] for name in ("gain", "shift"))
         with self.clock("dense"):
             found = ops.layer_norm_backward_sums(G, normal, gain)
-            _, dgain[self.own_columns], dshift[self.own_columns] = found
+            for slope, each in zip((dgain, dshift), found[1:]):
+                repeat(operator.setitem, slope, self.own_columns, each)
             if moments is not None:
                 self.keep(moments, gradient)
             return self.back(ops, found, G, normal, inv_std, gain)
@@ -107,10 +110,10 @@ class LayerNorm(Norm):
         row = self.columns.row
         mean = ops.row_sum(Z)
         row.allreduce(mean, "dense")
-        mean /= self.count
+        repeat(operator.itruediv, mean, self.count)
         squares = ops.row_squares(Z, mean)
         row.allreduce(squares, "dense")
-        return mean, squares / self.count
+        return mean, derived(operator.truediv, squares, self.count)
 
     def normalize(self, ops: Any) -> Callable:
         return ops.layer_norm
@@ -119,7 +122,8 @@ class LayerNorm(Norm):
              gain: Array) -> Array:
         sums = found[0]
         self.columns.row.allreduce(sums, "dense")
-        return ops.layer_norm_backward(G, normal, inv_std, gain, sums / self.count, G)
+        means = derived(operator.truediv, sums, self.count)
+        return ops.layer_norm_backward(G, normal, inv_std, gain, means, G)
 
 
 class BatchNorm(Norm):
@@ -141,19 +145,19 @@ class BatchNorm(Norm):
             return mean, variance
         mean = ops.column_sum(Z)
         self.columns.column.allreduce(mean, "dense")
-        mean /= self.count
+        repeat(operator.itruediv, mean, self.count)
         squares = ops.column_squares(Z, mean)
         self.columns.column.allreduce(squares, "dense")
-        return mean, squares / self.count
+        return mean, derived(operator.truediv, squares, self.count)
 
     def normalize(self, ops: Any) -> Callable:
         return ops.batch_norm
 
     def back(self, ops: Any, found: tuple, G: Array, normal: Array, inv_std: Array,
              gain: Array) -> Array:
-        means = np.concatenate([found[2], found[1]])
+        means = derived(np.concatenate, (found[2], found[1]))
         self.columns.column.allreduce(means, "dense")
-        means = (means / self.count).reshape(2, gain.size)
+        means = derived(operator.truediv, means, self.count).reshape(2, gain.size)
         return ops.batch_norm_backward(G, normal, inv_std, gain, means, G)
 
     def keep(self, moments: tuple | None, gradient: Parameters) -> None:
@@ -163,9 +167,11 @@ class BatchNorm(Norm):
         """
         if self.columns.column.rank == 0:
             mean, variance = moments
-            variance = variance * (self.count / max(self.count - 1, 1))  # as PyTorch keeps it
+            as_kept = self.count / max(self.count - 1, 1)  # as PyTorch keeps it
+            variance = derived(operator.mul, variance, as_kept)
             for name, found in zip(MOMENTS, (mean, variance)):
-                gradient.arrays[self.name_of(name)][self.own_columns] = found
+                repeat(operator.setitem, gradient.arrays[self.name_of(name)], self.own_columns,
+                       found)
 
     def update_running_moments(self, gradient: Parameters) -> None:
         """Update the running moments from the batch moments in `gradient`.
@@ -177,6 +183,10 @@ class BatchNorm(Norm):
             found = gradient.arrays[name]
             running += MOMENTUM * (found - running)
             found[:] = 0
+
+
+def _inverse_root(variance: Array) -> Array:
+    return 1 / np.sqrt(variance + EPSILON)
 
 
 NORMS = {"layer": LayerNorm, "batch": BatchNorm}

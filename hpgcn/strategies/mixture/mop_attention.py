@@ -7,6 +7,7 @@ sent: ranks compute the gradients of the vectors a and b of their own heads.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import derived, repeat
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import split
 from hpgcn.strategies.attention import SLOPE, Attention
@@ -95,12 +97,18 @@ class ColumnAttention(Attention):
         self.strategy.product(self.strategy.operand_back, G, dx, work)
         matmul = kernels.backend(work.dr).matmul
         gradients = []
-        for d, rows in ((work.dl[:-1], columns.x[self.own]), (work.dr, columns.x)):
+        for d, rows in ((work.dl[:-1], derived(operator.getitem, columns.x, self.own)),
+                        (work.dr, columns.x)):
             part = np.zeros((heads.count, G.shape[1] // heads.count), G.dtype)
             with self.clock("dense"):
-                part[self.own_heads] = self.strategy.home.get(self._gathered(matmul(d.T, rows)))
-            gradients.append(self.strategy.comm.device.put(part))
+                found = self._gathered(matmul(d.T, rows))
+                repeat(_copy_home, self.strategy.home, found, part, self.own_heads)
+            gradients.append(derived(self.strategy.comm.device.put, part))
         return dx, *gradients
+
+
+def _copy_home(home: Any, found: Array, part: np.ndarray, mine: slice) -> None:
+    part[mine] = home.get(found)
 
 
 class AttentionColumns:
@@ -127,20 +135,21 @@ class AttentionColumns:
 
     def receive_rows(self, X: Array, first: int, last: int) -> None:
         """Copy the received rows [first, last) of x, and compute their scores r."""
-        self.x[first:last] = X[first:last]
+        repeat(operator.setitem, self.x, slice(first, last), X[first:last])
         kernels.backend(X).matmul(self.x[first:last], self.spread_b, self.r[first:last])
 
     def tile(self, block: Csr, indptr: np.ndarray, X: Array, Z: Array, first: int,
              last: int, bits: Any) -> None:
         """Compute rows [first, last) of the result."""
         ops = kernels.backend(Z)
-        ops.matmul(self.x[self.owner.own[first:last]], self.spread_a, self.l[first:last])
+        own = derived(operator.getitem, self.x, self.owner.own[first:last])
+        ops.matmul(own, self.spread_a, self.l[first:last])
         ops.attend(indptr, block.indices, self.x, self.l[first:last], self.r,
                    self.out[first:last], self.lse[first:last],
                    above=rows_of(self.above, first, last), share=rows_of(self.share, first, last),
                    vertex=self.owner.vertex[first:last], neighbor=self.owner.neighbor,
                    **self.drawn)
-        Z[first:last] = self.out[first:last]
+        repeat(operator.setitem, Z, slice(first, last), self.out[first:last])
 
 
 class Gradients:
@@ -154,7 +163,7 @@ class Gradients:
         owner = columns.owner
         K, buffer = owner.count, owner.columns.buffer
         self.dl, self.dr = buffer("dl", owner.rows_out + 1, K), buffer("dr", owner.rows_in, K)
-        self.dl[-1] = 0  # gradient of rows that are not computed
+        repeat(operator.setitem, self.dl, -1, 0)  # gradient of rows that are not computed
         self.pulled = buffer("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
     def receive_rows(self, G: Array, first: int, last: int) -> None:
@@ -174,8 +183,10 @@ class Gradients:
         ops.attend_backward(indptr, block.indices, self.pulled, each.x[part], each.r[part], Z[part],
                             self.dr[part], vertex=owner.vertex, neighbor=owner.neighbor[part],
                             **each.drawn)
-        Z[part] += ops.matmul(self.dr[part], each.spread_b.T)
-        Z[part] += ops.matmul(self.dl[owner.back[part]], each.spread_a.T)
+        rows = Z[part]
+        repeat(operator.iadd, rows, ops.matmul(self.dr[part], each.spread_b.T))
+        own = derived(operator.getitem, self.dl, owner.back[part])
+        repeat(operator.iadd, rows, ops.matmul(own, each.spread_a.T))
 
 
 class BatchProduct:

@@ -17,6 +17,7 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.training.steps.optimizers import OPTIMIZERS
+from hpgcn.training.steps.step_replay import StepReplay, may_replay
 from hpgcn.training.steps.training_step import StepView, make_views
 
 if TYPE_CHECKING:
@@ -176,6 +177,8 @@ def make_parts(plan: RunPlan) -> tuple:
         parameters = Parameters.initial(spec).on(device)
     workspace = Workspace(spec.row_dtype, device)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets)
+    if not plan.steps.builder and may_replay(shard.comm):
+        training = training._replace(replay=StepReplay(workspace, shard.comm.clock))
     batches = (MiniBatches(plan.steps, training, shard, config.epochs) if plan.steps.builder else
                FullBatch(training))
     return_freed_memory()

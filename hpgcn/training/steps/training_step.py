@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
@@ -11,19 +12,23 @@ if TYPE_CHECKING:
     from hpgcn.model.targets import Targets
     from hpgcn.parallel.shared_rows import SharedRows
     from hpgcn.parallel.workspace import Workspace
+    from hpgcn.runtime.clock import Clock
     from hpgcn.training.setup.shard import GraphShard
     from hpgcn.training.steps.optimizers import SGD
+    from hpgcn.training.steps.step_replay import StepReplay
 
 
 class StepView(NamedTuple):
     """The input of a training step.
 
-    It is a model on certain rows, their loss and their features.
+    It is a model on certain rows, their loss and their features. With `replay`, steps may
+    be repeated as recorded calls.
     """
 
     model: Model
     loss: Loss | MultiLabelLoss
     features: Features
+    replay: StepReplay | None = None
 
 
 def make_views(shard: GraphShard, parameters: Parameters, workspace: Workspace,
@@ -67,14 +72,8 @@ def train_step(view: StepView, number: int, optimizer: SGD, columns: SharedRows,
     reads.
     """
     clock = columns.comm.clock
-    observe("forward")
-    logits, backward = view.model.forward(view.features, number)
-    observe("loss", logits)
-    clock.detail = "loss"
-    with clock("dense", part="loss"):
-        loss, G = view.loss.gradient(logits, view.model.workspace.buffer("ping", *logits.shape))
-    observe("backward", G)
-    gradient = backward(G)
+    compute = partial(loss_and_gradient, view, number, clock, observe)
+    loss, gradient = view.replay.run(compute, number) if view.replay else compute()
     clock.detail = "update"
     observe("update")
     columns.reduce(gradient)
@@ -83,6 +82,19 @@ def train_step(view: StepView, number: int, optimizer: SGD, columns: SharedRows,
         optimizer.step(gradient.flat)
     columns.device.synchronize()
     return loss, gradient
+
+
+def loss_and_gradient(view: StepView, number: int, clock: Clock,
+                      observe: Callable) -> tuple[Any, Parameters]:
+    """Return this rank's terms of the loss and of the gradient; see `train_step`."""
+    observe("forward")
+    logits, backward = view.model.forward(view.features, number)
+    observe("loss", logits)
+    clock.detail = "loss"
+    with clock("dense", part="loss"):
+        loss, G = view.loss.gradient(logits, view.model.workspace.buffer("ping", *logits.shape))
+    observe("backward", G)
+    return loss, backward(G)
 
 
 def evaluate(view: StepView, metric: str = "auto") -> dict[str, Any]:

@@ -1,0 +1,115 @@
+"""Steps that are repeated as recorded calls give the bits of steps that Python computes."""
+import numpy as np
+import pytest
+from graphs import make, several_labels, with_edges
+from stacks import KINDS, STACKS
+
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.kernels import cpu
+from hpgcn.kernels.host.record import Recording, derived, of_step, repeat
+from hpgcn.kernels.host.replay import Replay
+from hpgcn.strategies import STRATEGIES
+from hpgcn.training.steps import step_replay
+from hpgcn.training.trainer import make_trainer
+
+SETTINGS = [
+    *(pytest.param(kind, id=name) for name, kind in KINDS.items()),
+    *(pytest.param({"strategy": name}, id=name) for name in STRATEGIES),
+    *(pytest.param({**KINDS["gat"], "strategy": name}, id=f"gat {name}")
+      for name, kind in STRATEGIES.items() if not kind.unsupported_reason([4], 1)),
+    *(pytest.param(stack, id=name, marks=pytest.mark.long) for name, stack in STACKS.items()),
+    *(pytest.param(changes, id=str(changes)) for changes in (
+        {"model": "gin"}, {"masked_products": "always"}, {"shortcuts": False}, {"dtype": "bf16"},
+        {"optimizer": "sgd", "clip_norm": 0.1}, {"label_smoothing": 0.1}, {"input_dropout": 0.0},
+        {"schedule": "cosine"}))]
+
+
+def trained(graph, settings, allowed, monkeypatch):
+    """Return the losses of seven steps, the parameters after them, and the StepReplay."""
+    monkeypatch.setenv(step_replay.VARIABLE, str(int(allowed)))
+    config = Config(**{"dropout": 0.4, "hidden": 10, "layers": 3, "seed": 3, **settings})
+    trainer = make_trainer(graph, config, SerialComm(), warm=False)
+    losses = [trainer.train_epoch(number)["loss"] for number in range(1, 8)]
+    return losses, trainer.parameters.flat.tobytes(), trainer.training.replay
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_repeated_steps_have_the_same_bits(settings, sparse, monkeypatch):
+    graph = make(n=300, sparse=sparse)
+    losses, parameters, replay = trained(graph, settings, True, monkeypatch)
+    expected = trained(graph, settings, False, monkeypatch)
+    assert (losses, parameters, None) == expected
+    assert replay.replay is not None and not replay.refused
+
+
+@pytest.mark.parametrize("graph, settings", [
+    (several_labels(make(n=300)), {}), (with_edges(n=300), {"model": "gine"})],
+    ids=["several labels", "edge features"])
+def test_repeated_steps_of_other_tasks(graph, settings, monkeypatch):
+    losses, parameters, replay = trained(graph, settings, True, monkeypatch)
+    assert (losses, parameters, None) == trained(graph, settings, False, monkeypatch)
+    assert replay.replay is not None
+
+
+def test_steps_with_an_effect_that_is_not_recorded_are_computed(monkeypatch, caplog):
+    make_trainer(make(), Config(), SerialComm(), warm=False)  # loads what is patched
+    from hpgcn.model.loss import Loss
+
+    gradient = Loss.gradient
+
+    def scaled(self, logits, out=None):
+        loss, G = gradient(self, logits, out)
+        G *= np.float32(2)
+        return loss, G
+
+    monkeypatch.setattr(Loss, "gradient", scaled)
+    losses, parameters, replay = trained(make(n=300), {}, True, monkeypatch)
+    assert replay.refused
+    assert (losses, parameters, None) == trained(make(n=300), {}, False, monkeypatch)
+
+
+def test_steps_are_recorded_again_if_arrays_are_replaced(monkeypatch):
+    graph = make(n=300)
+    monkeypatch.setenv(step_replay.VARIABLE, "1")
+    trainer = make_trainer(graph, Config(), SerialComm(), warm=False)
+    for number in range(1, 6):
+        trainer.train_epoch(number)
+    replay, first = trainer.training.replay, trainer.training.replay.replay
+    workspace = trainer.training.model.workspace
+    workspace.reserve({name: (each.size, each.dtype) for name, each in workspace.arrays.items()})
+    for number in range(6, 9):
+        trainer.train_epoch(number)
+    assert replay.replay is not None and replay.replay is not first
+
+
+def test_a_fault_keeps_steps_from_being_recorded(monkeypatch):
+    monkeypatch.setenv("HPGCN_FAULT", "raise:0:9:loss")
+    assert not step_replay.may_replay(SerialComm())
+
+
+def test_what_depends_on_the_step_is_made_anew():
+    recording = Recording(1, lambda: "all")
+    x, vertex = np.ones((40, 8)), np.arange(40)
+    key = {"seed": 1, "layer": 0, "p": 0.5}
+    with recording.active():
+        out = cpu.dropout(x, vertex, epoch=1, **key)
+        total = derived(np.sum, out)
+        repeat(np.negative, out, out)
+        assert of_step(int, 1) == 1
+    assert not recording.refusal
+    replay = Replay(recording)
+    for step in (1, 7):
+        replay.run(step)
+        expected = cpu.dropout(x, vertex, epoch=step, **key)
+        np.testing.assert_array_equal(out, -expected)
+        assert total == expected.sum()
+    assert set(replay.seconds) == {"all"} and replay.seconds["all"] > 0
+
+
+def test_another_step_refuses_a_recording():
+    recording = Recording(1, lambda: None)
+    with recording.active():
+        cpu.dropout(np.ones((4, 8)), np.arange(4), epoch=2, seed=1, layer=0, p=0.5)
+    assert recording.refusal == "a kernel reads step 2"
