@@ -12,14 +12,15 @@ import contextlib
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, number_dtype
+from hpgcn.kernels.host.pointers import pointer_of
 from hpgcn.kernels.masks import ORDER, check_width
 from hpgcn.kernels.specs import (
     LENGTHS,
@@ -36,6 +37,7 @@ INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 BITS = (np.dtype(np.uint8),)
 SEARCH: Any = 10_000  # steps of a search for common memory (stubs of NumPy have only 0 and -1)
 LARGE = 1 << 18  # integers that all threads check
+MOST_LAYOUTS = 64  # of a kernel that are remembered
 VERTICES = 1 << 48  # the counter of a random draw has no room for larger numbers
 # The first array of one of these kinds gives the other arrays their dtype. If it has 16 bits,
 # the others have float32.
@@ -57,44 +59,121 @@ WRITTEN = {  # kinds that are written: the order in memory that they need
 _facts_of = {}  # (id of array, function): weak reference, result
 
 
+class Layout(NamedTuple):
+    """What remains to be checked of arguments whose layout has passed before."""
+
+    contents: list  # (function, name of the array, *further arguments) each
+    spans: list  # (name, first byte, and the one after the last, from the address on) each
+    written: list  # pairs of places in `spans`: a written array, and another one
+
+
 def checked(name: str, kernel: Callable, xp: Callable) -> Callable:
     """Return a function that checks its arguments and then calls the kernel.
 
     It raises TypeError if an argument is no array or has a wrong dtype. It raises
     ValueError for a wrong shape, order, index or number, and for a written array that
-    overlaps another.
+    overlaps another. Types and shapes that have passed are remembered, so that a small
+    product is not slower than its checks.
     """
     spec = parse(SPECS[name])
     signature = inspect.signature(kernel)
+    names = tuple(signature.parameters)
     validate_inline = getattr(kernel, "validate_inline", None)
+    known: dict[tuple, Layout] = {}
 
     @functools.wraps(kernel)
     def call(*args: float | Array, **options: Any) -> Any:
-        later = None if validate_inline is None else []
-        with prefix_errors(name):
-            # validate all that can be validated at once
-            given = signature.bind(*args, **options).arguments
-            if "e" in given and given.get("op", "copylhs") == "copylhs":
-                given["e"] = None  # copylhs does not read e
-            _check_numbers(given)
-            lengths = {"V": VERTICES} | {letter: given.get(argument, 1)
-                                         for argument, letter in LENGTHS.items()
-                                         if argument in signature.parameters}
-            _check_arrays(spec, given, lengths, xp(), later)
-            _check_pairs(given, lengths)
+        try:  # faster than a context manager
+            key = _layout_key(args, options)
+            try:
+                layout = known.get(key)
+            except TypeError:  # an argument is a list, or an array of another library
+                key = layout = None
+            if layout is not None:
+                given = dict(zip(names, args))
+                given.update(options)
+                if _may_overlap(layout, given):
+                    _check_overlaps(spec, given)
+            else:
+                given = signature.bind(*args, **options).arguments
+                passed = dict(given)
+                layout = _check_layout(spec, given, signature.parameters, xp())
+                if key and all(given[each] is passed[each] for each in given):
+                    if len(known) >= MOST_LAYOUTS:
+                        known.clear()
+                    known[key] = layout
 
-        # the kernel validates the matrix while it multiplies
+            # the kernel may validate the matrix while it multiplies
+            later = []
+            for check, array, *more in layout.contents:
+                if validate_inline and array in MATRIX and not _frozen(given[array]):
+                    later.append((check, array, *more))
+                else:
+                    check(array, given, *more)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name}: {error}") from None
         if not later:
             return kernel(**given)
 
         def validate() -> None:
             with prefix_errors(name):
-                for check in later:
-                    check()
+                for check, array, *more in later:
+                    check(array, given, *more)
 
         return validate_inline(**given, validate=validate)
 
     return call
+
+
+def _layout_key(args: tuple, options: dict[str, Any]) -> tuple:
+    """Return types, shapes and other values of arguments, which may not be hashable."""
+    key: list = [len(args), *options]
+    for value in (*args, *options.values()):
+        if type(value) is np.ndarray:
+            key += value.dtype, value.shape, value.strides, value.flags.num
+        else:
+            key += type(value), value
+    return tuple(key)
+
+
+def _check_layout(spec: list[Argument], given: dict[str, Any], parameters: Mapping,
+                  xp: ModuleType) -> Layout:
+    """Check arguments except for contents, and convert arrays in `given`; return the Layout."""
+    if "e" in given and given.get("op", "copylhs") == "copylhs":
+        given["e"] = None  # copylhs does not read e
+    _check_numbers(given)
+    lengths = {"V": VERTICES} | {letter: given.get(argument, 1)
+                                 for argument, letter in LENGTHS.items() if argument in parameters}
+    contents: list = []
+    _check_arrays(spec, given, lengths, xp, contents)
+    _check_pairs(given, lengths, contents)
+
+    # parts of memory that may not overlap
+    spans, written = [], []
+    arrays = [argument for argument in spec if given.get(argument.name) is not None]
+    for place, argument in enumerate(arrays):
+        array = given[argument.name]
+        start = _start(array)
+        spans.append((argument.name, *(end - start if array.size else 0 for end in _span(array))))
+        if argument.kind.removesuffix(HALVES) in WRITTEN:
+            written += [(place, other) for other in range(len(arrays)) if other != place]
+    return Layout(contents, spans, written)
+
+
+def _may_overlap(layout: Layout, given: dict[str, Any]) -> bool:
+    """Return whether the memory between first and last byte of two arrays overlaps."""
+    if not layout.written:
+        return False
+    found = []
+    for name, first, last in layout.spans:
+        start = pointer_of(given[name])
+        found.append((start + first, start + last))
+    for out, other in layout.written:
+        low, high = found[out]
+        first, last = found[other]
+        if low < last and first < high:
+            return True
+    return False
 
 
 @contextlib.contextmanager
@@ -107,11 +186,10 @@ def prefix_errors(name: str) -> Iterator[None]:
 
 
 def _check_arrays(spec: list[Argument], given: dict[str, Any], lengths: dict[str, int],
-                  xp: ModuleType, later: list | None = None) -> None:
+                  xp: ModuleType, contents: list) -> None:
     """Check the arrays of a spec; replace converted ones in `given`, fill `lengths`.
 
-    If `later` is a list, checks of a matrix that may still change are appended to it,
-    to be made later.
+    Checks of contents are added to `contents`, as in Layout.
     """
     dtype = stored = None
     for argument in spec:
@@ -141,18 +219,17 @@ def _check_arrays(spec: list[Argument], given: dict[str, Any], lengths: dict[str
             stored = array.dtype
             dtype = stored if base == kind else number_dtype(stored)
 
-        # values; the kernel may validate those of a matrix
-        do = later.append if later is not None and name in MATRIX and not _frozen(array) else _now
+        # contents
         if argument.limit in lengths:
-            do(functools.partial(_check_range, name, array, lengths[argument.limit]))
+            contents.append((_check_range, name, lengths[argument.limit]))
         if kind == "pointers":
-            do(functools.partial(_check_pointers, name, array, lengths["k"], argument.covers))
-        elif kind == "once" and int(xp.bincount(array, minlength=1).max()) > 1:
-            raise ValueError(f"{name} lists a row twice, expected each row at most once")
+            contents.append((_check_pointers, name, lengths["k"], argument.covers))
+        elif kind == "once":
+            contents.append((_check_once, name, xp))
         elif kind == "bits":
-            check_width(name, array, lengths[argument.shape[1][0]])
+            contents.append((_check_bits, name, lengths[argument.shape[1][0]]))
         elif kind == "classes":
-            _check_range(f"{name} at rows", array[given["rows"]], lengths["f"])
+            contents.append((_check_chosen, name, lengths["f"]))
 
     # relations between arrays
     _check_overlaps(spec, given)
@@ -160,12 +237,11 @@ def _check_arrays(spec: list[Argument], given: dict[str, Any], lengths: dict[str
     if given.get("transposed") is not None and given.get("x") is not None:
         parts = dict(zip(("indptr", "indices", "edge"), given["transposed"], strict=True))
         shape = {"n": lengths["n"], "m": lengths["m"], "e": lengths["k"]}
-        _check_arrays(parse(TRANSPOSED), parts, shape, xp)
+        of_parts: list = []
+        _check_arrays(parse(TRANSPOSED), parts, shape, xp, of_parts)
+        for check, name, *more in of_parts:
+            check(name, parts, *more)
         given["transposed"] = tuple(parts.values())
-
-
-def _now(check: Callable) -> None:
-    check()
 
 
 def _check_shape(name: str, shape: tuple, expected: tuple[str, ...],
@@ -262,14 +338,32 @@ def _own_rows(array: Array) -> bool:
     return _packed_rows(array) and (array.shape[0] < 2 or abs(array.strides[0]) >= row_bytes)
 
 
-def _check_range(name: str, array: Array, limit: int) -> None:
+def _check_range(name: str, given: dict[str, Any], limit: int) -> None:
+    _refuse_outside(name, given[name], limit)
+
+
+def _check_chosen(name: str, given: dict[str, Any], limit: int) -> None:
+    _refuse_outside(f"{name} at rows", given[name][given["rows"]], limit)
+
+
+def _check_once(name: str, given: dict[str, Any], xp: ModuleType) -> None:
+    if int(xp.bincount(given[name], minlength=1).max()) > 1:
+        raise ValueError(f"{name} lists a row twice, expected each row at most once")
+
+
+def _check_bits(name: str, given: dict[str, Any], width: int) -> None:
+    check_width(name, given[name], width)
+
+
+def _refuse_outside(name: str, array: Array, limit: int) -> None:
     largest = _fact(_largest, array)
     if largest >= min(limit, 1 << 8 * array.itemsize - 1):  # a negative number counts as huge
         where = int(((array < 0) | (array >= limit)).argmax())
         raise ValueError(f"{name}[{where}] is {int(array.ravel()[where])}, expected 0..{limit - 1}")
 
 
-def _check_pointers(name: str, array: Array, entries: int, covers: str) -> None:
+def _check_pointers(name: str, given: dict[str, Any], entries: int, covers: str) -> None:
+    array = given[name]
     largest, rising = _fact(_largest, array), _fact(_rises, array)
     whole = not covers or (int(array[0]), int(array[-1])) == (0, entries)
     if not rising or largest > entries or not whole:
@@ -339,12 +433,17 @@ def _span(array: Array) -> tuple[int, int]:
     """Return the addresses of an array's first byte, and of the one after its last."""
     if array.size == 0:
         return 0, 0
-    on_cpu = isinstance(array, np.ndarray)
-    start = array.__array_interface__["data"][0] if on_cpu else array.data.ptr
+    start = _start(array)
     steps = [(length - 1) * stride for length, stride in zip(array.shape, array.strides)]
     before = sum(step for step in steps if step < 0)
     after = sum(step for step in steps if step > 0)
     return start + before, start + after + array.itemsize
+
+
+def _start(array: Array) -> int:
+    if isinstance(array, np.ndarray):
+        return pointer_of(array)
+    return array.data.ptr
 
 
 def _check_numbers(given: dict[str, Any]) -> None:
@@ -362,14 +461,14 @@ def _check_numbers(given: dict[str, Any]) -> None:
         raise ValueError(f"slope is {given['slope']}, expected 0 or more")
 
 
-def _check_pairs(given: dict[str, Any], lengths: dict[str, int]) -> None:
+def _check_pairs(given: dict[str, Any], lengths: dict[str, int], contents: list) -> None:
     """Check conditions between arguments, such as the largest class of labels."""
     if given.get("target") is not None and "first" in given:  # target has all classes
         classes, last = given["target"].shape[1], given["first"] + given["logits"].shape[1]
         if last > classes:
             raise ValueError(f"target has {classes} classes, but the block of logits ends at class "
                              f"{last}")
-        _check_range("labels at rows", given["labels"][given["rows"]], classes)
+        contents.append((_check_chosen, "labels", classes))
 
     # dropout draws by the numbers of vertices, or applies bits that were drawn before
     keys = (("z", "vertex"), ("col_score", "vertex"), ("col_score", "neighbor"))

@@ -24,7 +24,7 @@ from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.column_blocks import AHEAD, block_of, cuts_of
 from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction, c_function, call
-from hpgcn.kernels.cpu.emit.emitter import FIRST
+from hpgcn.kernels.cpu.emit.emitter import FIRST, vector_bytes
 from hpgcn.kernels.cpu.emit.row_passes import (
     aligned_rows,
     choose_row_shape,
@@ -35,7 +35,7 @@ from hpgcn.kernels.cpu.emit.row_passes import (
 )
 from hpgcn.kernels.cpu.emit.row_product import RowShape, row_product
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask, place_of, prefetch
-from hpgcn.kernels.cpu.tuning import current, level_of
+from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.record import derived, repeat
 from hpgcn.kernels.host.threads import Threaded, chunks
@@ -48,6 +48,11 @@ MOST_LINES = 4  # cache lines that are prefetched of a row's nonzeros in a block
 AT_ONCE = 1024  # nonzeros that are prefetched and validated together
 ROWS_AT_ONCE = 128  # rows that are prefetched and validated together, at most
 NOTHING = np.empty(0, np.int64)
+UNSIGNED = {np.dtype(f"i{size}"): np.dtype(f"u{size}") for size in (4, 8)}
+LARGEST = {each: np.iinfo(each).max for each in UNSIGNED}
+MOST_CHOICES = 1024
+UNKNOWN = (None,) * 5
+_chosen: dict[tuple, tuple] = {}  # Tuning, RowShape, prefetch distances and code, by layout
 
 
 @jit(forceinline=True)
@@ -231,8 +236,8 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
     entries = rows is None and not blocked and current().entries and (
         level_of(n * step * x.itemsize) != "second")
     invalid = np.zeros(1, np.int64) if validate else NOTHING
-    columns = indices.view(f"u{indices.itemsize}")
-    last_row = columns.dtype.type(min(max(n, 1) - 1, np.iinfo(indices.dtype).max))
+    columns = indices.view(UNSIGNED[indices.dtype])
+    last_row = columns.dtype.type(min(max(n, 1) - 1, LARGEST[indices.dtype]))
     at_once = max(1, m)
     if entries or validate:
         at_once = max(1, min(ROWS_AT_ONCE, m * AT_ONCE // max(1, nnz)))
@@ -250,19 +255,21 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
                 source = slab
 
             # code for this shape
-            shape, near, far = choose_row_shape(source, count, width, out)
+            key = (source.shape, source.strides, source.dtype, address(source) % 64, out.shape,
+                   out.strides, out.dtype, address(out) % 64, first, width, packed, bool(blocked),
+                   accumulate, starts.dtype, indices.dtype, data is None, col_scale is None,
+                   last_level_cache(), vector_bytes())
+            tuning, shape, near, far, code = _chosen.get(key, UNKNOWN)
+            if tuning is not current():
+                shape, near, far = _choose(source, count, width, out, first, packed,
+                                           bool(blocked), accumulate)
+                code = _rows_code(shape, dtype, starts.dtype, indices.dtype, data is not None,
+                                  col_scale is not None, ahead)
+                if len(_chosen) >= MOST_CHOICES:
+                    _chosen.clear()
+                _chosen[key] = current(), shape, near, far, code
             ldx = source.strides[0] // source.itemsize
-            power = packed and ldx & (ldx - 1) == 0
-            if blocked:  # few of the next nonzeros are of this block
-                shape = shape._replace(near=0, far=0)
-            else:
-                shape = in_whole_vectors(shape, source)
-                if not accumulate:
-                    shape = shape._replace(streamed=unit_past_cache(out, first, shape))
-            shape = shape._replace(power=int(power))
             scale = row_scale if block == len(cuts) - 2 else None
-            code = _rows_code(shape, dtype, starts.dtype, indices.dtype, data is not None,
-                              col_scale is not None, ahead)
 
             # addresses of arrays, which the launch keeps alive
             arguments = (
@@ -271,7 +278,7 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
                 _at(mask) and _at(mask) + first // 8, mask.shape[1], mask.shape[1] - first // 8,
                 block > 0, accumulate, near, far, indices.size - 1,
                 address(source) - block * size * source.strides[0],
-                ldx.bit_length() - 1 if power else ldx, address(out) + first * out.itemsize,
+                ldx.bit_length() - 1 if shape.power else ldx, address(out) + first * out.itemsize,
                 width * out.itemsize, count)
             launch = Pass(_spmm.launch(
                 (nnz + m) * count * size // max(1, n), starts, stops, columns, bounds, at_once,
@@ -284,6 +291,20 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
                 launches.append(partial(_refuse, invalid, validate))
                 invalid, validate = NOTHING, None
     return out, launches
+
+
+def _choose(source: Array, count: int, width: int, out: Array, first: int, packed: bool,
+            blocked: bool, accumulate: bool) -> tuple[RowShape, int, int]:
+    """Return the RowShape of a pass from column `first` on, and its prefetch distances."""
+    shape, near, far = choose_row_shape(source, count, width, out)
+    ldx = source.strides[0] // source.itemsize
+    if blocked:  # few of the next nonzeros are of this block
+        shape = shape._replace(near=0, far=0)
+    else:
+        shape = in_whole_vectors(shape, source)
+        if not accumulate:
+            shape = shape._replace(streamed=unit_past_cache(out, first, shape))
+    return shape._replace(power=int(packed and ldx & (ldx - 1) == 0)), near, far
 
 
 def _as(array: Array, dtype: np.dtype) -> Array:

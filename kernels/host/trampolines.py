@@ -15,6 +15,8 @@ from numba import types
 from numba._dispatcher import compute_fingerprint
 from numba.core.registry import cpu_target
 
+from hpgcn.kernels.host.pointers import pointer_of
+
 WORD = ir.IntType(64)
 WORDS = 24  # size of the array of counters of a call: see hpgcn.kernels.host.team
 EVERY_BIT = (1 << 64) - 1
@@ -77,7 +79,7 @@ def _writer(kind: types.Type) -> Callable:
 
 def _words_of_array(array: np.ndarray) -> tuple[int, ...]:
     # without an owner: the caller holds the array
-    return 0, 0, array.size, array.itemsize, array.ctypes.data, *array.shape, *array.strides
+    return 0, 0, array.size, array.itemsize, pointer_of(array), *array.shape, *array.strides
 
 
 @functools.cache

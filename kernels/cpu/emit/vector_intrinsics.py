@@ -7,6 +7,7 @@ from numba.extending import intrinsic
 from hpgcn.kernels.cpu.emit.bfloat16 import load_numbers, store_numbers
 from hpgcn.kernels.cpu.emit.emitter import BYTES, I1, I32, I64, SECOND, splat
 from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.pointers import pointer_of
 from hpgcn.kernels.host.record import recording
 
 LINE = 64  # bytes of a cache line
@@ -165,4 +166,4 @@ def address(array):
     """Return the address of an array, which the caller must keep; a recording keeps it too."""
     if (active := recording()) is not None:
         active.arrays.append(array)
-    return array.__array_interface__["data"][0] if array.size else 0
+    return pointer_of(array) if array.size else 0
