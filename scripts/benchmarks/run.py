@@ -52,6 +52,9 @@ BENCHMARKS = {
                          (64,), ("starved",), limits=False),
     "epoch": Benchmark("epoch", "Time training epochs on generated graphs.",
                        (128, 128, 128, 40), ("graphs",), limits=False),
+    "threads": Benchmark("thread_scaling", "Time training steps and launches on 1, 2, 4, .. "
+                                           "threads, beside torch.",
+                         flags=("sizes",), limits=False),
     "torch": Benchmark("layers", "Time layers of PyG with the kernels of torch and of hpgcn.",
                        (16, 64, 256), ("graphs",)),
     "batches": Benchmark("sampled_volumes", "Count the rows that mini-batches send.",
@@ -149,7 +152,8 @@ def format_report(report):
     from hpgcn.bench.tables import aligned, labeled
 
     parts = [bench.format_report(report)]
-    parts += [aligned(report[name]) for name in ("ratios", "copies", "losses", "variants")
+    parts += [aligned(report[name])
+              for name in ("ratios", "launches", "copies", "losses", "variants")
               if report.get(name)]
     if report.get("summary"):
         parts.append(label_list(labeled(report["summary"]), 28))
@@ -284,12 +288,13 @@ def add_flags(command, known):
     add = command.add_argument
     integers(command, ("threads", 0, "0: all cores that this process may use"),
              ("seed", 0, "seed of all random numbers"))
+    if known.widths or "sizes" in known.flags:
+        integers(command, ("scale-down", 1, "divide the sizes of generated graphs by this"))
     if known.widths:
         add("--widths", metavar="N,N",
             help="widths of the dense matrices; for epoch: features, hidden widths and classes; "
                  f"for cuda-epoch: hidden widths (default: {','.join(map(str, known.widths))})")
-        integers(command, ("scale-down", 1, "divide the sizes of generated graphs by this"),
-                 ("repeats", 5, "time each call this number of times"))
+        integers(command, ("repeats", 5, "time each call this number of times"))
     texts = {
         "graph": ("graph", {"nargs": "?", "help": "graph (.h5) instead of generated ones"}),
         "stored": ("graph", {"help": "graph (.h5)"}),
@@ -302,7 +307,7 @@ def add_flags(command, known):
         "starved": ("--starved", {"action": "store_true",
                                   "help": "use one thread; measure again while another process "
                                           "copies memory on another core"})}
-    for flag in known.flags:
+    for flag in filter(texts.get, known.flags):
         name, options = texts[flag]
         add(name, **options)
 

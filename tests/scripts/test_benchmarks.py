@@ -13,7 +13,17 @@ from checkout import ROOT
 from commands import python, refused, run, succeed
 from cuda_ranks import cuda, gpu
 
-from benchmarks import accuracy, checks, cluster, cuda_epoch, epoch, growth, kernels, roofline
+from benchmarks import (
+    accuracy,
+    checks,
+    cluster,
+    cuda_epoch,
+    epoch,
+    growth,
+    kernels,
+    roofline,
+    thread_scaling,
+)
 from benchmarks import run as script
 from benchmarks.kernel_cases import CASES, UNTIMED, Arrays, bytes_of
 from benchmarks.processors import Processors
@@ -37,6 +47,7 @@ SMOKE = {  # command -> its words; G: a graph file, needed from the fourth colum
     "growth": ("--widths", 5, *QUICK, *ONE),
     "kernels": ("--widths", 8, "--scale-down", 1 << 14, "--repeats", 1, *ONE),
     "epoch": ("--graphs", "road", "--widths", "6,5,5,3", *QUICK, *ONE),
+    "threads": ("--scale-down", 4096, *ONE),
     "torch": ("--graphs", "road", "--widths", 5, *QUICK, *ONE),
     "cuda": ("--graphs", "road", "--widths", 7, *QUICK),
     "cuda-epoch": ("--widths", 5, *QUICK),
@@ -56,7 +67,7 @@ def small(monkeypatch, tmp_path, request):
     monkeypatch.setattr(host, "SMALLEST", 1 << 20)
     monkeypatch.setattr(growth, "FILL", (0.5, 0.5, 1))
     monkeypatch.setattr(kernels, "CASES", {name: CASES[name] for name in ("spmm", "column_sum")})
-    for module in (accuracy, epoch):
+    for module in (accuracy, epoch, thread_scaling):
         monkeypatch.setattr(module, "alone", lambda label, hint, call, *args: call(*args))
     worker = tmp_path / "ranks.py"
     worker.write_text(f"""
