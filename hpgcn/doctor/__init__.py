@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpgcn import __version__
-from hpgcn.kernels.host.cgroups import cpu_quota, usable_cores
+from hpgcn.kernels.host.cgroups import cpu_quota, memory_domains, usable_cores
 from hpgcn.kernels.host.pools import start_pool
 from hpgcn.runtime import launcher as launching
 from hpgcn.runtime import machine, text_table
@@ -185,7 +185,14 @@ def cores():
     quota = cpu_quota()
     if quota is not None and quota < len(os.sched_getaffinity(0)):
         text += f"; control groups limit this process to the time of {quota:g}"
-    return Finding("cores", "ok", text)
+    domains = memory_domains()
+    if len(domains) < 2:
+        return Finding("cores", "ok", text)
+    sizes = ", ".join(str(len(each)) for each in domains)
+    return Finding("cores", "warn", (
+        f"{text}; {len(domains)} NUMA domains of {sizes} cores: one rank would span them, and read "
+        f"memory of another domain; start {len(domains)} ranks, each bound to its domain "
+        "(mpiexec --bind-to numa)"))
 
 
 def memory():

@@ -38,6 +38,19 @@ def cpu_quota(root: str = "/") -> float | None:
     return min(quotas, default=None)
 
 
+def memory_domains(root: str = "/") -> list[set[int]]:
+    """Return the usable cores of each NUMA domain that has some, a list of sets of numbers."""
+    usable = os.sched_getaffinity(0)
+    found = []
+    for folder in sorted((Path(root) / "sys/devices/system/node").glob("node[0-9]*")):
+        cores = set()
+        for part in filter(None, _read(folder / "cpulist").strip().split(",")):
+            first, _, last = part.partition("-")
+            cores |= set(range(int(first), int(last or first) + 1))
+        found.append(cores & usable)
+    return [cores for cores in found if cores]
+
+
 def free_memory(root: str = "/") -> int | None:
     """Return the bytes that control groups still let this process allocate.
 

@@ -104,3 +104,12 @@ def test_a_busy_machine_is_slow_and_no_failure(monkeypatch):
     assert {checks[name].status for name in asked} == {"slow"}
     assert checks["training"].text.startswith("no answer within 0.01 s: the machine is busy (load ")
     assert not [check for check in checks.values() if check.status == "fail"]
+
+
+@pytest.mark.parametrize("domains, status", [([], "ok"), ([{0, 1}], "ok"),
+                                             ([{0, 1}, {2, 3}], "warn")])
+def test_a_rank_that_would_span_numa_domains(monkeypatch, domains, status):
+    monkeypatch.setattr(doctor, "memory_domains", lambda: domains)
+    finding = doctor.cores()
+    assert finding.status == status
+    assert ("2 NUMA domains of 2, 2 cores" in finding.text) == (status == "warn")

@@ -111,3 +111,14 @@ def test_memory_of_this_machine(monkeypatch):
         assert abs(machine.available_memory() - expected) < 2 << 30
     monkeypatch.setattr(machine, "free_memory", lambda: 5 * MIB)
     assert machine.available_memory() == 5 * MIB
+
+
+@pytest.mark.parametrize("lists, expected", [
+    ((), []), (("0-3",), [{0, 1, 2, 3}]), (("0-1,4", "2-3,5-6", "9"), [{0, 1, 4}, {2, 3, 5}])])
+def test_numa_domains_have_usable_cores(tmp_path, monkeypatch, lists, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5})
+    for number, text in enumerate(lists):
+        folder = tmp_path / f"sys/devices/system/node/node{number}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(text + "\n")
+    assert cgroups.memory_domains(str(tmp_path)) == expected
