@@ -37,7 +37,7 @@ INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 BITS = (np.dtype(np.uint8),)
 SEARCH: Any = 10_000  # steps of a search for common memory (stubs of NumPy have only 0 and -1)
 LARGE = 1 << 18  # integers that all threads check
-MOST_LAYOUTS = 64  # of a kernel that are remembered
+MOST_LAYOUTS = 64  # layouts of the arguments of a kernel that are remembered
 VERTICES = 1 << 48  # the counter of a random draw has no room for larger numbers
 # The first array of one of these kinds gives the other arrays their dtype. If it has 16 bits,
 # the others have float32.

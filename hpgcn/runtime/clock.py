@@ -168,4 +168,4 @@ class Clock:
         self.parts = dict.fromkeys(PARTS, 0.0)
         self._part = None  # part of the block under way
         self._inner = 0.0  # seconds of the inner blocks so far
-        self._kinds = ()  # of the blocks under way
+        self._kinds = ()  # the kinds of all blocks under way

@@ -13,7 +13,6 @@ from contextlib import suppress
 
 from hpgcn.comm import SerialComm
 from hpgcn.errors import HpgcnError
-from hpgcn.kernels.host.threads import set_num_threads
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import die_with_parent
 from hpgcn.training.compile.recording import recorded
@@ -25,7 +24,6 @@ def main(parent: int, number: int, count: int) -> None:
     die_with_parent(parent)
     run = pickle.load(sys.stdin.buffer)
     os.sched_setaffinity(0, run.cores)  # a thread that is bound to fewer may have started this
-    set_num_threads(1)  # other threads would call compiled code by its address
     with faults.ignored(), recorded() as kernels, suppress(HpgcnError):
         call_kernels(run.header, run.config, run.spec, SerialComm().device, run.ranks)
     for compile_kernel in list(kernels.values())[::-1][number::count]:

@@ -22,6 +22,7 @@ import numpy as np
 from hpgcn.kernels.host import atomics
 from hpgcn.kernels.host.cgroups import usable_cores
 from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.host.pointers import pointer_of
 from hpgcn.kernels.host.pools import warn_of_few
 from hpgcn.kernels.host.trampolines import WORDS, words_of
 
@@ -142,6 +143,24 @@ def _serve(board):
             atomics.add(board + ASLEEP, -1)
 
 
+_free_words: dict[int, list[np.ndarray]] = {}  # memory of former sequences, by its size
+
+
+def _take_words(size: int) -> np.ndarray:
+    """Return at least `size` words that begin a cache line; they are never freed.
+
+    A thread that is late may still add 1 to the first word of a sequence that has ended, and
+    then subtract it. So the memory only ever serves sequences, and outlives Python's end.
+    """
+    size = 1 << (size - 1).bit_length()
+    with suppress(KeyError, IndexError):
+        return _free_words[size].pop()
+    memory = np.zeros(size + LINE // 8, np.int64)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+    skipped = -pointer_of(memory) % LINE // 8
+    return memory[skipped:skipped + size]
+
+
 class CallSequence:
     """A list of calls that a team may run many times.
 
@@ -150,6 +169,8 @@ class CallSequence:
     int64 at its address in `clocks`, if there is one.
     """
 
+    _words = None
+
     def __init__(self, calls: Sequence[tuple[Callable, tuple]],
                  clocks: Sequence[int] | None = None) -> None:
         self.calls = calls
@@ -157,15 +178,12 @@ class CallSequence:
         sizes = [len(words) for words, *_ in found]
         head = -(-(CALLS + CALL * len(calls)) // LINE) * (LINE // 8)
         room = head + WORDS * len(calls)
-        self._memory = np.zeros(room + sum(sizes) + LINE // 8, np.int64)
-        skipped = -self._memory.ctypes.data % LINE // 8
-        words = self._memory[skipped:]
-        self.address = begin = words.ctypes.data
+        self._words = words = _take_words(room + sum(sizes))
+        self.address = begin = pointer_of(words)
         words[COUNT // 8] = len(calls)
         self._counters = words[head:room]
         self._joined = words[:1]
         self._limits = words[MOST // 8:][:2]
-        self._words = words
         self._places = []  # of the words of each call, and of its arguments among them
         place = room
         for number, (argument_words, trampoline, starts, writers) in enumerate(found):
@@ -184,6 +202,10 @@ class CallSequence:
         """Replace an argument that is a number, or a tuple of numbers."""
         place, starts, writers = self._places[call]
         self._write(place + starts[argument], writers[argument](value))
+
+    def __del__(self, free: dict = _free_words) -> None:
+        if self._words is not None:
+            free.setdefault(self._words.size, []).append(self._words)
 
     @property
     def busy(self) -> bool:
@@ -205,10 +227,9 @@ class Team:
     """The threads of this process that help with pieces."""
 
     def __init__(self) -> None:
-        self._board = np.zeros(3 * LINE // 8 + LINE // 8, np.int64)
-        skipped = -self._board.ctypes.data % LINE // 8
-        self._words = self._board[skipped:]
-        self.board = self._words.ctypes.data
+        self._words = _take_words(4 * LINE // 8)
+        self._words[:] = 0
+        self.board = pointer_of(self._words)
         self.threads: list = []
         self.avoided = None  # the core that they leave to the calling thread
         self.cores = usable_cores()
@@ -231,8 +252,9 @@ class Team:
         finally:
             if piece.busy:
                 self.leaving.append(piece)
-            while self.leaving and not self.leaving[0].busy:
-                self.leaving.popleft()
+            with suppress(IndexError):  # another Python thread may take the last one
+                while not self.leaving[0].busy:
+                    self.leaving.popleft()
 
     def _start(self, others: int) -> None:
         with self._lock:

@@ -66,7 +66,7 @@ def called_kernels(call):
 def print_kernels(number, record):
     """Print the kernels of a case as a list, recorded or called."""
     run = kernels_of_run(ranks=2 * number + 1, **CASES[number])
-    set_num_threads(1 if record else 2)
+    set_num_threads(2)
 
     def call():
         call_kernels(run.header, run.config, run.spec, Host(), run.ranks)

@@ -12,6 +12,7 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction
+from hpgcn.kernels.host.threads import num_threads, set_num_threads
 
 RECORDED = "hpgcn.kernels.cpu."  # others make the index arrays that the computation reads
 
@@ -48,9 +49,12 @@ def recorded() -> Iterator[None]:
         function._wrapper_address = 0  # an integer, as the types of its callers expect
 
     Dispatcher.compile, CompiledFunction.compile = record_kernel, record_function
+    threads = num_threads()
+    set_num_threads(1)  # other threads call compiled code by its address
     try:
         yield found
     finally:
+        set_num_threads(threads)
         Dispatcher.compile, CompiledFunction.compile = compile_kernel, compile_function
 
 
