@@ -220,7 +220,8 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
     bounds = by_nonzeros(indptr, CHUNKS) if rows is None else evenly(rows.size, CHUNKS)
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     mask = NO_MASK if mask is None else mask
-    data = None if data is None else derived(_as, data, dtype)
+    if data is not None and data.dtype != dtype:
+        data = derived(data.astype, dtype)
     col_scale = None if col_scale is None else np.ascontiguousarray(col_scale, dtype)
     row_scale = None if row_scale is None else np.ascontiguousarray(row_scale, dtype)
 
@@ -245,6 +246,7 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
 
     # a launch for each pass and block
     launches = []
+    at_data, at_mask = _at(data), _at(mask)
     for first in range(0, width, step):
         count = min(step, width - first)
         for block, (starts, stops) in enumerate(pairwise(cuts)):
@@ -255,8 +257,9 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
                 source = slab
 
             # code for this shape
-            key = (source.shape, source.strides, source.dtype, address(source) % 64, out.shape,
-                   out.strides, out.dtype, address(out) % 64, first, width, packed, bool(blocked),
+            at_source, at_out = address(source), address(out)
+            key = (source.shape, source.strides, source.dtype, at_source % 64, out.shape,
+                   out.strides, out.dtype, at_out % 64, first, width, packed, bool(blocked),
                    accumulate, starts.dtype, indices.dtype, data is None, col_scale is None,
                    last_level_cache(), vector_bytes())
             tuning, shape, near, far, code = _chosen.get(key, UNKNOWN)
@@ -273,16 +276,16 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
 
             # addresses of arrays, which the launch keeps alive
             arguments = (
-                _at(rows), rows is not None, _at(starts), _at(stops), m - 1, _at(indices),
-                _at(data), _at(col_scale), _at(scale), scale is not None,
-                _at(mask) and _at(mask) + first // 8, mask.shape[1], mask.shape[1] - first // 8,
+                _at(rows), rows is not None, address(starts), address(stops), m - 1,
+                address(indices), at_data, _at(col_scale), _at(scale), scale is not None,
+                at_mask and at_mask + first // 8, mask.shape[1], mask.shape[1] - first // 8,
                 block > 0, accumulate, near, far, indices.size - 1,
-                address(source) - block * size * source.strides[0],
-                ldx.bit_length() - 1 if shape.power else ldx, address(out) + first * out.itemsize,
+                at_source - block * size * source.strides[0],
+                ldx.bit_length() - 1 if shape.power else ldx, at_out + first * out.itemsize,
                 width * out.itemsize, count)
             launch = Pass(_spmm.launch(
                 (nnz + m) * count * size // max(1, n), starts, stops, columns, bounds, at_once,
-                entries or bool(validate), _at(data), 0 if data is None else data.itemsize,
+                entries or bool(validate), at_data, 0 if data is None else data.itemsize,
                 invalid, last_row, code.address, (*map(int, arguments), dtype.type(1))))
             launch.shape = shape
             launch.arrays = code, rows, indices, data, col_scale, scale, mask, source, out
@@ -305,10 +308,6 @@ def _choose(source: Array, count: int, width: int, out: Array, first: int, packe
         if not accumulate:
             shape = shape._replace(streamed=unit_past_cache(out, first, shape))
     return shape._replace(power=int(packed and ldx & (ldx - 1) == 0)), near, far
-
-
-def _as(array: Array, dtype: np.dtype) -> Array:
-    return array.astype(dtype, copy=False)
 
 
 def _at(array: Array | None) -> int:
