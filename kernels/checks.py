@@ -11,7 +11,6 @@ function checks them while it multiplies, and calls `validate` to raise the erro
 import contextlib
 import functools
 import inspect
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -20,8 +19,16 @@ import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, number_dtype
+from hpgcn.kernels.content_checks import (
+    check_bits,
+    check_chosen,
+    check_once,
+    check_pointers,
+    check_range,
+    frozen,
+)
 from hpgcn.kernels.host.pointers import pointer_of
-from hpgcn.kernels.masks import ORDER, check_width
+from hpgcn.kernels.masks import ORDER
 from hpgcn.kernels.specs import (
     LENGTHS,
     NUMBERS,
@@ -36,7 +43,6 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 BITS = (np.dtype(np.uint8),)
 SEARCH: Any = 10_000  # steps of a search for common memory (stubs of NumPy have only 0 and -1)
-LARGE = 1 << 18  # integers that all threads check
 MOST_LAYOUTS = 64  # layouts of the arguments of a kernel that are remembered
 VERTICES = 1 << 48  # the counter of a random draw has no room for larger numbers
 # The first array of one of these kinds gives the other arrays their dtype. If it has 16 bits,
@@ -56,11 +62,10 @@ WRITTEN = {  # kinds that are written: the order in memory that they need
     "alike": lambda array: _aligned(array) and array.flags.c_contiguous,
     "into_moved": lambda array: _own_rows(array),  # noqa: PLW0108 - defined below
     "into_strided": lambda array: _own_rows(array) or _own_rows(array.T)}
-_facts_of = {}  # (id of array, function): weak reference, result
 
 
 class Layout(NamedTuple):
-    """What remains to be checked of arguments whose layout has passed before."""
+    """The checks that remain for arguments whose layout has passed before."""
 
     contents: list  # (function, name of the array, *further arguments) each
     spans: list  # (name, first byte, and the one after the last, from the address on) each
@@ -106,7 +111,7 @@ def checked(name: str, kernel: Callable, xp: Callable) -> Callable:
             # the kernel may validate the matrix while it multiplies
             later = []
             for check, array, *more in layout.contents:
-                if validate_inline and array in MATRIX and not _frozen(given[array]):
+                if validate_inline and array in MATRIX and not frozen(given[array]):
                     later.append((check, array, *more))
                 else:
                     check(array, given, *more)
@@ -221,15 +226,15 @@ def _check_arrays(spec: list[Argument], given: dict[str, Any], lengths: dict[str
 
         # contents
         if argument.limit in lengths:
-            contents.append((_check_range, name, lengths[argument.limit]))
+            contents.append((check_range, name, lengths[argument.limit]))
         if kind == "pointers":
-            contents.append((_check_pointers, name, lengths["k"], argument.covers))
+            contents.append((check_pointers, name, lengths["k"], argument.covers))
         elif kind == "once":
-            contents.append((_check_once, name, xp))
+            contents.append((check_once, name, xp))
         elif kind == "bits":
-            contents.append((_check_bits, name, lengths[argument.shape[1][0]]))
+            contents.append((check_bits, name, lengths[argument.shape[1][0]]))
         elif kind == "classes":
-            contents.append((_check_chosen, name, lengths["f"]))
+            contents.append((check_chosen, name, lengths["f"]))
 
     # relations between arrays
     _check_overlaps(spec, given)
@@ -338,75 +343,6 @@ def _own_rows(array: Array) -> bool:
     return _packed_rows(array) and (array.shape[0] < 2 or abs(array.strides[0]) >= row_bytes)
 
 
-def _check_range(name: str, given: dict[str, Any], limit: int) -> None:
-    _refuse_outside(name, given[name], limit)
-
-
-def _check_chosen(name: str, given: dict[str, Any], limit: int) -> None:
-    _refuse_outside(f"{name} at rows", given[name][given["rows"]], limit)
-
-
-def _check_once(name: str, given: dict[str, Any], xp: ModuleType) -> None:
-    if int(xp.bincount(given[name], minlength=1).max()) > 1:
-        raise ValueError(f"{name} lists a row twice, expected each row at most once")
-
-
-def _check_bits(name: str, given: dict[str, Any], width: int) -> None:
-    check_width(name, given[name], width)
-
-
-def _refuse_outside(name: str, array: Array, limit: int) -> None:
-    largest = _fact(_largest, array)
-    if largest >= min(limit, 1 << 8 * array.itemsize - 1):  # a negative number counts as huge
-        where = int(((array < 0) | (array >= limit)).argmax())
-        raise ValueError(f"{name}[{where}] is {int(array.ravel()[where])}, expected 0..{limit - 1}")
-
-
-def _check_pointers(name: str, given: dict[str, Any], entries: int, covers: str) -> None:
-    array = given[name]
-    largest, rising = _fact(_largest, array), _fact(_rises, array)
-    whole = not covers or (int(array[0]), int(array[-1])) == (0, entries)
-    if not rising or largest > entries or not whole:
-        bounds = "0 to" if covers else "0 or more to at most"
-        raise ValueError(f"{name} does not rise from {bounds} {entries}, the length of indices")
-
-
-def _fact(find: Callable, array: Array) -> int:
-    """Return find(array); cache the result if the array is read-only."""
-    if not _frozen(array):
-        return find(array)
-    key = id(array), find
-    held, fact = _facts_of.get(key, (None, None))
-    if held is None or held() is not array:  # the id may be that of a freed array
-        fact = find(array)
-        _facts_of[key] = weakref.ref(array, lambda _: _facts_of.pop(key, None)), fact
-    return fact
-
-
-def _largest(array: Array) -> int:
-    """Return the largest integer of an array; negative ones count as huge."""
-    if array.size == 0:
-        return -1
-    numbers = array.view(f"u{array.itemsize}")
-    if isinstance(array, np.ndarray) and array.size >= LARGE:
-        from hpgcn.kernels.scan import largest  # late, as it starts the compiler
-
-        return largest(numbers)
-    return int(numbers.max())
-
-
-def _rises(array: Array) -> bool:
-    """Return whether no integer is smaller than the one before it."""
-    return bool((array[1:] >= array[:-1]).all())
-
-
-def _frozen(array: Array) -> bool:
-    """Return whether an array, and all that it is a view of, is read-only."""
-    while isinstance(array, np.ndarray) and not array.flags.writeable:
-        array = array.base
-    return array is None or isinstance(array, bytes)
-
-
 def _check_overlaps(spec: list[Argument], given: dict[str, Any]) -> None:
     for argument in spec:
         out = given.get(argument.name)
@@ -468,7 +404,7 @@ def _check_pairs(given: dict[str, Any], lengths: dict[str, int], contents: list)
         if last > classes:
             raise ValueError(f"target has {classes} classes, but the block of logits ends at class "
                              f"{last}")
-        contents.append((_check_chosen, "labels", classes))
+        contents.append((check_chosen, "labels", classes))
 
     # dropout draws by the numbers of vertices, or applies bits that were drawn before
     keys = (("z", "vertex"), ("col_score", "vertex"), ("col_score", "neighbor"))

@@ -102,7 +102,7 @@ def sleep_while(typingctx, address, value):
 
 @intrinsic
 def wake(typingctx, address, count):
-    """Wake at most `count` of the threads that sleep on a word."""
+    """Wake up to `count` threads that sleep on a word."""
 
     def codegen(context, builder, signature, args):
         if FUTEX:

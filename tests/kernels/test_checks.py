@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from cases import case, outcome
 
-from hpgcn.kernels import checks, cpu, reference
+from hpgcn.kernels import checks, content_checks, cpu, reference
 from hpgcn.kernels.host.threads import threshold
 from hpgcn.kernels.specs import LENGTHS, SPECS, length_of, parse, parse_results, result_dtype
 
@@ -261,15 +261,16 @@ def test_indices_are_looked_at_again_while_they_can_change():
 
 
 def test_read_only_indices_are_looked_at_once(monkeypatch):
-    scan = checks._largest
+    scan = content_checks._largest
     sizes = []
     given = case("gather")
-    monkeypatch.setattr(checks, "_largest", lambda array: sizes.append(array.size) or scan(array))
+    monkeypatch.setattr(content_checks, "_largest",
+                        lambda array: sizes.append(array.size) or scan(array))
     read_only(given["index"])
     for _ in range(3):
         reference.gather(**given)
     assert sizes == [given["index"].size]
-    known = functools.partial(len, checks._facts_of)
+    known = functools.partial(len, content_checks._facts_of)
     before = known()
     del given
     assert known() == before - 1
@@ -277,13 +278,14 @@ def test_read_only_indices_are_looked_at_once(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_many_indices_are_looked_at_by_all_threads(dtype):
-    index = np.arange(3 * checks.LARGE, dtype=dtype)[::-1] % 1000
+    index = np.arange(3 * content_checks.LARGE, dtype=dtype)[::-1] % 1000
     x = np.zeros((1000, 1))
     with threshold(0):
         reference.gather(x, index)
         for wrong in (1000, -1):
-            index[2 * checks.LARGE] = wrong
-            with pytest.raises(ValueError, match=rf"index\[{2 * checks.LARGE}\] is {wrong}"):
+            place = 2 * content_checks.LARGE
+            index[place] = wrong
+            with pytest.raises(ValueError, match=rf"index\[{place}\] is {wrong}"):
                 reference.gather(x, index)
 
 

@@ -109,7 +109,7 @@ def test_the_loop_asks_no_planning():
 
 
 FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
-    "kernels": ["host", "bits16 masks scan specs", "checks packages", "reference",
+    "kernels": ["host", "bits16 masks scan specs", "content_checks", "checks packages", "reference",
                 "cpu/chunks cpu/tuning", "cpu/emit", "cpu", "cuda", "disk entries orders", "ahead"],
     "datasets": [
         "packing", "source", "text raw_graph convert_options unsupported_formats split",

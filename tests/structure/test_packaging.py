@@ -122,7 +122,8 @@ def test_the_sdist_holds_what_a_reader_needs(built):
     tracked = [path.relative_to(ROOT).as_posix()
                for folder in ("docs", "scripts", "tests", "kernels", "datasets")
                for path in (ROOT / folder).rglob("*")
-               if path.is_file() and path.suffix not in (".pyc", ".h5")]
+               if path.is_file() and path.suffix not in (".pyc", ".h5")
+               and ".ruff_cache" not in path.parts]
     assert {*tracked, "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "setup.cfg"} \
         <= names
 
