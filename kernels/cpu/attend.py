@@ -73,7 +73,6 @@ def _attend(counters, indptr, indices, row_score, out, lse, above, share, vertex
         tiles = np.zeros((2, TILE, padded), lse.dtype)
         state = np.zeros((4, padded), lse.dtype)
         bits = np.zeros((TILE, num_bytes), np.uint8)
-        scores, positive = _place(tiles[0]), _place(tiles[1]) if above.size else 0
         top, factors, total, shares = (
             _place(state[0]), _place(state[1]), _place(state[2]), _place(state[3]))
         for i in range(bounds[chunk], bounds[chunk + 1]):
@@ -102,9 +101,11 @@ def _attend(counters, indptr, indices, row_score, out, lse, above, share, vertex
                         j = neighbor[indices[first + t]]
                         for b in range(num_bytes):
                             bits[t, b] = _entry_byte(vertex[i], j, b, key)
-                call(code, (first, count, row_score + i * heads * itemsize, scores, positive, top,
-                            factors, total, shares, _place(bits) if key[2] else 0,
-                            _place(out) + i * row_bytes, _place(above) + i * row_bytes), numbers)
+                # addresses of `tiles` are taken here: Numba frees an array after its last use
+                call(code, (first, count, row_score + i * heads * itemsize, _place(tiles[0]),
+                            _place(tiles[1]) if above.size else 0, top, factors, total, shares,
+                            _place(bits) if key[2] else 0, _place(out) + i * row_bytes,
+                            _place(above) + i * row_bytes), numbers)
 
             # end the row: log of the sum, and sums divided by it
             for h in range(heads):

@@ -102,7 +102,7 @@ def sleep_while(typingctx, address, value):
 
 @intrinsic
 def wake(typingctx, address, count):
-    """Wake up to `count` threads that sleep on a word."""
+    """Let threads that sleep on a word continue, `count` or fewer."""
 
     def codegen(context, builder, signature, args):
         if FUTEX:
@@ -125,7 +125,7 @@ def run(typingctx, trampoline, words, counters):
 
 @intrinsic
 def relax(typingctx):
-    """Tell the core that this thread waits in a loop."""
+    """Mark for the core that this thread waits in a loop."""
     hint, numbers = {"x86_64": ("llvm.x86.sse2.pause", ()),
                      "aarch64": ("llvm.aarch64.hint", (HALF(1),))}.get(platform.machine(), ("", ()))
 

@@ -2,7 +2,7 @@
 
 A `Recording` notes each kernel with its arguments. NumPy's part of the work is noted
 where it is done: by `repeat` and `derived`. What depends on the number of the step is made
-by `of_step`. Nothing else knows whether it is recorded.
+by `of_step`. All other code is the same with and without a recording.
 """
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

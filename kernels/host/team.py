@@ -3,7 +3,7 @@
 The calling thread publishes a piece and works on it. Threads that are awake or wake up
 join it. A call is divided into chunks, which threads take by an atomic counter. The
 next call begins when all chunks of this one are done. So a thread that lost its core
-delays only the chunk that it holds, and nobody waits for a thread that did not come.
+delays only the chunk that it holds, and no thread waits for one that did not come.
 
 Threads wait in a loop for a short time, and then sleep. Each thread that joins a piece
 wakes two more, so a long team delays the calling thread no more than a short one.
@@ -32,9 +32,9 @@ DONE, COMPLETE, SLEEPING, FAILED = 64, 128, 136, 144
 # words of the board: a number that changes with each piece, the piece, sleeping threads, and
 # nanoseconds that threads wait in a loop
 PUBLISHED, PIECE, ASLEEP, SPIN = 0, 64, 128, 136
-# words of a piece: the other threads on it, the most of them, how many a thread wakes, and the
-# number of its calls; then four words a call: trampoline, words, counters, and a place for
-# nanoseconds
+# words of a piece: the other threads on it, their largest number, how many a thread wakes, and
+# the number of calls. Four words of each call follow: trampoline, words, counters, and a place
+# for nanoseconds.
 JOINED, MOST, WAKES, COUNT, CALLS = 0, 64, 72, 80, 88
 CALL = 32
 WAITS = 50_000  # nanoseconds
@@ -75,7 +75,7 @@ def _await_call(counters, spin):
 
 @jit(inner=True, counted=False)
 def _work_on(place, spin):
-    """Work on the call of a piece at a place; return whether it failed."""
+    """Run the call of a piece at a place; return whether it failed."""
     counters = atomics.load(place + 16)
     if not atomics.load(counters + COMPLETE):
         if atomics.run(atomics.load(place), atomics.load(place + 8), counters):
@@ -94,7 +94,7 @@ def _wake_others(board, piece):
 
 @jit(counted=False)
 def _run_piece(board, piece):
-    """Publish a piece, go through its calls and withdraw it; return whether a call failed."""
+    """Run the calls of a piece with other threads; return whether a call failed."""
     spin = atomics.load(board + SPIN)
     if atomics.load(piece + MOST):
         atomics.store(board + PIECE, piece)
@@ -184,7 +184,7 @@ class CallSequence:
         self._counters = words[head:room]
         self._joined = words[:1]
         self._limits = words[MOST // 8:][:2]
-        self._places = []  # of the words of each call, and of its arguments among them
+        self._places = []  # first word of each call, and those of its arguments
         place = room
         for number, (argument_words, trampoline, starts, writers) in enumerate(found):
             first = (CALLS + CALL * number) // 8

@@ -44,7 +44,7 @@ def chunks(counters, count):
     """Yield numbers from 0 to count - 1; each number goes to one of the threads.
 
     `counters`, (WORDS,) int64, are those that all threads of a call share. Each thread
-    must take numbers until there are none.
+    must take numbers until none is left.
     """
     address = np.int64(counters.ctypes.data)
     taken = np.int64(0)

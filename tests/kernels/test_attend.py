@@ -1,10 +1,15 @@
 """Graph attention equals dense float64 code: heads, widths, dropout, blocks, gradients, limits."""
+import ctypes
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from arrays import assert_all, assert_none
 from cases import DTYPES, long
 
 from hpgcn.kernels import cpu, reference
+from hpgcn.kernels.host.threads import threshold
 
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 KEY = {"seed": 2**40 + 7, "epoch": 5, "layer": 1}
@@ -360,3 +365,27 @@ def test_some_heads_are_dropped_as_among_all(kernels, first):
                          (part.gradients(kernels, 0.5), gradients)):
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(one, other.reshape(one.shape), rtol=1e-13, atol=1e-14)
+
+
+def test_work_arrays_exist_while_their_addresses_are_used(monkeypatch):
+    """The code of a row gets the addresses of arrays that no other allocation may take."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.free.argtypes = [ctypes.c_void_p]
+    module = sys.modules["hpgcn.kernels.cpu.attend"]
+    taken = []
+
+    @ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+    def allocate(first, count, row_score, scores):
+        sizes = [2 * module.TILE * padded * 4 + 64 for padded in (4, 8, 16)]
+        blocks = [(libc.malloc(ctypes.c_size_t(size)), size) for size in sizes for _ in range(3)]
+        taken.extend(scores - begin for begin, size in blocks if begin <= scores < begin + size)
+        for begin, _ in blocks:
+            libc.free(begin)
+
+    code = SimpleNamespace(address=ctypes.cast(allocate, ctypes.c_void_p).value)
+    monkeypatch.setattr(module, "forward_code", lambda shapes: code)
+    case = Case(4, 2, np.float32)
+    with threshold(np.inf):
+        case.forward(cpu)
+    assert not taken

@@ -39,6 +39,6 @@ def test_the_site_lists_the_arrays_of_every_kernel():
 def test_the_examples_run():
     names = {"np": np, **{name: getattr(hpgcn.kernels, name) for name in hpgcn.kernels.__all__}}
     found = doctest.DocTestParser().get_doctest(PAGE, names, "docs/kernels.md", None, 0)
-    assert len(found.examples) >= 20
+    assert len(found.examples) >= 8
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     assert runner.run(found).failed == 0
