@@ -276,17 +276,17 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
 
             # addresses of arrays, which the launch keeps alive
             arguments = (
-                _at(rows), rows is not None, address(starts), address(stops), m - 1,
-                address(indices), at_data, _at(col_scale), _at(scale), scale is not None,
+                _at(rows), int(rows is not None), address(starts), address(stops), m - 1,
+                address(indices), at_data, _at(col_scale), _at(scale), int(scale is not None),
                 at_mask and at_mask + first // 8, mask.shape[1], mask.shape[1] - first // 8,
-                block > 0, accumulate, near, far, indices.size - 1,
+                int(block > 0), int(accumulate), near, far, indices.size - 1,
                 at_source - block * size * source.strides[0],
                 ldx.bit_length() - 1 if shape.power else ldx, at_out + first * out.itemsize,
                 width * out.itemsize, count)
             launch = Pass(_spmm.launch(
                 (nnz + m) * count * size // max(1, n), starts, stops, columns, bounds, at_once,
                 entries or bool(validate), at_data, 0 if data is None else data.itemsize,
-                invalid, last_row, code.address, (*map(int, arguments), dtype.type(1))))
+                invalid, last_row, code.address, (*arguments, dtype.type(1))))
             launch.shape = shape
             launch.arrays = code, rows, indices, data, col_scale, scale, mask, source, out
             launches.append(launch)

@@ -180,3 +180,15 @@ def test_blas_divides_products_itself_where_it_has_threads(blocks, monkeypatch):
     monkeypatch.setattr(module, "_multiply", None)
     x, y = for_blas(*operands(*WORK))
     np.testing.assert_array_equal(cpu.matmul(x, y), np.matmul(x, y))
+
+
+@pytest.mark.parametrize("k, n", [(700, 5), (193, 40), (385, 1)])
+def test_pieces_of_columns_have_the_bits_of_all_columns(k, n, monkeypatch):
+    rng = np.random.default_rng(k)
+    x, g = (rng.standard_normal((300, width)).astype(np.float32) for width in (k, n))
+    assert gemm.pieces_of(k, 1).size > 2
+    results = [cpu.matmul(x.T, g)]
+    monkeypatch.setattr(gemm, "PIECE", k + 1)
+    assert gemm.pieces_of(k, 1).tolist() == [0, k]
+    results.append(cpu.matmul(x.T, g))
+    np.testing.assert_array_equal(*results)

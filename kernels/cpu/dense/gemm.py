@@ -46,6 +46,7 @@ DEPTH = 32  # rows of x^T g at a time: the first cache has this number of places
 LEAST_ROWS = 256
 CHUNK_ROWS = 1 << 12  # rows of a partial sum of x^T g, at least
 MOST_CHUNKS = 32
+PIECE = 16 * ROWS  # columns of x in a piece of x^T g, at least
 ALL_ROWS, ONE_ROW = (0,) * ROWS, (0,)
 RATE = 16  # multiplications in the time of one scalar operation of other kernels
 TILES_RATE = 128  # the same for AMX
@@ -121,12 +122,16 @@ def _outer_code(shape: RowShape, real: np.dtype) -> CompiledFunction:
 
     @c_function(one=real)
     def outer_columns(rows, of_x, of_g, to, width, asked, until, height, columns, size, itemsize, x,
-                      ldx, bytes_x, g, ldg, bytes_g, together, one):
+                      ldx, bytes_x, span, g, ldg, bytes_g, together, one):
         i = 0
         while i < height:
             left, total = of_x + i * itemsize, to + i * columns * size
             if asked < until:
-                ask(x + asked * bytes_x, x + (asked + together) * bytes_x)
+                if span == bytes_x:
+                    ask(x + asked * bytes_x, x + (asked + together) * bytes_x)
+                else:
+                    for row in range(asked, asked + together):
+                        ask(x + row * bytes_x, x + row * bytes_x + span)
                 ask(g + asked * bytes_g, g + (asked + together) * bytes_g)
                 asked += together
             if i + ROWS <= height:
@@ -141,26 +146,34 @@ def _outer_code(shape: RowShape, real: np.dtype) -> CompiledFunction:
 
 @Threaded
 def _outer(counters, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, whole, rest,
-           bounds):
+           bounds, pieces):
+    """Add x^T g of chunks of rows to `sums`, a piece of the columns of x at a time."""
     # compute the prefetch distance of a tile
     height, columns = sums.shape[1:]
     size = sums.itemsize
     bytes_x = np.int64(narrow_x.strides[0] if narrow_x.size else ldx * itemsize)
     bytes_g = np.int64(narrow_g.strides[0] if narrow_g.size else ldg * itemsize)
-    # rows that a tile prefetches
-    together = -(-DEPTH // (-(-columns // step) * -(-height // ROWS)))
-    asked_by_panel = (height // ROWS + height % ROWS) * together
-    for chunk in chunks(counters, bounds.size - 1):
+    count = pieces.size - 1
+    for number in chunks(counters, (bounds.size - 1) * count):
+        chunk, place = number // count, number % count
+        first_row, rows = pieces[place], pieces[place + 1] - pieces[place]
+        source = np.int64(x + first_row * itemsize)
+        span = bytes_x if count == 1 else rows * itemsize
+
+        # rows that a tile prefetches
+        together = -(-DEPTH // (-(-columns // step) * -(-rows // ROWS)))
+        asked_by_panel = (rows // ROWS + rows % ROWS) * together
+
         # buffers for rows of 16 bits
         wide_x = np.empty((DEPTH if narrow_x.size else 0, narrow_x.shape[1]), np.float32)
         wide_g = np.empty((DEPTH if narrow_g.size else 0, narrow_g.shape[1]), np.float32)
-        sums[chunk] = 0
-        total = sums.ctypes.data + chunk * height * columns * size
+        sums[chunk, first_row:first_row + rows] = 0
+        total = sums.ctypes.data + (chunk * height + first_row) * columns * size
         for begin in range(bounds[chunk], bounds[chunk + 1], DEPTH):
             end = min(begin + DEPTH, bounds[chunk + 1])
 
             # widen rows of 16 bits
-            left = np.int64(x + begin * ldx * itemsize)
+            left = np.int64(source + begin * ldx * itemsize)
             if narrow_x.size:
                 left = _widen(narrow_x, begin, end, wide_x)
             right = np.int64(g + begin * ldg * itemsize)
@@ -173,8 +186,8 @@ def _outer(counters, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, o
                 call(whole if width == step else rest, (
                     end - begin, left, right + first * itemsize, np.int64(total + first * size),
                     width, end + first // step * asked_by_panel, end + DEPTH), (
-                    height, columns, size, itemsize, x, ldx, bytes_x, g, ldg, bytes_g, together,
-                    one))
+                    rows, columns, size, itemsize, source, ldx, bytes_x, span, g, ldg, bytes_g,
+                    together, one))
 
 
 def kernel_for(x: Array, y: Array, out: Array) -> Callable | None:
@@ -303,7 +316,17 @@ def columns_times(columns: Array, g: Array) -> tuple:
     right, ldg, _, narrow_g = long_operand(g, dots)
     return sums, _outer, (
         m * k * n // RATE, left, ldx, narrow_x, right, ldg, narrow_g, itemsize, sums, step,
-        kind.type(1), whole.address, rest.address, bounds)
+        kind.type(1), whole.address, rest.address, bounds,
+        pieces_of(k, bounds.size - 1 if narrow_x.size == 0 else MOST_CHUNKS))
+
+
+def pieces_of(k: int, chunks: int) -> Array:
+    """Return bounds of pieces of k columns of x, so that few chunks of rows occupy all threads.
+
+    Pieces have whole tiles, so that each number is summed by the same instructions.
+    """
+    count = max(1, min(MOST_CHUNKS // chunks // 2, k // PIECE))
+    return np.minimum(evenly(-(-k // ROWS), count) * ROWS, k)
 
 
 def row_bounds(m: int) -> Array:
