@@ -28,20 +28,30 @@ def measure(settings, host, limits):
     return {"rows": rows}
 
 
-def train_on(name, settings):
+def with_all_in_training(graph):
+    """Return a graph whose vertices all train, and none is evaluated."""
+    nobody = np.zeros(graph.num_rows, bool)
+    return dataclasses.replace(graph, masks={"train": ~nobody, "val": nobody, "test": nobody})
+
+
+def train_epochs(graph, hidden, epochs, seed, threads):
+    """Train a GCN with dropout 0.5 and Adam; return the metrics of each epoch, a list of dicts."""
     from hpgcn.training.run import train
 
-    features, *hidden, classes = settings.widths
-    graph = make(name, settings.scale_down, settings.seed, features=features, classes=classes)
-    nobody = np.zeros(graph.num_rows, bool)
-    graph = dataclasses.replace(graph, masks={"train": ~nobody, "val": nobody, "test": nobody})
     with temporary_folder(tempfile.gettempdir()) as folder:
         out = folder / "run"
-        train(graph, Config(out=str(out), layers=len(hidden) + 1, hidden=(hidden or [1])[0],
-                            dropout=0.5, epochs=settings.repeats + 1, eval_every=0,
-                            optimizer="adam", seed=settings.seed, threads=settings.threads))
-        epochs = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        train(graph, Config(out=str(out), layers=len(hidden) + 1, hidden=hidden[0],
+                            dropout=0.5, epochs=epochs, eval_every=0, optimizer="adam",
+                            seed=seed, threads=threads))
+        return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
+
+def train_on(name, settings):
+    features, *hidden, classes = settings.widths
+    graph = with_all_in_training(
+        make(name, settings.scale_down, settings.seed, features=features, classes=classes))
+    epochs = train_epochs(graph, hidden or [1], settings.repeats + 1, settings.seed,
+                          settings.threads)
     median = {key: float(np.median([epoch[key] for epoch in epochs[1:]]))
               for key in ("epoch_s", "spmm_s", "dense_s")}
     return {"graph": name, "vertices": graph.num_rows,
