@@ -97,20 +97,21 @@ def checked(name: str, kernel: Callable, xp: Callable) -> Callable:
             if layout is not None:
                 given = dict(zip(names, args))
                 given.update(options)
+                contents = layout.contents
                 if _may_overlap(layout, given):
                     _check_overlaps(spec, given)
             else:
                 given = signature.bind(*args, **options).arguments
                 passed = dict(given)
-                layout = _check_layout(spec, given, signature.parameters, xp())
+                contents = _check_layout(spec, given, signature.parameters, xp())
                 if key and all(given[each] is passed[each] for each in given):
                     if len(known) >= MOST_LAYOUTS:
                         known.clear()
-                    known[key] = layout
+                    known[key] = Layout(contents, *_find_spans(spec, given))
 
             # the kernel may validate the matrix while it multiplies
             later = []
-            for check, array, *more in layout.contents:
+            for check, array, *more in contents:
                 if validate_inline and array in MATRIX and not frozen(given[array]):
                     later.append((check, array, *more))
                 else:
@@ -142,8 +143,11 @@ def _layout_key(args: tuple, options: dict[str, Any]) -> tuple:
 
 
 def _check_layout(spec: list[Argument], given: dict[str, Any], parameters: Mapping,
-                  xp: ModuleType) -> Layout:
-    """Check arguments except for contents, and convert arrays in `given`; return the Layout."""
+                  xp: ModuleType) -> list:
+    """Check arguments except for contents, and convert arrays in `given`.
+
+    Return the checks of contents, as in Layout.
+    """
     if "e" in given and given.get("op", "copylhs") == "copylhs":
         given["e"] = None  # copylhs does not read e
     _check_numbers(given)
@@ -152,8 +156,11 @@ def _check_layout(spec: list[Argument], given: dict[str, Any], parameters: Mappi
     contents: list = []
     _check_arrays(spec, given, lengths, xp, contents)
     _check_pairs(given, lengths, contents)
+    return contents
 
-    # parts of memory that may not overlap
+
+def _find_spans(spec: list[Argument], given: dict[str, Any]) -> tuple[list, list]:
+    """Return the spans of arrays, and the pairs that may not overlap; see Layout."""
     spans, written = [], []
     arrays = [argument for argument in spec if given.get(argument.name) is not None]
     for place, argument in enumerate(arrays):
@@ -162,7 +169,7 @@ def _check_layout(spec: list[Argument], given: dict[str, Any], parameters: Mappi
         spans.append((argument.name, *(end - start if array.size else 0 for end in _span(array))))
         if argument.kind.removesuffix(HALVES) in WRITTEN:
             written += [(place, other) for other in range(len(arrays)) if other != place]
-    return Layout(contents, spans, written)
+    return spans, written
 
 
 def _may_overlap(layout: Layout, given: dict[str, Any]) -> bool:

@@ -1,8 +1,9 @@
-"""Read the limits of Linux control groups (version 1 or 2): cores and bytes.
+"""Read the limits of Linux control groups (version 1 or 2), and the NUMA domains.
 
-Groups are nested, and the tightest limit counts. /proc/self/cgroup names the group of
-this process, and /proc/self/mountinfo the folders with the files of groups. Namespaces
-and containers may hide outer groups. Tests pass another folder as `root` instead of /.
+Limits are in cores and bytes. Groups are nested, and the tightest limit counts.
+/proc/self/cgroup names the group of this process, and /proc/self/mountinfo the folders
+with the files of groups. Namespaces and containers may hide outer groups. Tests pass
+another folder as `root` instead of /.
 """
 import math
 import os

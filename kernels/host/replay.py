@@ -1,7 +1,6 @@
 """Repeat recorded calls: pieces for the team of threads, with Python functions between them."""
 import time
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -72,9 +71,6 @@ class _CompiledCalls:
     def run(self, step: int) -> None:
         if self.piece.busy:  # a thread that has lost its core is about to leave
             self.piece = CallSequence(self.calls, self.places)
-        values: dict[int, Any] = {}
         for call, argument, make in self.stepped:
-            if id(make) not in values:
-                values[id(make)] = make(step)
-            self.piece.set_argument(call, argument, values[id(make)])
+            self.piece.set_argument(call, argument, make(step))
         run_piece(self.piece, self.work)

@@ -48,7 +48,6 @@ def words_of(kernel: Callable, arguments: tuple) -> tuple[list[int], int, list, 
 _found: dict = {}  # what `words_of` found by kernel and fingerprints of arguments
 
 
-@functools.cache
 def _addresses(kernel: Callable, kinds: tuple) -> tuple[int, int]:
     """Return the addresses of the trampoline and of the kernel for arguments of some types."""
     signature = COUNTERS, *kinds
