@@ -75,14 +75,14 @@ def _steps(indptr: np.ndarray, indices: np.ndarray) -> Any:
     return total
 
 
-def _count_chunks(next_chunk: Any, indptr: np.ndarray, indices: np.ndarray, count: int,
+def _count_chunks(counters: Any, indptr: np.ndarray, indices: np.ndarray, count: int,
                   found: np.ndarray) -> None:
     """Count triangles from their lowest vertex u.
 
     Each triangle is added to `found` (nnz,) at its two entries of row u.
     """
     n = indptr.size - 1
-    for chunk in chunks(next_chunk, count):
+    for chunk in chunks(counters, count):
         for u in range(chunk * ROWS, min(n, (chunk + 1) * ROWS)):
             stop = indptr[u + 1]
             for k in range(indptr[u], stop):

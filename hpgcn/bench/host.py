@@ -138,16 +138,16 @@ class BenchHost:
 
 
 @Threaded
-def fill_array(next_chunk, a, value, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def fill_array(counters, a, value, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         part = a[bounds[chunk]:bounds[chunk + 1]]
         for i in range(part.size):
             part[i] = value
 
 
 @partial(Threaded, fastmath=True)
-def read_array(next_chunk, a, sums, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def read_array(counters, a, sums, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         part = a[bounds[chunk]:bounds[chunk + 1]]
         total = 0.0
         for i in range(part.size):
@@ -156,8 +156,8 @@ def read_array(next_chunk, a, sums, bounds):
 
 
 @Threaded
-def copy_array(next_chunk, a, b, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def copy_array(counters, a, b, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         first, last = bounds[chunk], bounds[chunk + 1]
         target, source = a[first:last], b[first:last]
         for i in range(target.size):
@@ -165,8 +165,8 @@ def copy_array(next_chunk, a, b, bounds):
 
 
 @Threaded
-def triad_arrays(next_chunk, a, b, c, s, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def triad_arrays(counters, a, b, c, s, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         first, last = bounds[chunk], bounds[chunk + 1]
         target, left, right = a[first:last], b[first:last], c[first:last]
         for i in range(target.size):

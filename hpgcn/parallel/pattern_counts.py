@@ -69,7 +69,7 @@ def count_blocks(indptr: np.ndarray, indices: np.ndarray, row_offsets: np.ndarra
     return sums
 
 
-def _count_block_chunks(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
+def _count_block_chunks(counters: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
                         order: np.ndarray, bounds: np.ndarray, block_of: np.ndarray,
                         entries: np.ndarray, touched: np.ndarray) -> None:
     """Count the entries, and the rows with entries, of chunks of rows.
@@ -78,7 +78,7 @@ def _count_block_chunks(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.
     predict them.
     """
     width = entries.shape[1]
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         last_row = np.full(width, -1, np.int64)
         for place in range(bounds[chunk], bounds[chunk + 1]):
             i = order[place]
@@ -126,7 +126,7 @@ def count_parts(indptr: np.ndarray, indices: np.ndarray, part: np.ndarray, order
     return counts
 
 
-def _count_one_part(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
+def _count_one_part(counters: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
                     part: np.ndarray, order: np.ndarray, offsets: np.ndarray, symmetric: bool,
                     counts: np.ndarray) -> None:
     """Fill in the counts of the rows of one part after the other.
@@ -136,7 +136,7 @@ def _count_one_part(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.ndar
     """
     ranks = offsets.size - 1
     words = (part.size >> WORD) + 1
-    for p in chunks(next_chunk, ranks):
+    for p in chunks(counters, ranks):
         seen = np.zeros(0 if symmetric else words, np.uint64)  # bits of the columns that p reads
         taken = np.zeros(words, np.uint64)  # bits of those that are matched with a row
         # last row with an entry in each block, and last one that is matched there
@@ -185,13 +185,13 @@ def count_held(indptr: np.ndarray, indices: np.ndarray, pushed: np.ndarray, part
     return counts
 
 
-def _count_held_blocks(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
+def _count_held_blocks(counters: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
                        held: np.ndarray, part: np.ndarray, order: np.ndarray, offsets: np.ndarray,
                        counts: np.ndarray) -> None:
     """Fill in the counts of one block of rows after the other."""
     ranks = offsets.size - 1
     words = (part.size >> WORD) + 1
-    for p in chunks(next_chunk, ranks):
+    for p in chunks(counters, ranks):
         seen = np.zeros((2, words), np.uint64)  # bits of the columns with entries that p, q hold
         last_row = np.full((2, ranks), -1, np.int64)  # last row with such entries in each block
         for place in range(offsets[p], offsets[p + 1]):
@@ -228,13 +228,13 @@ def with_loops(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.
     return pointers, columns
 
 
-def _insert_loop_chunks(next_chunk: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
+def _insert_loop_chunks(counters: np.ndarray, indptr: np.ndarray, indices: np.ndarray,
                         bounds: np.ndarray, pointers: np.ndarray, columns: np.ndarray) -> None:
     """Copy the entries, and add the missing entry of the diagonal.
 
     It is inserted before the first larger column of its row.
     """
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             end = pointers[i]
             missing = pointers[i + 1] - pointers[i] > indptr[i + 1] - indptr[i]

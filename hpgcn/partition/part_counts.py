@@ -54,7 +54,7 @@ def count_parts(rows, part, k, *, symmetric=False):
 
 
 @Threaded
-def _count(next_chunk, pointers, pins, bounds, part, edges, sums, split, meets):
+def _count(counters, pointers, pins, bounds, part, edges, sums, split, meets):
     """Add up the counts of chunks of columns.
 
     `edges` (n,) says whether the row of a vertex has entries off the diagonal.
@@ -62,7 +62,7 @@ def _count(next_chunk, pointers, pins, bounds, part, edges, sums, split, meets):
     k = meets.shape[0]
     last = np.full(k, -1, np.int64)  # last column in which a part was seen
     touched = np.empty(k + 1, np.int64)
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         sent, received, vertices, split_vertices = sums[chunk]
         for j in range(bounds[chunk], bounds[chunk + 1]):
             # parts whose rows read this one
@@ -104,10 +104,10 @@ def fill_nets(pointers, pins, part, k, first, touched, counts, lam, masks):
 
 
 @Threaded
-def _fill(next_chunk, pointers, pins, bounds, part, k, first, touched, counts, lam, masks):
+def _fill(counters, pointers, pins, bounds, part, k, first, touched, counts, lam, masks):
     last = np.full(k, -1, np.int64)  # last column in which a part was seen
     place = np.empty(k, np.int64)  # where it is in the list of that column
-    for chunk in chunks(next_chunk, bounds.size - 1):
+    for chunk in chunks(counters, bounds.size - 1):
         for j in range(bounds[chunk], bounds[chunk + 1]):
             end = first[j]
             for e in range(pointers[j], pointers[j + 1]):

@@ -118,8 +118,8 @@ def edge_by_edge(cuts, A, x, bounds):
 
 
 @Threaded
-def _edge_by_edge(next_chunk, starts, stops, indices, x, out, bounds):
-    for chunk in chunks(next_chunk, bounds.size - 1):
+def _edge_by_edge(counters, starts, stops, indices, x, out, bounds):
+    for chunk in chunks(counters, bounds.size - 1):
         for v in range(bounds[chunk], bounds[chunk + 1]):
             for entry in range(starts[v], stops[v]):
                 u = indices[entry]

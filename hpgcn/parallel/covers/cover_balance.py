@@ -79,14 +79,14 @@ class PushedGraph(NamedTuple):
         return self
 
 
-def _build_blocks(next_chunk: np.ndarray, num_columns: int, graph: PushedGraph) -> None:
+def _build_blocks(counters: np.ndarray, num_columns: int, graph: PushedGraph) -> None:
     """Fill in the arrays of a PushedGraph.
 
     On entry `cadj` has the row, and `adj` the column of each entry.
     """
     (_, _, sums, columns, edges, row, ptr, adj, cptr, cadj, match_s, match_c, _, fresh) = graph
     local = np.full(num_columns, -1, np.int32)
-    for b in chunks(next_chunk, sums.size - 1):
+    for b in chunks(counters, sums.size - 1):
         begins, ends = edges[b], edges[b + 1]
         first_sum, first_column = sums[b], columns[b]
         pointers = ptr[first_sum + b:sums[b + 1] + b + 1]
@@ -191,11 +191,11 @@ def _bin(fresh: int, size: int, prices: np.ndarray) -> np.integer:
     return np.searchsorted(prices, (fresh - 1) / size, side="right")
 
 
-def _tabulate_pieces(next_chunk: np.ndarray, cuts: np.ndarray, excess: np.ndarray,
+def _tabulate_pieces(counters: np.ndarray, cuts: np.ndarray, excess: np.ndarray,
                      prices: np.ndarray, graph: PushedGraph, tables: np.ndarray) -> None:
     """Add up the entries of sums for ranks with an excess, by rank and price."""
     taker, sums, ptr, fresh = graph.taker, graph.sums, graph.ptr, graph.fresh
-    for piece in chunks(next_chunk, cuts.size - 1):
+    for piece in chunks(counters, cuts.size - 1):
         for b in range(cuts[piece], cuts[piece + 1]):
             q = taker[b]
             if not excess[q]:
@@ -267,14 +267,14 @@ def _mark_cheapest(first: int, last: int, graph: PushedGraph, marks: np.ndarray,
     return chosen.size
 
 
-def _mark_offered_blocks(next_chunk: np.ndarray, every: np.ndarray, wanted: np.ndarray,
+def _mark_offered_blocks(counters: np.ndarray, every: np.ndarray, wanted: np.ndarray,
                          prices: np.ndarray, graph: PushedGraph, marks: np.ndarray) -> None:
     """Mark sums BACK whose whole bin is wanted.
 
     If a part of a bin is wanted, its cheapest sums are marked.
     """
     taker, sums, ptr, fresh = graph.taker, graph.sums, graph.ptr, graph.fresh
-    for b in chunks(next_chunk, taker.size):
+    for b in chunks(counters, taker.size):
         q = taker[b]
         if not wanted[q].any():
             continue
@@ -294,18 +294,18 @@ def _mark_offered_blocks(next_chunk: np.ndarray, every: np.ndarray, wanted: np.n
             _mark_cheapest(b, b + 1, graph, marks, OPEN, most, False, BACK, 0)
 
 
-def _mark_fitting(next_chunk: np.ndarray, bounds: np.ndarray, room: np.ndarray, graph: PushedGraph,
+def _mark_fitting(counters: np.ndarray, bounds: np.ndarray, room: np.ndarray, graph: PushedGraph,
                   marks: np.ndarray, fitting: np.ndarray) -> None:
     """Add FITS to the cheapest sums with BACK within each giver's room.
 
     Their number is written to `fitting`, by giver.
     """
-    for p in chunks(next_chunk, bounds.size - 1):
+    for p in chunks(counters, bounds.size - 1):
         fitting[p] = _mark_cheapest(bounds[p], bounds[p + 1], graph, marks, BACK, room[p], True,
                                     BACK | FITS, BACK)
 
 
-def _take_back_blocks(next_chunk: np.ndarray, most_sums: int, bit: int, graph: PushedGraph,
+def _take_back_blocks(counters: np.ndarray, most_sums: int, bit: int, graph: PushedGraph,
                       marks: np.ndarray, moved: np.ndarray) -> None:
     """Take back the marked sums, and sums that no longer pay.
 
@@ -318,7 +318,7 @@ def _take_back_blocks(next_chunk: np.ndarray, most_sums: int, bit: int, graph: P
     level = np.full(most_sums, -1, np.int32)
     free, queue, at, path = (np.empty(most_sums, np.int32), np.empty(most_sums, np.int32),
                              np.empty(most_sums, np.int32), np.empty(most_sums, np.int32))
-    for b in chunks(next_chunk, moved.size):
+    for b in chunks(counters, moved.size):
         # the sums to take back
         first, last = sums[b], sums[b + 1]
         count = 0

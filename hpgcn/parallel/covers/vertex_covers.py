@@ -207,7 +207,7 @@ class BlockEntries:
             yield first, len(counts)
 
 
-def _scatter_readers(next_chunk: np.ndarray, entries: tuple, first: int, last: int,
+def _scatter_readers(counters: np.ndarray, entries: tuple, first: int, last: int,
                      offsets: np.ndarray, flags: np.ndarray, rows: np.ndarray, columns: np.ndarray,
                      bits: np.ndarray) -> None:
     """Copy rows, columns and bits of the entries of readers [first, last).
@@ -216,7 +216,7 @@ def _scatter_readers(next_chunk: np.ndarray, entries: tuple, first: int, last: i
     """
     indptr, indices, order, starts, owner = entries
     ranks = starts.size - 1
-    for number in chunks(next_chunk, last - first):
+    for number in chunks(counters, last - first):
         p = first + number
         cursors = offsets[number * ranks:(number + 1) * ranks].copy()
         for r in range(starts[p], starts[p + 1]):
@@ -231,12 +231,12 @@ def _scatter_readers(next_chunk: np.ndarray, entries: tuple, first: int, last: i
                     bits[at] = flags[e]
 
 
-def _gather_readers(next_chunk: np.ndarray, entries: tuple, first: int, last: int,
+def _gather_readers(counters: np.ndarray, entries: tuple, first: int, last: int,
                     offsets: np.ndarray, bits: np.ndarray, flags: np.ndarray) -> None:
     """Copy the bits back to the entries of readers [first, last)."""
     indptr, indices, order, starts, owner = entries
     ranks = starts.size - 1
-    for number in chunks(next_chunk, last - first):
+    for number in chunks(counters, last - first):
         p = first + number
         cursors = offsets[number * ranks:(number + 1) * ranks].copy()
         for r in range(starts[p], starts[p + 1]):
@@ -248,14 +248,14 @@ def _gather_readers(next_chunk: np.ndarray, entries: tuple, first: int, last: in
                     cursors[q] += 1
 
 
-def _scatter_pushed_readers(next_chunk: np.ndarray, entries: tuple, cursors: np.ndarray,
+def _scatter_pushed_readers(counters: np.ndarray, entries: tuple, cursors: np.ndarray,
                             flags: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
     """Copy rows and columns of PUSHED entries, block by block.
 
     A column is stored as -1 - c if its entry is MATCHED.
     """
     indptr, indices, order, starts, owner = entries
-    for p in chunks(next_chunk, starts.size - 1):
+    for p in chunks(counters, starts.size - 1):
         for r in range(starts[p], starts[p + 1]):
             i = order[r]
             for e in range(indptr[i], indptr[i + 1]):
@@ -267,7 +267,7 @@ def _scatter_pushed_readers(next_chunk: np.ndarray, entries: tuple, cursors: np.
                     columns[at] = -1 - indices[e] if flags[e] & MATCHED else indices[e]
 
 
-def _cover_blocks(next_chunk: np.ndarray, offsets: np.ndarray, num_columns: int, largest: int,
+def _cover_blocks(counters: np.ndarray, offsets: np.ndarray, num_columns: int, largest: int,
                   whole: bool, rows: np.ndarray, columns: np.ndarray, bits: np.ndarray,
                   found: np.ndarray) -> None:
     """Find the cover of each block.
@@ -285,7 +285,7 @@ def _cover_blocks(next_chunk: np.ndarray, offsets: np.ndarray, num_columns: int,
     level = np.full(largest, -1, np.int32)
     passing = np.empty(largest, np.uint8)
 
-    for b in chunks(next_chunk, offsets.size - 1):
+    for b in chunks(counters, offsets.size - 1):
         begins = offsets[b]
         count = offsets[b + 1] - begins
         if not count:
@@ -347,7 +347,7 @@ def _cover_blocks(next_chunk: np.ndarray, offsets: np.ndarray, num_columns: int,
             level[queue[i]] = -1
 
 
-def _clear_readers(next_chunk: np.ndarray, entries: tuple, bounds: np.ndarray, graph: PushedGraph,
+def _clear_readers(counters: np.ndarray, entries: tuple, bounds: np.ndarray, graph: PushedGraph,
                    flags: np.ndarray) -> None:
     """Clear the flags of PUSHED entries whose sum has `fresh` -1."""
     indptr, indices, order, starts, owner = entries
@@ -355,7 +355,7 @@ def _clear_readers(next_chunk: np.ndarray, entries: tuple, bounds: np.ndarray, g
     ranks = starts.size - 1
     block, place, edge = (np.empty(ranks, np.int64), np.empty(ranks, np.int64),
                           np.empty(ranks, np.int64))
-    for p in chunks(next_chunk, ranks):
+    for p in chunks(counters, ranks):
         # the first sum and the first entry of each block
         for b in range(bounds[p], bounds[p + 1]):
             block[taker[b]] = b

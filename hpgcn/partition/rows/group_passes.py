@@ -95,7 +95,7 @@ def _entries(block, rows):
 
 
 @Threaded
-def _choose_clusters(next_chunk, block, rows, weights, label, size, cap, seed, begin, wanted):
+def _choose_clusters(counters, block, rows, weights, label, size, cap, seed, begin, wanted):
     """Choose clusters for the rows [first, last) of a block; fill in `wanted`.
 
     `rows` is (first, last). `begin` is the first vertex of the group, `wanted` (GROUP,)
@@ -108,7 +108,7 @@ def _choose_clusters(next_chunk, block, rows, weights, label, size, cap, seed, b
     near = np.empty(keys.size, np.int32)
     met = np.empty(keys.size, np.int32)
     low = (start + first) // CHUNK
-    for chunk in chunks(next_chunk, (start + last - 1) // CHUNK + 1 - low):
+    for chunk in chunks(counters, (start + last - 1) // CHUNK + 1 - low):
         chunk_begin = (low + chunk) * CHUNK
         for v in range(max(chunk_begin, start + first), min(chunk_begin + CHUNK, start + last)):
             # clusters of the neighbors, -1 for a loop
@@ -145,7 +145,7 @@ def _join_clusters(begin, wanted, weights, label, size, cap):
 
 
 @Threaded
-def _choose_parts(next_chunk, block, rows, weights, part, load, cap, price, begin, wanted):
+def _choose_parts(counters, block, rows, weights, part, load, cap, price, begin, wanted):
     """Choose parts for the rows [first, last) of a block; fill in `wanted`.
 
     `rows` is (first, last). `begin` is the first vertex of the group, `wanted` (GROUP,)
@@ -157,7 +157,7 @@ def _choose_parts(next_chunk, block, rows, weights, part, load, cap, price, begi
     filled = np.sqrt(load / cap)
     own_load = load.copy()
     low = (start + first) // CHUNK
-    for chunk in chunks(next_chunk, (start + last - 1) // CHUNK + 1 - low):
+    for chunk in chunks(counters, (start + last - 1) // CHUNK + 1 - low):
         chunk_begin = (low + chunk) * CHUNK
         for v in range(max(chunk_begin, start + first), min(chunk_begin + CHUNK, start + last)):
             # entries that the vertex shares with each part

@@ -319,10 +319,10 @@ def sweep(s, order, cap, target, steepness, limit, max_messages):
 
 
 @Threaded
-def _look(next_chunk, s, group, cap, target, steepness, hopeful):
+def _look(counters, s, group, cap, target, steepness, hopeful):
     """Fill `hopeful` with whether each vertex of a group may gain."""
     planes = np.empty(64, np.uint64)
-    for chunk in chunks(next_chunk, -(-group.size // LOOKED)):
+    for chunk in chunks(counters, -(-group.size // LOOKED)):
         for at in range(chunk * LOOKED, min(group.size, (chunk + 1) * LOOKED)):
             hopeful[at] = may_gain(s, group[at], cap, target, steepness, planes)
 

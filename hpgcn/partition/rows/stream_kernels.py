@@ -195,8 +195,8 @@ def weight_between(start, indptr, indices, values, number):
 
 
 @Threaded
-def _weigh_between(next_chunk, start, indptr, indices, values, bounds, number, sums):
-    for chunk in chunks(next_chunk, sums.size):
+def _weigh_between(counters, start, indptr, indices, values, bounds, number, sums):
+    for chunk in chunks(counters, sums.size):
         weight = np.int64(0)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             own = number[start + i]
@@ -230,10 +230,10 @@ def keep_between(start, indptr, indices, values, number, threshold, seed, rows, 
 
 
 @Threaded
-def _keep_between(next_chunk, start, indptr, indices, values, bounds, number, threshold, seed,
+def _keep_between(counters, start, indptr, indices, values, bounds, number, threshold, seed,
                   rows, columns, kept, counts):
     """Copy entries of chunks of rows to the place of the chunk's first entry."""
-    for chunk in chunks(next_chunk, counts.size):
+    for chunk in chunks(counters, counts.size):
         count = indptr[bounds[chunk]]
         for i in range(bounds[chunk], bounds[chunk + 1]):
             v = start + i
