@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn.comm.pending import PIECE_BYTES, Pending, format_ranks
+from hpgcn.comm.repeated import started
 from hpgcn.comm.staging import RECEIVE, SEND, Messages, MpiCall
 from hpgcn.comm.stragglers import unresponsive_ranks
 from hpgcn.errors import InternalError, StoppedError
@@ -47,6 +48,7 @@ class Collectives:
     Starting and testing are clocked as "comm", waiting as "wait".
     """
 
+    @started
     def start_bcast(self, array: Array, root: int, kind: str | None) -> Pending:
         """Copy `array` of rank `root` into `array` of all ranks."""
         view = flat(array, "array").view(np.uint8)
@@ -58,6 +60,7 @@ class Collectives:
             pending.wait("a broadcast without overlap")
         return pending
 
+    @started
     def start_reduce(self, array: Array, out: Array | None, root: int, kind: str | None) -> Pending:
         """Sum `array` over ranks into `out` of rank `root`.
 
@@ -82,6 +85,7 @@ class Collectives:
             self.MPI.IN_PLACE, piece, self.MPI.SUM, root), total, SEND | RECEIVE, root,
             name="reduce")
 
+    @started
     def start_allreduce(self, array: Array, kind: str | None, op: str = "sum") -> Pending:
         """Replace `array` by its sum, or maximum (op "max"), over ranks.
 
@@ -99,6 +103,7 @@ class Collectives:
 
         return self._own("reduce", start, view, SEND | RECEIVE, None, name="reduce")
 
+    @started
     def start_allgather(self, own: Array, out: Array, counts: ArrayLike,
                         kind: str | None) -> Pending:
         """Copy the block of each rank into `out`, in rank order.
@@ -110,6 +115,7 @@ class Collectives:
         same_block(own, blocks[self.rank], "own", "its place in out")
         return self._exchange([own] * self.size, blocks, kind)
 
+    @started
     def start_alltoall(self, send: Array, send_counts: ArrayLike, recv: Array,
                        recv_counts: ArrayLike, kind: str | None, lane: int = 0) -> Pending:
         """Send block q of `send` to rank q, and receive its block.
@@ -125,6 +131,7 @@ class Collectives:
                    "the own block of send", "the own block of recv")
         return self._exchange(outgoing, incoming, kind, lane=lane)
 
+    @started
     def start_reduce_scatter(self, packed: Array, out: Array, counts: ArrayLike,
                              kind: str | None, work: Array | None = None) -> Pending:
         """Sum `packed` over ranks.
@@ -196,6 +203,8 @@ class Collectives:
         with self.clock("wait"):
             self._poll(test, lambda: any(not any(each.open for each in group) for group in groups),
                        lambda: first.describe(what, first.open))
+        for each in handles:
+            each.note_arrival()
 
     def _poll(self, test: Callable, over: Callable, describe: Callable,
               patient: bool = False) -> None:

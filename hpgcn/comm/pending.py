@@ -6,8 +6,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from hpgcn.comm.repeated import note_messages
+from hpgcn.kernels.host.record import recording
 
 if TYPE_CHECKING:
     from hpgcn.comm.local_mpi import Request
@@ -34,7 +38,19 @@ class Pending:
         if self.open:
             with self.comm.clock.messages(self.part), self.comm.clock("comm"):
                 self.comm.test(self.requests, self.open)
+            self.note_arrival()
         return not self.open
+
+    def note_arrival(self) -> None:
+        """Let a recorded step wait here if the messages have arrived, else let them progress."""
+        if (active := recording()) is not None:
+            again = self.test if self.open else partial(self.arrive, "a repeated step")
+            note_messages(active, self.comm.clock, again)
+
+    def arrive(self, what: str) -> None:
+        """Wait for the messages; see `wait`."""
+        if self.open:
+            self.comm.wait(self.requests, partial(self.describe, what), self.open, self.name)
 
     def wait(self, what: str) -> None:
         """Wait until the result is there; calling it again does nothing.
@@ -42,9 +58,11 @@ class Pending:
         StoppedError after the communicator's `timeout`, naming this rank, those it
         waits for, and `what`, e.g. "the broadcast of block 2 in layer 1 forward".
         """
-        with self.comm.clock.messages(self.part):
-            if self.open:
-                self.comm.wait(self.requests, partial(self.describe, what), self.open, self.name)
+        active = recording() if self.open or self.finish else None
+        if active is not None:
+            note_messages(active, self.comm.clock, partial(self.wait, what))
+        with self.comm.clock.messages(self.part), active.paused() if active else nullcontext():
+            self.arrive(what)
             finish = self.finish
             if finish is not None:
                 self.finish = None

@@ -7,9 +7,11 @@ already formed when they read them.
 """
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.model.layers.layer import Layer
 from hpgcn.parallel.csr import Csr
 
@@ -80,10 +82,10 @@ class RowPipeline:
         layer = self.layer
         W, dW = layer.parameter("W"), gradient.arrays[layer.name_of("W")]
         if layer.scale != 1:
-            W = W * W.dtype.type(layer.scale)
+            W = derived(operator.mul, W, W.dtype.type(layer.scale))
         ops = kernels.backend(G)
         part = layer.columns.device.empty(dW.shape, dW.dtype)
-        dW[...] = 0
+        repeat(operator.setitem, dW, ALL, 0)
         dH = layer.input_gradient(H) if layer.number else None
         if self.lower:
             expect(self.lower, dH, "backward")

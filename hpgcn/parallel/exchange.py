@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn.comm import collectives
+from hpgcn.comm.repeated import repeated
 from hpgcn.comm.staging import RECEIVE, SEND, Messages, StagedCopy
 from hpgcn.runtime.device import address
 
@@ -87,22 +88,26 @@ class Exchange:
         """Whether messages are under way."""
         return self.channel is not None and bool(self.channel.pending)
 
+    @repeated
     def progress(self) -> None:
         """Let messages progress: MPI moves them only within its calls."""
         if self.pending:
             with self.comm.clock("comm"):
                 self.comm.test(self.channel.requests, self.channel.pending)
 
+    @repeated
     def begin(self, width: int, adjoint: bool) -> Channel:
         """Return the channel of a width and a direction, to fill it."""
         self.filling = self._channel(width, adjoint)
         return self.filling
 
+    @repeated
     def launch(self) -> None:
         """Send the filled buffers."""
         self._start(self.filling)
         self.channel = self.filling
 
+    @repeated
     def wait_for(self, source: int, what: str) -> None:
         """Wait for the message of rank `source`, which must send one."""
         pieces = self.channel.pieces.get(source, ())
@@ -130,10 +135,12 @@ class Exchange:
             yield source
         self.wait_for_all(what)
 
+    @repeated
     def wait_for_all(self, what: str) -> None:
         """Wait for all messages, received and sent ones."""
         self._wait(self.channel, set(self.channel.pending), what)
 
+    @repeated
     def release(self) -> None:
         """Let ranks of the node overwrite their rows; else the next exchange does so."""
         if self.memory is not None:

@@ -7,6 +7,7 @@ replicas to owners, totals down. Source: distgnn-2021, section 5.3 and Algorithm
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import recording, repeat
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.workspace import HaloBuffers
 
@@ -96,7 +98,7 @@ class WholeSum:
                 kernels.backend(Z).scatter_add(rows, exchange.returned[rank], Z)
         exchange.fill(Z, up=False)
         exchange.launch()
-        Z[exchange.replicas] = exchange.wait_all(what)
+        repeat(operator.setitem, Z, exchange.replicas, exchange.wait_all(what))
 
     def persistent_arrays(self) -> list:
         """Return an empty list: nothing is stored between steps."""
@@ -169,6 +171,8 @@ class DelayedSum:
 
         Other ranks sent these sums. Z has the sums of this rank.
         """
+        if (active := recording()) is not None:
+            active.refusal = "the bins of delayed sums take turns"
         rounds, turn = divmod(self.step, len(self.legs))
         up, down = self.legs[turn]
         scatter_add = kernels.backend(Z).scatter_add

@@ -5,6 +5,7 @@ weights are partial sums over this rank's rows until all of them are reduced tog
 """
 from __future__ import annotations
 
+import operator
 from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.workspace import Workspace
@@ -69,7 +71,7 @@ class SharedRows:
         packed = self.workspace.flat("packed", m * W.shape[1], W.dtype)
         with self.comm.clock("dense", part="gemm"):
             for first, last in pairwise(cuts.tolist()):
-                part = self.device.xp.ascontiguousarray(W[:, first:last])
+                part = derived(self.device.xp.ascontiguousarray, W[:, first:last])
                 multiply(part, packed[m * first:m * last].reshape(m, last - first))
 
         # sum the partial products; each rank receives its columns
@@ -94,7 +96,8 @@ class SharedRows:
         self.row.start_allgather(G.reshape(-1), packed, counts, "dense").wait("a dense gradient")
         whole = self.workspace.buffer("whole", m, width, G.dtype)
         for first, last in pairwise(cuts.tolist()):
-            whole[:, first:last] = packed[m * first:m * last].reshape(m, last - first)
+            repeat(operator.setitem, whole, (ALL, slice(first, last)),
+                   packed[m * first:m * last].reshape(m, last - first))
         return whole
 
     def reduce(self, gradient: Parameters) -> None:

@@ -31,6 +31,7 @@ hpgcn.parallel.halo_exchange has the transfer of single rows to their readers.
 """
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.parallel.counts import broadcasts, reduce_scatter, reduces, replicate
 from hpgcn.parallel.layout import split
 
@@ -200,7 +202,7 @@ class StagedRows(Transfer):
         """
         self.free = self._buffers()
         if self.own is None:
-            out[:] = 0
+            repeat(operator.setitem, out, ALL, 0)
         for stage, rows in enumerate(self.heights):
             buffer, partial = None, out
             if stage != self.own:

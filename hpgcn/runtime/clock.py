@@ -138,13 +138,36 @@ class Clock:
         """Return kinds and part of the block under way, for `add`."""
         return self._kinds, self._part
 
-    def add(self, label: tuple, seconds: float) -> None:
-        """Add the seconds of a repeated call to the kinds and the part of its block."""
+    def add(self, label: tuple, seconds: float, inner: float = 0.0) -> None:
+        """Add the seconds of a repeated call to the kinds and the part of its block.
+
+        The part gets none of those of `inner` blocks.
+        """
         kinds, part = label
         for kind in kinds:
             self.seconds[kind] += seconds
         if part:
-            self.parts[part] += seconds
+            self.parts[part] += seconds - inner
+
+    def block(self) -> tuple:
+        """Return the description of the block under way that `within` takes."""
+        return *self.label(), self.messages_part, self.detail, self.stage
+
+    @contextmanager
+    def within(self, block: tuple) -> Iterator[None]:
+        """Context manager: time repeated calls as if they were in a `block` again."""
+        before = self.block()
+        self._enter(block)
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(self.label(), time.perf_counter() - begin, self._inner)
+            self._enter(before)
+
+    def _enter(self, block: tuple) -> None:
+        self._kinds, self._part, self.messages_part, self.detail, self.stage = block
+        self._inner = 0.0
 
     def _keep(self, name: str, begin: float, end: float) -> None:
         if len(self.events) < self.limit:

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ import scipy.sparse as sp
 
 from hpgcn import kernels
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_plan import needs
 from hpgcn.parallel.layout import BlockLayout
@@ -290,7 +292,7 @@ class DelayedVertexCut(RowStrategy):
         # G is left as it is.
         if self.sums:
             totals = self.workspace.buffer("totals", *G.shape)
-            totals[:] = G
+            repeat(operator.setitem, totals, ALL, G)
             self.sums[1].add(totals, product_name(self.comm.clock))
             G = totals
         return self.multiply("back", G, mask=mask, out=out)

@@ -16,6 +16,7 @@ Source: Velickovic et al. 2018; demirci-2022, section 4.4; Milakov and Gimelshei
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.transfers import LOCAL, tiles_of
 from hpgcn.parallel.workspace import Workspace
@@ -117,7 +119,8 @@ class RowAttention(Attention):
                spread: Array, W: Array | None) -> None:
         what = product_name(self.clock)
         self.ghosts = {}
-        far = {target: part.copy() for target, part in self._received_rows(self.push, l, what)}
+        far = {target: derived(np.copy, part)
+               for target, part in self._received_rows(self.push, l, what)}
         if self.constant is None:
             self.pull.start(rows[0], what)
 
@@ -182,7 +185,7 @@ class RowAttention(Attention):
             if source not in self.ghosts:
                 with self.clock("dense"):
                     if keep and self.constant is None:
-                        x = x.copy()
+                        x = derived(np.copy, x)
                     r = kernels.backend(x).matmul(x, spread)
                 self.ghosts[source] = x, r
             yield source, *self.ghosts[source]
@@ -209,13 +212,14 @@ class RowAttention(Attention):
         """Merge partial results of own rows, received from another rank, into `state`."""
         parts = unpack(sums, [each if each is None else each.shape[1] for each in state],
                        self.device.xp)
-        rows = [each if each is None else each[numbers] for each in state]
+        rows = [each if each is None else derived(operator.getitem, each, numbers)
+                for each in state]
         out, lse, above, share = rows
         kernels.backend(out).attend_merge(out, lse, *parts[:2], above=above, share=share,
                                           part_above=parts[2], part_share=parts[3])
         for each, merged in zip(state, rows):
             if each is not None:
-                each[numbers] = merged
+                repeat(operator.setitem, each, numbers, merged)
 
     def return_(self, pulled: Array, rows: tuple,
                 gradients: tuple, drawn: dict) -> None:
@@ -253,7 +257,7 @@ class RowAttention(Attention):
         # take the sums of all ranks apart
         if packed is not None:
             for array, part in zip(gradients, unpack(packed, [dx.shape[1], dr.shape[1]], None)):
-                array[:] = part
+                repeat(operator.setitem, array, ALL, part)
             self.device.discard(packed)
         self.ghosts = {}
         self.strategy.comm.end_product()
@@ -264,7 +268,7 @@ def pack(arrays: Sequence, packed: np.ndarray) -> None:
     first = 0
     for array in arrays:
         if array is not None:
-            packed[:, first:first + array.shape[1]] = array
+            repeat(operator.setitem, packed, (ALL, slice(first, first + array.shape[1])), array)
             first += array.shape[1]
 
 
@@ -277,6 +281,6 @@ def unpack(packed: np.ndarray, widths: list, xp: ModuleType | None) -> list:
     first = 0
     for width in widths:
         part = None if width is None else packed[:, first:first + width]
-        parts.append(xp.ascontiguousarray(part) if xp and part is not None else part)
+        parts.append(derived(xp.ascontiguousarray, part) if xp and part is not None else part)
         first += width or 0
     return parts

@@ -11,11 +11,13 @@ Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and A
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpgcn.kernels.host.record import repeat
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.nodes.node_exchange import exchange_of
@@ -84,8 +86,8 @@ class OneBlockHaloExchange(HaloExchange):
         for source in self.exchange.arriving(what):
             if source in channel.near and not self.joined:
                 with self.comm.clock("comm"):
-                    channel.incoming[channel.cuts[source]:channel.cuts[source + 1]] = (
-                        channel.near[source])
+                    place = slice(*channel.cuts[source:source + 2].tolist())
+                    repeat(operator.setitem, channel.incoming, place, channel.near[source])
         self.joined = True
         self.release()
         if REMOTE in wanted:

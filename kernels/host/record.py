@@ -21,7 +21,7 @@ class Call(NamedTuple):
     function: Callable
     arguments: tuple
     work: int | None  # scalar operations
-    label: Any  # what the time of the call counts for
+    label: Any  # what the time of the call counts for; None: it is not measured
 
 
 class Recording:
@@ -57,9 +57,19 @@ class Recording:
         finally:
             _active.reset(token)
 
-    def note(self, function: Callable, arguments: tuple, work: int | None = None) -> None:
-        """Add a call."""
-        self.calls.append(Call(function, arguments, work, self.label()))
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Context manager: note no calls of this thread, because the caller adds one for them."""
+        token = _active.set(None)
+        try:
+            yield
+        finally:
+            _active.reset(token)
+
+    def note(self, function: Callable, arguments: tuple, work: int | None = None, *,
+             timed: bool = True) -> None:
+        """Add a call; one that is not `timed` measures its time itself."""
+        self.calls.append(Call(function, arguments, work, self.label() if timed else None))
 
 
 def recording() -> Recording | None:

@@ -20,7 +20,7 @@ class Replay:
 
     def __init__(self, recorded: Recording) -> None:
         self.arrays = recorded.arrays  # they must exist for as long as calls are repeated
-        self.labels = [*dict.fromkeys(call.label for call in recorded.calls)]
+        self.labels = [*dict.fromkeys(call.label for call in recorded.calls if call.label)]
         self.nanoseconds = np.zeros(len(self.labels), np.int64)
         self.parts: list = []
         number = {label: place for place, label in enumerate(self.labels)}
@@ -29,7 +29,7 @@ class Replay:
                 self.parts.append(_CompiledCalls([*calls], recorded.stepped, number,
                                                  self.nanoseconds))
             else:
-                self.parts += [_PythonCall(call, number[call.label], self.nanoseconds)
+                self.parts += [_PythonCall(call, number.get(call.label), self.nanoseconds)
                                for call in calls]
 
     def run(self, step: int) -> None:
@@ -44,7 +44,7 @@ class Replay:
 
 
 class _PythonCall:
-    def __init__(self, call: Call, place: int, nanoseconds: np.ndarray) -> None:
+    def __init__(self, call: Call, place: int | None, nanoseconds: np.ndarray) -> None:
         self.call = call
         self.place = place
         self.nanoseconds = nanoseconds
@@ -52,7 +52,8 @@ class _PythonCall:
     def run(self, step: int) -> None:
         begin = time.perf_counter_ns()
         self.call.function(*self.call.arguments)
-        self.nanoseconds[self.place] += time.perf_counter_ns() - begin
+        if self.place is not None:
+            self.nanoseconds[self.place] += time.perf_counter_ns() - begin
 
 
 class _CompiledCalls:

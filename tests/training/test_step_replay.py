@@ -4,7 +4,7 @@ import pytest
 from graphs import make, several_labels, with_edges
 from stacks import KINDS, STACKS
 
-from hpgcn.comm import SerialComm
+from hpgcn.comm import SerialComm, as_comm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.kernels import cpu
 from hpgcn.kernels.host.record import Recording, derived, of_step, repeat
@@ -25,32 +25,59 @@ SETTINGS = [
         {"schedule": "cosine"}))]
 
 
-def trained(graph, settings, allowed, monkeypatch):
-    """Return the losses of seven steps, the parameters after them, and the StepReplay."""
+def trained(graph, settings, allowed, monkeypatch, ranks=1):
+    """Return the results of seven steps, and the StepReplay of each rank.
+
+    Results are the losses and bytes sent, and the parameters after the steps.
+    """
     monkeypatch.setenv(step_replay.VARIABLE, str(int(allowed)))
     config = Config(**{"dropout": 0.4, "hidden": 10, "layers": 3, "seed": 3, **settings})
-    trainer = make_trainer(graph, config, SerialComm(), warm=False)
-    losses = [trainer.train_epoch(number)["loss"] for number in range(1, 8)]
-    return losses, trainer.parameters.flat.tobytes(), trainer.training.replay
+
+    def train(comm):
+        trainer = make_trainer(graph, config, as_comm(comm), warm=False)
+        epochs = [trainer.train_epoch(number) for number in range(1, 8)]
+        found = [(epoch["loss"], epoch["sent_bytes"], epoch.get("masked_additions"))
+                 for epoch in epochs]
+        return found, trainer.parameters.flat.tobytes(), trainer.training.replay
+
+    nodes = 1 + ranks // 4
+    found = [train(SerialComm())] if ranks == 1 else run_on_ranks(train, ranks, nodes=nodes)
+    return [each[:2] for each in found], [each[2] for each in found]
+
+
+def check_bits(graph, settings, monkeypatch, ranks=1):
+    """Check that steps have the same bits if they are repeated, and that they are repeated."""
+    results, replays = trained(graph, settings, True, monkeypatch, ranks)
+    assert results == trained(graph, settings, False, monkeypatch, ranks)[0]
+    assert all(each.replay is not None for each in replays)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_repeated_steps_have_the_same_bits(settings, sparse, monkeypatch):
-    graph = make(n=300, sparse=sparse)
-    losses, parameters, replay = trained(graph, settings, True, monkeypatch)
-    expected = trained(graph, settings, False, monkeypatch)
-    assert (losses, parameters, None) == expected
-    assert replay.replay is not None and not replay.refused
+    check_bits(make(n=300, sparse=sparse), settings, monkeypatch)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_repeated_steps_of_several_ranks(settings, ranks, monkeypatch):
+    if "heads" in settings and ranks == 3:
+        settings = {**settings, "heads": 3}
+    check_bits(make(n=300, directed=ranks == 4), settings, monkeypatch, ranks)
+
+
+def test_delayed_sums_are_not_repeated(monkeypatch):
+    settings = {"strategy": "vertex-cut", "delay": "2"}
+    results, replays = trained(make(n=300), settings, True, monkeypatch, 2)
+    assert [each.turn for each in replays] == 2 * [step_replay.REFUSED]
+    assert results == trained(make(n=300), settings, False, monkeypatch, 2)[0]
 
 
 @pytest.mark.parametrize("graph, settings", [
     (several_labels(make(n=300)), {}), (with_edges(n=300), {"model": "gine"})],
     ids=["several labels", "edge features"])
 def test_repeated_steps_of_other_tasks(graph, settings, monkeypatch):
-    losses, parameters, replay = trained(graph, settings, True, monkeypatch)
-    assert (losses, parameters, None) == trained(graph, settings, False, monkeypatch)
-    assert replay.replay is not None
+    check_bits(graph, settings, monkeypatch)
 
 
 def test_steps_with_an_effect_that_is_not_recorded_are_computed(monkeypatch, caplog):
@@ -65,9 +92,10 @@ def test_steps_with_an_effect_that_is_not_recorded_are_computed(monkeypatch, cap
         return loss, G
 
     monkeypatch.setattr(Loss, "gradient", scaled)
-    losses, parameters, replay = trained(make(n=300), {}, True, monkeypatch)
-    assert replay.refused
-    assert (losses, parameters, None) == trained(make(n=300), {}, False, monkeypatch)
+    for ranks in (1, 2):
+        results, replays = trained(make(n=300), {}, True, monkeypatch, ranks)
+        assert [each.turn for each in replays] == ranks * [step_replay.REFUSED]
+        assert results == trained(make(n=300), {}, False, monkeypatch, ranks)[0]
 
 
 def test_steps_are_recorded_again_if_arrays_are_replaced(monkeypatch):

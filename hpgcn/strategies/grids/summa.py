@@ -33,6 +33,7 @@ van de Geijn and Watts 1997 (SUMMA).
 """
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -40,6 +41,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.errors import ConfigError
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import divisors, stages
 from hpgcn.parallel.workspace import Workspace
@@ -185,7 +187,7 @@ class Summa(Strategy):
         total = out if L == 1 else self.workspace.buffer("partial", blocks.num_rows, width)
         entries_read = [stage for stage in self.own_stages if blocks.entries[stage]]
         if not entries_read:
-            total[:] = 0
+            repeat(operator.setitem, total, ALL, 0)
 
         # multiply a stage while the next one arrives
         sending = []

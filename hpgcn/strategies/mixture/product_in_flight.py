@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import repeat
 from hpgcn.parallel.csr import TILES, rows_of
 from hpgcn.parallel.layout import split
 from hpgcn.strategies.masked_additions import count_masked
@@ -270,7 +271,7 @@ class ProductInFlight:
         with comm.clock("comm"):
             blocks = pieces(outgoing, m * sizes)
             for block, (lo, hi) in zip(blocks, pairwise(self.cuts.tolist())):
-                column_bits(mask, lo, hi, block.reshape(m, -(-(hi - lo) // 8)))
+                repeat(column_bits, mask, lo, hi, block.reshape(m, -(-(hi - lo) // 8)))
         comm.start_alltoall(outgoing, m * sizes, incoming, np.diff(batches.offsets) * own_bytes,
                             "aggregation").wait(f"{self.what}, masks")
 

@@ -1,11 +1,13 @@
 """Repeat forward, loss and backward of a step as recorded calls, without Python.
 
-The steps of a full batch on one rank are the same calls on the same arrays. The second
-step is recorded. The third is both repeated and computed: if a bit of the loss or of the
-gradient differs, steps are computed by Python as before.
+The steps of a full batch are the same calls on the same arrays. The second step is
+recorded. The third is both repeated and computed: if a bit of the loss or of the
+gradient differs, steps are computed by Python as before. Several ranks do each of this
+together. Each rank repeats its messages between its calls of kernels.
 """
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,67 +23,94 @@ if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.model.parameters import Parameters
     from hpgcn.parallel.workspace import Workspace
-    from hpgcn.runtime.clock import Clock
 
 VARIABLE = "HPGCN_REPLAY"
+REFUSED, COMPUTE, RECORD, COMPARE, REPEAT = range(5)  # what a step does; the least of ranks counts
 log = logging.getLogger("hpgcn")
 
 
 def may_replay(comm: SerialComm) -> bool:
-    """Return whether steps of these ranks may be recorded; HPGCN_REPLAY=0 forbids it."""
+    """Return whether steps may be recorded; HPGCN_REPLAY=0 of any rank forbids it.
+
+    All ranks call this together.
+    """
     device = comm.device
-    return (comm.size == 1 and device.name == "cpu" and not device.in_files
-            and faults.requested_fault() is None and is_allowed(VARIABLE))
+    allowed = (device.name == "cpu" and not device.in_files
+               and faults.requested_fault() is None and is_allowed(VARIABLE))
+    return not comm.max([not allowed])[0]
 
 
 class StepReplay:
     """Loss and gradient of the steps of a view, recorded as soon as possible.
 
     `workspace` has the arrays of the steps: if one is replaced, a step is recorded
-    again.
+    again. Several ranks do so only until their first repeated step, because they must
+    agree. Later each keeps the arrays that it has recorded.
     """
 
-    def __init__(self, workspace: Workspace, clock: Clock) -> None:
+    def __init__(self, workspace: Workspace, comm: SerialComm) -> None:
         self.workspace = workspace
-        self.clock = clock
-        self.steps = 0  # since arrays were replaced
+        self.comm = comm
+        self.turn = COMPUTE  # what the next step does
         self.version = workspace.version
+        self.agreed = False  # whether all ranks repeat steps, or none
         self.replay: Replay | None = None
         self.recorded: tuple = ()
-        self.refused = False
 
     def run(self, compute: Callable, step: int) -> tuple[Any, Parameters]:
-        """Return loss and gradient of a step; `compute` is the function that computes them."""
-        if self.refused or self.clock.events is not None:
+        """Return loss and gradient of a step; `compute` is the function that computes them.
+
+        All ranks call this together.
+        """
+        if self.comm.clock.events is not None:
             return compute()
-        if self.version != self.workspace.version:
-            self.steps, self.version, self.replay = 0, self.workspace.version, None
-        self.steps += 1
-        if self.replay is None:
-            return compute() if self.steps == 1 else self._record(compute, step)
-        self._repeat(step)
-        if self.steps == 3:
-            return self._compared(compute)
-        return self.recorded
+        turn = self._agree()
+        self.turn = min(turn + 1, REPEAT) if turn else REFUSED
+        if turn == RECORD:
+            return self._record(compute, step)
+        if turn == COMPARE:
+            return self._compare(compute, step)
+        if turn == REPEAT:
+            self._repeat(step)
+            return self.recorded
+        return compute()
+
+    def _agree(self) -> int:
+        """Return the turn of this step, the same on all ranks."""
+        alone = self.comm.size == 1
+        replaced = self.version != self.workspace.version and (alone or not self.agreed)
+        if replaced and self.turn != REFUSED:
+            self.turn, self.version, self.replay = COMPUTE, self.workspace.version, None
+        if not (alone or self.agreed):
+            self.turn = -int(self.comm.max([-self.turn])[0])
+            self.agreed = self.turn in (REFUSED, REPEAT)
+            if self.turn == REFUSED:
+                self._refuse("another rank cannot repeat its calls")
+        return self.turn
 
     def _record(self, compute: Callable, step: int) -> tuple[Any, Parameters]:
-        recording = Recording(step, self.clock.label)
+        recording = Recording(step, self.comm.clock.label)
         with recording.active():
             found = compute()
-        self.recorded = found
         if recording.refusal:
             self._refuse(recording.refusal)
         else:
-            self.replay = Replay(recording)
+            self.replay, self.recorded = Replay(recording), found
         return found
 
     def _repeat(self, step: int) -> None:
         self.replay.run(step)
         for label, seconds in self.replay.seconds.items():
-            self.clock.add(label, seconds)
+            self.comm.clock.add(label, seconds)
 
-    def _compared(self, compute: Callable) -> tuple[Any, Parameters]:
-        """Compute a step that was repeated before, and compare the results."""
+    def _compare(self, compute: Callable, step: int) -> tuple[Any, Parameters]:
+        """Repeat a step, compute it, and compare the results."""
+        # what is sent twice counts once
+        counters = vars(self.comm.counters)
+        counted = copy.deepcopy(counters)
+        self._repeat(step)
+        counters.update(counted)
+
         loss, gradient = self.recorded
         repeated = np.array(loss), gradient.flat.copy()
         computed = compute()
@@ -91,5 +120,6 @@ class StepReplay:
         return computed
 
     def _refuse(self, reason: str) -> None:
-        log.debug("steps are computed by Python: %s", reason)
-        self.refused, self.replay, self.recorded = True, None, ()
+        if self.turn != REFUSED or self.replay:
+            log.debug("steps are computed by Python: %s", reason)
+        self.turn, self.replay, self.recorded = REFUSED, None, ()
