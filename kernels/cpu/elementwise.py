@@ -9,15 +9,14 @@ from hpgcn.kernels.cpu.chunks import evenly, write_row
 from hpgcn.kernels.cpu.emit.bfloat16 import narrow, widen
 from hpgcn.kernels.cpu.emit.exponential import expm1
 from hpgcn.kernels.cpu.emit.vector_intrinsics import activate_some, ask
-from hpgcn.kernels.cpu.random import ROW_0, draw, mask_row, step_key
-from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.cpu.random import draw, every_bit, mask_row, note, step_key
 from hpgcn.kernels.host.record import derived
 from hpgcn.kernels.host.threads import Threaded, chunks
 from hpgcn.kernels.reference.random import dropout_scale
 
 NO_MASK = np.empty((0, 0), np.uint8)
 NO_VERTEX = np.empty(0, np.int64)
-AHEAD = 1 << 12  # bytes between a row whose bits are drawn and the rows that are prefetched
+AHEAD = 1 << 12  # bytes between rows whose bits are drawn and those that are prefetched
 ROOT_HALF = math.sqrt(0.5)
 DENSITY = 1 / math.sqrt(2 * math.pi)  # density of the normal distribution at 0
 
@@ -31,97 +30,100 @@ def _activate(counters, z, bias, vertex, first, relu, key, dropping, drawn, scal
     zero = bias.dtype.type(0)
     nothing = z.dtype.type(0)
     for chunk in chunks(counters, bounds.size - 1):
-        bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
-        for i in range(bounds[chunk], bounds[chunk + 1]):
+        bits = every_bit(width)
+        for begin in range(bounds[chunk], bounds[chunk + 1], bits.shape[0]):
             # bits that dropout keeps
+            end = min(begin + bits.shape[0], bounds[chunk + 1])
             if dropping:
-                later = np.int64(start + i * width * itemsize + AHEAD)
-                ask(later, later + width * itemsize)
-                draw(vertex[i], first, key, bits, ROW_0)
+                later = np.int64(start + begin * width * itemsize + AHEAD)
+                ask(later, later + (end - begin) * width * itemsize)
+                draw(vertex, begin, end, first, key, bits)
             elif drawn:
-                for b in range(bits.shape[1]):
-                    bits[0, b] = mask[i, b]
+                for row in range(end - begin):
+                    for b in range(mask.shape[1]):
+                        bits[row, b] = mask[begin + row, b]
 
-            # 16 columns at a time, then 8
-            row = np.int64(start + i * width * itemsize)
-            for b in range(0, whole - 1, 2):
-                two = np.uint16(bits[0, b] | np.uint16(bits[0, b + 1]) << 8)
-                kept = activate_some(row + 8 * b * itemsize, addend + 8 * b * bias.itemsize, two,
-                                     relu, scale, nothing)
-                if mask.size:
-                    mask[i, b] = kept & 0xFF
-                    mask[i, b + 1] = kept >> 8
-            if whole & 1:
-                b = whole - 1
-                kept = activate_some(row + 8 * b * itemsize, addend + 8 * b * bias.itemsize,
-                                     bits[0, b], relu, scale, nothing)
-                if mask.size:
-                    mask[i, b] = kept
+            for row in range(end - begin):
+                i = begin + row
+                # 16 columns at a time, then 8
+                place = np.int64(start + i * width * itemsize)
+                for b in range(0, whole - 1, 2):
+                    two = np.uint16(bits[row, b] | np.uint16(bits[row, b + 1]) << 8)
+                    kept = activate_some(place + 8 * b * itemsize, addend + 8 * b * bias.itemsize,
+                                         two, relu, scale, nothing)
+                    if mask.size:
+                        mask[i, b] = kept & 0xFF
+                        mask[i, b + 1] = kept >> 8
+                if whole & 1:
+                    b = whole - 1
+                    kept = activate_some(place + 8 * b * itemsize, addend + 8 * b * bias.itemsize,
+                                         bits[row, b], relu, scale, nothing)
+                    if mask.size:
+                        mask[i, b] = kept
 
-            # columns that do not fill a byte
-            if width % 8:
-                kept = np.uint8(0)
-                for q in range(8 * whole, width):
-                    value = widen(z[i, q]) + bias[q]
-                    bit = bits[0, whole] >> (q & 7) & 1
-                    if relu and value <= zero:  # NaN is kept, and the loss shows it
-                        bit = 0
-                    kept |= np.uint8(bit << (q & 7))
-                    z[i, q] = narrow(value * scale, nothing) if bit else nothing
-                if mask.size:
-                    mask[i, whole] = kept
+                # columns that do not fill a byte
+                if width % 8:
+                    kept = np.uint8(0)
+                    for q in range(8 * whole, width):
+                        value = widen(z[i, q]) + bias[q]
+                        bit = bits[row, whole] >> (q & 7) & 1
+                        if relu and value <= zero:  # NaN is kept, and the loss shows it
+                            bit = 0
+                        kept |= np.uint8(bit << (q & 7))
+                        z[i, q] = narrow(value * scale, nothing) if bit else nothing
+                    if mask.size:
+                        mask[i, whole] = kept
 
 
 @Threaded
 def _elu(counters, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
     width = z.shape[1]
     for chunk in chunks(counters, bounds.size - 1):
-        bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            # loops without bits become vector code
-            if slopes.size:
+        bits = every_bit(width)
+        for begin in range(bounds[chunk], bounds[chunk + 1], bits.shape[0]):
+            end = min(begin + bits.shape[0], bounds[chunk + 1])
+            if dropping:
+                draw(vertex, begin, end, first, key, bits)
+            for row in range(end - begin):
+                i = begin + row
+                # loops without bits become vector code
+                if slopes.size:
+                    for q in range(width):
+                        value = np.float64(z[i, q] + bias[q])
+                        slopes[i, q] = scale * (1.0 if value > 0 else expm1(min(value, 0.0)) + 1)
                 for q in range(width):
                     value = np.float64(z[i, q] + bias[q])
-                    slopes[i, q] = scale * (1.0 if value > 0 else expm1(min(value, 0.0)) + 1)
-            for q in range(width):
-                value = np.float64(z[i, q] + bias[q])
-                low = expm1(min(value, 0.0))
-                z[i, q] = scale * (low if value <= 0 else value)
-            if dropping:
-                draw(vertex[i], first, key, bits, ROW_0)
-                mask_row(z, i, bits, ROW_0, z.dtype.type(1))
-                if slopes.size:
-                    mask_row(slopes, i, bits, ROW_0, z.dtype.type(1))
+                    low = expm1(min(value, 0.0))
+                    z[i, q] = scale * (low if value <= 0 else value)
+                if dropping:
+                    mask_row(z, z, i, bits, row, z.dtype.type(1))
+                    if slopes.size:
+                        mask_row(slopes, slopes, i, bits, row, z.dtype.type(1))
             if mask.size:
-                _note(bits, mask, i, width)
+                note(bits, mask, begin, end, width)
 
 
 @Threaded
 def _gelu(counters, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
     width = z.shape[1]
     for chunk in chunks(counters, bounds.size - 1):
-        bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
-        for i in range(bounds[chunk], bounds[chunk + 1]):
+        bits = every_bit(width)
+        for begin in range(bounds[chunk], bounds[chunk + 1], bits.shape[0]):
+            end = min(begin + bits.shape[0], bounds[chunk + 1])
             if dropping:
-                draw(vertex[i], first, key, bits, ROW_0)
-            for q in range(width):
-                value = np.float64(z[i, q] + bias[q])
-                below = (1 + math.erf(value * ROOT_HALF)) / 2
-                rise = below + value * DENSITY * math.exp(-value * value / 2)
-                kept = bits[0, q >> 3] >> (q & 7) & 1
-                z[i, q] = value * below * scale if kept else 0.0
-                if slopes.size:
-                    slopes[i, q] = rise * scale if kept else 0.0
+                draw(vertex, begin, end, first, key, bits)
+            for row in range(end - begin):
+                i = begin + row
+                for q in range(width):
+                    value = np.float64(z[i, q] + bias[q])
+                    below = (1 + math.erf(value * ROOT_HALF)) / 2
+                    rise = below + value * DENSITY * math.exp(-value * value / 2)
+                    kept = bits[row, q >> 3] >> (q & 7) & 1
+                    z[i, q] = value * below * scale if kept else 0.0
+                    if slopes.size:
+                        slopes[i, q] = rise * scale if kept else 0.0
             if mask.size:
-                _note(bits, mask, i, width)
-
-
-@jit(forceinline=True)
-def _note(bits, mask, i, width):
-    """Copy the bits of a row to row i of a mask, with zeros past the width."""
-    for b in range(mask.shape[1]):
-        mask[i, b] = bits[0, b]
-    mask[i, mask.shape[1] - 1] &= np.uint8(0xFF >> (-width & 7))
+                note(bits, mask, begin, end, width)
 
 
 @Threaded
@@ -131,14 +133,14 @@ def _elu_backward(counters, g, out, mask, scale, bounds):
             for q in range(g.shape[1]):
                 g[i, q] *= scale + min(np.float64(out[i, q]), 0.0)
             if mask.size:
-                mask_row(g, i, mask, i, g.dtype.type(1))
+                mask_row(g, g, i, mask, i, g.dtype.type(1))
 
 
 @Threaded
 def keep_bits(counters, x, mask, scale, bounds):
     for chunk in chunks(counters, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            mask_row(x, i, mask, i, scale)
+            mask_row(x, x, i, mask, i, scale)
 
 
 @Threaded

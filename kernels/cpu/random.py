@@ -21,7 +21,8 @@ DRAW = 16  # scalar operations of other kernels in the time of drawing one byte
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(0xFFFF)
 SHIFT = np.uint64(32)
-ROW_0 = np.int64(0)  # for a literal 0, Numba compiles `draw` and `mask_row` once more
+LANES = 8  # numbers of a vector that draws
+ROWS = 64  # shorter rows whose bits are drawn together
 
 
 @jit(forceinline=True)
@@ -61,59 +62,93 @@ def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
 
 
 @jit(forceinline=True)
-def draw(vertex, first, key, bits, row):
-    """Fill row `row` of `bits` (rows, b) with the keep bits of a vertex, for 8 b columns.
-
-    The columns begin at `first`. Each byte is drawn once. If column `first` lies within
-    a byte, all bytes are shifted to begin there.
-    """
-    byte = np.int64(first) >> 3
-    shift = np.int64(first) & 7
-    last = bits.shape[1] - 1
-    for b in range(bits.shape[1]):
-        bits[row, b] = keep_byte(vertex, byte + b, key)
-    if shift and last >= 0:
-        for b in range(last):
-            bits[row, b] = bits[row, b] >> shift | bits[row, b + 1] << (8 - shift)
-        after = np.int64(keep_byte(vertex, byte + last + 1, key))
-        bits[row, last] = bits[row, last] >> shift | after << (8 - shift)
+def every_bit(width):
+    """Return ones for the keep bits of rows that are drawn together, (rows, b) uint8."""
+    size = (width + 7) // 8
+    return np.full((ROWS if size < LANES else LANES, size), 0xFF, np.uint8)
 
 
 @jit(forceinline=True)
-def mask_row(x, i, bits, row, scale):
-    """Multiply the numbers of row i of x by `scale` where bits[row] is set; clear all others."""
+def draw(vertex, begin, end, first, key, bits):
+    """Fill `bits` of `every_bit` with the keep bits of vertices [begin, end), one a row.
+
+    Their columns begin at `first`. If that column lies within a byte, all bytes are
+    shifted to begin there. A vector of numbers is drawn along a row, or down several
+    rows that are shorter than the vector.
+    """
+    byte = np.int64(first) >> 3
+    shift = np.uint8(first & 7)
+    size = bits.shape[1]
+    own = vertex[begin:end]
+    if size >= LANES:
+        for row in range(own.size):
+            for b in range(size):
+                bits[row, b] = keep_byte(own[row], byte + b, key)
+    else:
+        column = np.empty(ROWS, np.uint8)
+        for b in range(size):
+            for row in range(own.size):
+                column[row] = keep_byte(own[row], byte + b, key)
+            for row in range(own.size):
+                bits[row, b] = column[row]
+    if shift and size:
+        for row in range(end - begin):
+            after = np.uint8(keep_byte(vertex[begin + row], byte + size, key))
+            for b in range(size):
+                later = bits[row, b + 1] if b + 1 < size else after
+                bits[row, b] = bits[row, b] >> shift | later << (np.uint8(8) - shift)
+
+
+@jit(forceinline=True)
+def mask_row(x, out, i, bits, row, scale):
+    """Store row i of x times `scale` in that of `out` where bits[row] is set, 0 elsewhere."""
     width = x.shape[1]
-    start = x.ctypes.data + i * width * x.itemsize
-    zero = x.dtype.type(0)
+    source = x.ctypes.data + i * width * x.itemsize
+    target = out.ctypes.data + i * width * out.itemsize
+    number, zero = x.dtype.type(0), out.dtype.type(0)
     whole = width // 8
     for b in range(0, whole - 1, 2):
         two = np.uint16(bits[row, b] | np.uint16(bits[row, b + 1]) << 8)
-        mask_some(start + 8 * b * x.itemsize, two, scale, zero)
+        mask_some(source + 8 * b * x.itemsize, target + 8 * b * out.itemsize, two, scale, number,
+                  zero)
     if whole & 1:
-        mask_some(start + 8 * (whole - 1) * x.itemsize, bits[row, whole - 1], scale, zero)
+        b = whole - 1
+        mask_some(source + 8 * b * x.itemsize, target + 8 * b * out.itemsize, bits[row, b], scale,
+                  number, zero)
     for q in range(width // 8 * 8, width):
         kept = bits[row, q >> 3] >> (q & 7) & 1
-        x[i, q] = narrow(widen(x[i, q]) * scale, zero) if kept else zero
+        out[i, q] = narrow(widen(x[i, q]) * scale, zero) if kept else zero
+
+
+@jit(forceinline=True)
+def note(bits, mask, begin, end, width):
+    """Copy the bits of rows [begin, end) to a mask, with zeros past the width."""
+    last = np.uint8(0xFF >> (-width & 7))
+    for row in range(end - begin):
+        for b in range(mask.shape[1]):
+            mask[begin + row, b] = bits[row, b]
+        mask[begin + row, mask.shape[1] - 1] &= last
 
 
 @Threaded
 def _dropout_bits(counters, vertex, width, first, key, out, bounds):
-    last = np.uint8(0xFF >> (-width % 8))  # pad bits are 0
     for chunk in chunks(counters, bounds.size - 1):
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            draw(vertex[i], first, key, out, i)
-            out[i, out.shape[1] - 1] &= last
+        bits = every_bit(width)
+        for begin in range(bounds[chunk], bounds[chunk + 1], bits.shape[0]):
+            end = min(begin + bits.shape[0], bounds[chunk + 1])
+            draw(vertex, begin, end, first, key, bits)
+            note(bits, out, begin, end, width)
 
 
 @Threaded
 def _dropout(counters, x, vertex, first, key, scale, out, bounds):
     for chunk in chunks(counters, bounds.size - 1):
-        bits = np.empty((1, (x.shape[1] + 7) // 8), np.uint8)
-        for i in range(bounds[chunk], bounds[chunk + 1]):
-            draw(vertex[i], first, key, bits, ROW_0)
-            for q in range(x.shape[1]):
-                out[i, q] = narrow(widen(x[i, q]), out.dtype.type(0))
-            mask_row(out, i, bits, ROW_0, scale)
+        bits = every_bit(x.shape[1])
+        for begin in range(bounds[chunk], bounds[chunk + 1], bits.shape[0]):
+            end = min(begin + bits.shape[0], bounds[chunk + 1])
+            draw(vertex, begin, end, first, key, bits)
+            for row in range(end - begin):
+                mask_row(x, out, begin + row, bits, row, scale)
 
 
 @Threaded

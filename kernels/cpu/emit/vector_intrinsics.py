@@ -42,20 +42,21 @@ def activate_some(typingctx, z, bias, bits, relu, scale, like):
 
 
 @intrinsic
-def mask_some(typingctx, x, bits, scale, like):
-    """Multiply the numbers at `x` by `scale` if their bit is set, else by 0.
+def mask_some(typingctx, x, out, bits, scale, like, like_out):
+    """Store the numbers at `x` times `scale` at `out` if their bit is set, else 0.
 
-    `bits` are uint8 or uint16, and `like` is a number of x's type.
+    `bits` are uint8 or uint16. `like` and `like_out` are numbers of the types at the two
+    addresses.
     """
-    signature = types.void(x, bits, scale, like)
+    signature = types.void(x, out, bits, scale, like, like_out)
 
     def codegen(context, builder, signature, args):
-        x, bits, scale, like = args
-        kind = signature.args[3]
-        size, lanes = kind.bitwidth // 8, bits.type.width
-        scaled = builder.fmul(load_numbers(builder, x, kind, like.type, lanes, size),
-                              splat(builder, scale, lanes))
-        _store_masked(builder, scaled, bits, x, kind, size)
+        x, out, bits, scale, like, _ = args
+        kind, stored = signature.args[4:]
+        lanes = bits.type.width
+        numbers = load_numbers(builder, x, kind, like.type, lanes, kind.bitwidth // 8)
+        scaled = builder.fmul(numbers, splat(builder, scale, lanes))
+        _store_masked(builder, scaled, bits, out, stored, stored.bitwidth // 8)
         return context.get_dummy_value()
 
     return signature, codegen
