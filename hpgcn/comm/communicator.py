@@ -5,6 +5,7 @@ import copy
 import faulthandler
 import itertools
 import math
+import os
 import pickle
 import sys
 import warnings
@@ -182,7 +183,8 @@ class MpiComm(SerialComm):
         self.barrier()  # Split_type has no deadline
         node = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = node.Get_rank()
-        set_ranks_on_node(node.Get_size(), all_ranks=self.size == MPI.COMM_WORLD.Get_size())
+        set_ranks_on_node(node.allgather(os.sched_getaffinity(0)), self.local_rank,
+                          all_ranks=self.size == MPI.COMM_WORLD.Get_size())
         self.host = node.bcast(self.rank)
         node.Free()
         self.nodes = requested_layout(self.size)

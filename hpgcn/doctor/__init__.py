@@ -191,8 +191,8 @@ def cores():
     sizes = ", ".join(str(len(each)) for each in domains)
     return Finding("cores", "warn", (
         f"{text}; {len(domains)} NUMA domains of {sizes} cores: one rank would span them, and read "
-        f"memory of another domain; start {len(domains)} ranks, each bound to its domain "
-        "(mpiexec --bind-to numa)"))
+        f"memory of another domain; start {len(domains)} ranks or a multiple, which stay in their "
+        "domains"))
 
 
 def memory():

@@ -80,9 +80,10 @@ class Started(NamedTuple):
 
 
 class _Node:
-    """A store for the number of ranks on this node, None until MPI has counted them."""
+    """A store for the ranks on this node; values are None until MPI has gathered them."""
 
-    ranks = None
+    ranks = None  # their number
+    cores = None  # the cores that each of them may use, and the number of this rank
 
 
 def started() -> list:
@@ -146,9 +147,18 @@ def ranks_on_node() -> int:
     return next(filter(None, counts), 1)
 
 
-def set_ranks_on_node(count: int, *, all_ranks: bool) -> None:
-    """Store MPI's count for `ranks_on_node`, a lower bound unless it covers `all_ranks`."""
-    _Node.ranks = count if all_ranks else max(count, ranks_on_node())
+def set_ranks_on_node(cores: list[set[int]], rank: int, *, all_ranks: bool) -> None:
+    """Store the cores that each rank of this node may use, and the number of this rank.
+
+    Their count is a lower bound for `ranks_on_node`, unless they are `all_ranks`.
+    """
+    _Node.ranks = len(cores) if all_ranks else max(len(cores), ranks_on_node())
+    _Node.cores = (cores, rank) if all_ranks else None
+
+
+def cores_on_node() -> tuple[list[set[int]], int] | None:
+    """Return the arguments of `set_ranks_on_node`; None without those of all ranks."""
+    return _Node.cores
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Threads and memory that are available to a rank. This module imports nothing slow."""
 import ctypes
+import math
 import os
 import resource
 import signal
@@ -8,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpgcn.errors import UsageError
-from hpgcn.kernels.host.cgroups import free_memory, usable_cores
-from hpgcn.runtime.launcher import ranks_on_node, without_launcher
+from hpgcn.kernels.host.cgroups import cpu_quota, free_memory, memory_domains, usable_cores
+from hpgcn.runtime.core_shares import domain_of, share_of
+from hpgcn.runtime.launcher import cores_on_node, ranks_on_node, without_launcher
 
 LEAST_MEMORY = 1 << 20  # bytes that are reported as available at least
 # Bytes that kernels, their compiler and freed memory add to a process in a run. Measured: 70 MB
@@ -33,8 +35,24 @@ def size(text: str) -> int:
 
 
 def default_threads() -> int:
-    """Return the usable cores divided by the ranks on this node, at least 1."""
-    return max(1, usable_cores() // ranks_on_node())
+    """Return the usable cores divided by the ranks of this node that share them, at least 1."""
+    share = max(1, usable_cores() // ranks_on_node())
+    gathered = cores_on_node()
+    if gathered is None:
+        return share
+    quota = cpu_quota()
+    bound = share_of(*gathered)
+    return bound if quota is None else min(bound, max(1, math.ceil(quota) // ranks_on_node()))
+
+
+def stay_in_domain() -> None:
+    """Bind this rank to a NUMA domain of its node, unless the launcher has bound it.
+
+    One rank alone uses all domains.
+    """
+    cores = domain_of(*(cores_on_node() or ([], 0)), memory_domains())
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
 
 
 def limit_threads(threads: int) -> None:

@@ -1,4 +1,5 @@
 """Communicators: collectives, counters, errors raised on all ranks, and deadlines."""
+import os
 import time
 from types import SimpleNamespace
 
@@ -171,9 +172,12 @@ def test_ranks_of_a_node_are_counted_by_mpi(comm, monkeypatch):
     if comm.size == 1:
         pytest.skip("one rank asks nobody")
     monkeypatch.setattr(launcher._Node, "ranks", None)
+    monkeypatch.setattr(launcher._Node, "cores", None)
     monkeypatch.setenv("MPI_LOCALNRANKS", "1")
     as_comm(comm.mpi)
     assert launcher.ranks_on_node() == comm.mpi.Split_type(MPI.COMM_TYPE_SHARED).Get_size()
+    cores, rank = launcher.cores_on_node()
+    assert len(cores) == launcher.ranks_on_node() and cores[rank] == os.sched_getaffinity(0)
 
 
 def test_slow_network_delays_messages_and_changes_nothing(comm):

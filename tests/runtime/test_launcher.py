@@ -9,6 +9,7 @@ from commands import clean_environment, refused, run, succeed
 
 from hpgcn.comm import as_comm
 from hpgcn.runtime import launcher, machine
+from hpgcn.runtime.core_shares import domain_of, share_of
 
 VARIABLES = {name for each in launcher.LAUNCHERS.values()
              for names in (*each[:4], each.local_rank, *each.needs) for name in names}
@@ -22,7 +23,8 @@ def bare(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "usable_cores", lambda: 12)
     monkeypatch.setattr(machine, "available_memory", lambda: 1000)
-    monkeypatch.setattr(launcher._Node, "ranks", None)
+    for name in ("ranks", "cores"):
+        monkeypatch.setattr(launcher._Node, name, None)
     return monkeypatch
 
 
@@ -145,10 +147,40 @@ def test_the_number_on_the_node(bare, environment, expected):
 def test_the_count_of_mpi_is_the_truth(bare):
     bare.setenv("PMI_RANK", "1")
     bare.setenv("MPI_LOCALNRANKS", "4")
-    launcher.set_ranks_on_node(2, all_ranks=False)  # half of the ranks train together
+    cores = set(range(12))
+    launcher.set_ranks_on_node(2 * [cores], 1, all_ranks=False)  # half of the ranks train together
     assert (machine.default_threads(), machine.memory_budget()) == (3, 200)
-    launcher.set_ranks_on_node(6, all_ranks=True)
+    launcher.set_ranks_on_node(6 * [cores], 1, all_ranks=True)
     assert (machine.default_threads(), machine.memory_budget()) == (2, 133)
+    bare.setattr(machine, "cpu_quota", lambda: 6.0)
+    assert machine.default_threads() == 1
+
+
+def test_ranks_that_a_launcher_has_bound_use_all_their_cores(bare):
+    cores = [{0, 1, 2, 3}, {4, 5, 6, 7}, {4, 5, 6, 7}, {8}]
+    launcher.set_ranks_on_node(cores, 0, all_ranks=True)
+    assert machine.default_threads() == 4
+    assert [share_of(cores, rank) for rank in range(4)] == [4, 2, 2, 1]
+    assert share_of(16 * [{0, 1}], 3) == 1
+
+
+def test_ranks_stay_in_memory_domains(bare):
+    cores, domains = set(range(8)), [{0, 1, 2, 3}, {4, 5, 6, 7}]
+    assert [domain_of(4 * [cores], rank, domains) for rank in range(4)] == [
+        domains[0], domains[0], domains[1], domains[1]]
+    bound = [{0}, {5}]
+    for kept in (domain_of([cores], 0, domains), domain_of(3 * [cores], 2, domains),
+                 domain_of(bound, 1, domains), domain_of(2 * [cores], 1, domains[:1]),
+                 domain_of([], 0, domains)):
+        assert kept is None
+
+    chosen = []
+    bare.setattr(machine, "memory_domains", lambda: domains)
+    bare.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores))
+    machine.stay_in_domain()  # one process without MPI
+    launcher.set_ranks_on_node(2 * [cores], 1, all_ranks=True)
+    machine.stay_in_domain()
+    assert chosen == [domains[1]]
 
 
 FARMS = [

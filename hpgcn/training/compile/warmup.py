@@ -26,7 +26,7 @@ from hpgcn.kernels.host.threads import num_threads, set_num_threads, threshold
 from hpgcn.model import METRICS, make_spec, products_of
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.runtime import faults
-from hpgcn.runtime.machine import default_threads, is_allowed
+from hpgcn.runtime.machine import default_threads, is_allowed, stay_in_domain
 from hpgcn.runtime.progress_bar import bar, log_line
 from hpgcn.runtime.progress_log import mute_progress_log
 from hpgcn.sampling import smallest
@@ -46,7 +46,9 @@ COMPILING = 600.0  # seconds that ranks wait, beyond --comm-timeout, for the one
 
 
 def set_threads(threads: int) -> int:
-    """Use `threads` threads, 0: cores / ranks on the node; return the number in use."""
+    """Use `threads` threads, 0: those of this rank's share of cores; return the number in use."""
+    if not threads:
+        stay_in_domain()
     set_num_threads(threads or default_threads())
     return num_threads()
 
