@@ -26,23 +26,28 @@ SETTINGS = [
 
 
 def trained(graph, settings, allowed, monkeypatch, ranks=1):
-    """Return the results of seven steps, and the StepReplay of each rank.
+    """Return the results of five steps, and both StepReplays of each rank.
 
-    Results are the losses and bytes sent, and the parameters after the steps.
+    Results are losses, accuracies and bytes sent, and the parameters after the steps.
     """
     monkeypatch.setenv(step_replay.VARIABLE, str(int(allowed)))
     config = Config(**{"dropout": 0.4, "hidden": 10, "layers": 3, "seed": 3, **settings})
 
     def train(comm):
         trainer = make_trainer(graph, config, as_comm(comm), warm=False)
-        epochs = [trainer.train_epoch(number) for number in range(1, 8)]
-        found = [(epoch["loss"], epoch["sent_bytes"], epoch.get("masked_additions"))
-                 for epoch in epochs]
-        return found, trainer.parameters.flat.tobytes(), trainer.training.replay
+        epochs = []
+        for number in range(1, 6):
+            epoch = trainer.train_epoch(number)
+            trainer.evaluate_epoch(epoch)
+            epochs.append({key: number for key, number in epoch.items()
+                           if not key.endswith(("_s", "_rss_bytes"))})
+        counters = vars(trainer.comm.counters)
+        return ((epochs, trainer.parameters.flat.tobytes(), counters),
+                [trainer.training.replay, trainer.evaluation.replay])
 
     nodes = 1 + ranks // 4
     found = [train(SerialComm())] if ranks == 1 else run_on_ranks(train, ranks, nodes=nodes)
-    return [each[:2] for each in found], [each[2] for each in found]
+    return [each[0] for each in found], [replay for each in found for replay in each[1]]
 
 
 def check_bits(graph, settings, monkeypatch, ranks=1):
@@ -69,7 +74,7 @@ def test_repeated_steps_of_several_ranks(settings, ranks, monkeypatch):
 def test_delayed_sums_are_not_repeated(monkeypatch):
     settings = {"strategy": "vertex-cut", "delay": "2"}
     results, replays = trained(make(n=300), settings, True, monkeypatch, 2)
-    assert [each.turn for each in replays] == 2 * [step_replay.REFUSED]
+    assert [each.turn for each in replays[::2]] == 2 * [step_replay.REFUSED]
     assert results == trained(make(n=300), settings, False, monkeypatch, 2)[0]
 
 
@@ -94,7 +99,7 @@ def test_steps_with_an_effect_that_is_not_recorded_are_computed(monkeypatch, cap
     monkeypatch.setattr(Loss, "gradient", scaled)
     for ranks in (1, 2):
         results, replays = trained(make(n=300), {}, True, monkeypatch, ranks)
-        assert [each.turn for each in replays] == ranks * [step_replay.REFUSED]
+        assert [each.turn for each in replays[::2]] == ranks * [step_replay.REFUSED]
         assert results == trained(make(n=300), {}, False, monkeypatch, ranks)[0]
 
 

@@ -140,9 +140,8 @@ class BatchNorm(Norm):
 
     def moments(self, ops: Any, Z: Array, training: bool) -> tuple[Array, Array]:
         if not training:
-            mean, variance = (self.arrays[self.name_of(name)][self.own_columns].astype(np.float64)
-                              for name in MOMENTS)
-            return mean, variance
+            mean, variance = (self.arrays[self.name_of(name)][self.own_columns] for name in MOMENTS)
+            return derived(mean.astype, np.float64), derived(variance.astype, np.float64)
         mean = ops.column_sum(Z)
         self.columns.column.allreduce(mean, "dense")
         repeat(operator.itruediv, mean, self.count)

@@ -1,15 +1,16 @@
-"""Repeat forward, loss and backward of a step as recorded calls, without Python.
+"""Repeat steps and evaluations as recorded calls, without Python.
 
 The steps of a full batch are the same calls on the same arrays. The second step is
-recorded. The third is both repeated and computed: if a bit of the loss or of the
-gradient differs, steps are computed by Python as before. Several ranks do each of this
-together. Each rank repeats its messages between its calls of kernels.
+recorded. The third is both repeated and computed: if a bit of the results differs,
+steps are computed by Python as before. Several ranks do each of this together. Each
+rank repeats its messages between its calls of kernels.
 """
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from hpgcn.runtime.machine import is_allowed
 
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
-    from hpgcn.model.parameters import Parameters
     from hpgcn.parallel.workspace import Workspace
 
 VARIABLE = "HPGCN_REPLAY"
@@ -41,7 +41,7 @@ def may_replay(comm: SerialComm) -> bool:
 
 
 class StepReplay:
-    """Loss and gradient of the steps of a view, recorded as soon as possible.
+    """A computation that each step of a view does, recorded as soon as possible.
 
     `workspace` has the arrays of the steps: if one is replaced, a step is recorded
     again. Several ranks do so only until their first repeated step, because they must
@@ -55,12 +55,14 @@ class StepReplay:
         self.version = workspace.version
         self.agreed = False  # whether all ranks repeat steps, or none
         self.replay: Replay | None = None
-        self.recorded: tuple = ()
+        self.recorded: Any = None
 
-    def run(self, compute: Callable, step: int) -> tuple[Any, Parameters]:
-        """Return loss and gradient of a step; `compute` is the function that computes them.
+    def run(self, compute: Callable, results: Callable, step: int = 0) -> Any:
+        """Call `compute` or repeat its calls, and return its result.
 
-        All ranks call this together.
+        Repeated calls fill the arrays of the recorded result. The function `results`
+        makes a list of numbers and arrays of it, to compare. `step` is a number on which
+        kernels may depend. All ranks call this together.
         """
         if self.comm.clock.events is not None:
             return compute()
@@ -69,7 +71,7 @@ class StepReplay:
         if turn == RECORD:
             return self._record(compute, step)
         if turn == COMPARE:
-            return self._compare(compute, step)
+            return self._compare(compute, results, step)
         if turn == REPEAT:
             self._repeat(step)
             return self.recorded
@@ -88,7 +90,7 @@ class StepReplay:
                 self._refuse("another rank cannot repeat its calls")
         return self.turn
 
-    def _record(self, compute: Callable, step: int) -> tuple[Any, Parameters]:
+    def _record(self, compute: Callable, step: int) -> Any:
         recording = Recording(step, self.comm.clock.label)
         with recording.active():
             found = compute()
@@ -103,23 +105,27 @@ class StepReplay:
         for label, seconds in self.replay.seconds.items():
             self.comm.clock.add(label, seconds)
 
-    def _compare(self, compute: Callable, step: int) -> tuple[Any, Parameters]:
+    def _compare(self, compute: Callable, results: Callable, step: int) -> Any:
         """Repeat a step, compute it, and compare the results."""
-        # what is sent twice counts once
-        counters = vars(self.comm.counters)
-        counted = copy.deepcopy(counters)
-        self._repeat(step)
-        counters.update(counted)
-
-        loss, gradient = self.recorded
-        repeated = np.array(loss), gradient.flat.copy()
+        with self._uncounted():
+            self._repeat(step)
+            repeated = [np.array(each).tobytes() for each in results(self.recorded)]
         computed = compute()
-        found = np.array(computed[0]), computed[1].flat
-        if any(one.tobytes() != other.tobytes() for one, other in zip(repeated, found)):
+        with self._uncounted():
+            differ = repeated != [np.array(each).tobytes() for each in results(computed)]
+        if differ:
             self._refuse("repeated calls give other bits")
         return computed
+
+    @contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        """Context manager: count no messages, because they are sent once more."""
+        counters = vars(self.comm.counters)
+        counted = copy.deepcopy(counters)
+        yield
+        counters.update(counted)
 
     def _refuse(self, reason: str) -> None:
         if self.turn != REFUSED or self.replay:
             log.debug("steps are computed by Python: %s", reason)
-        self.turn, self.replay, self.recorded = REFUSED, None, ()
+        self.turn, self.replay, self.recorded = REFUSED, None, None

@@ -178,7 +178,8 @@ def make_parts(plan: RunPlan) -> tuple:
     workspace = Workspace(spec.row_dtype, device)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets)
     if not plan.steps.builder and may_replay(shard.comm):
-        training = training._replace(replay=StepReplay(workspace, shard.comm))
+        training, evaluation = (view._replace(replay=StepReplay(workspace, shard.comm))
+                                for view in (training, evaluation))
     batches = (MiniBatches(plan.steps, training, shard, config.epochs) if plan.steps.builder else
                FullBatch(training))
     return_freed_memory()

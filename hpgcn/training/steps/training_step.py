@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class StepView(NamedTuple):
     """The input of a training step.
 
-    It is a model on certain rows, their loss and their features. With `replay`, steps may
-    be repeated as recorded calls.
+    It is a model on certain rows, their loss and their features. With `replay`, steps or
+    evaluations may be repeated as recorded calls.
     """
 
     model: Model
@@ -73,7 +73,10 @@ def train_step(view: StepView, number: int, optimizer: SGD, columns: SharedRows,
     """
     clock = columns.comm.clock
     compute = partial(loss_and_gradient, view, number, clock, observe)
-    loss, gradient = view.replay.run(compute, number) if view.replay else compute()
+    if view.replay:
+        loss, gradient = view.replay.run(compute, lambda found: (found[0], found[1].flat), number)
+    else:
+        loss, gradient = compute()
     clock.detail = "update"
     observe("update")
     columns.reduce(gradient)
@@ -103,7 +106,13 @@ def evaluate(view: StepView, metric: str = "auto") -> dict[str, Any]:
     Both are over all ranks, without dropout. The dict is that of `Loss.evaluate`, with
     the metric of `metric_of` in place of accuracies.
     """
-    logits = view.model.infer(view.features)[0]
+    def compute() -> Any:
+        return view.model.infer(view.features)[0]
+
+    def results(logits: Any) -> list:
+        return [*view.loss.evaluate(logits).values()]
+
+    logits = view.replay.run(compute, results) if view.replay else compute()
     found = view.loss.evaluate(logits)
     if metric in METRICS:
         found |= {f"{key}_acc": value for key, value in METRICS[metric](view.loss, logits).items()}
