@@ -68,8 +68,10 @@ class Layout(NamedTuple):
     """The checks that remain for arguments whose layout has passed before."""
 
     contents: list  # (function, name of the array, *further arguments) each
-    spans: list  # (name, first byte, and the one after the last, from the address on) each
-    written: list  # pairs of places in `spans`: a written array, and another one
+    names: list  # the arguments that are arrays
+    # (place in `names` of a written array, place of another one, low, high): their memory may
+    # overlap if the distance of their addresses lies between low and high
+    pairs: list
 
 
 def checked(name: str, kernel: Callable, xp: Callable) -> Callable:
@@ -107,7 +109,7 @@ def checked(name: str, kernel: Callable, xp: Callable) -> Callable:
                 if key and all(given[each] is passed[each] for each in given):
                     if len(known) >= MOST_LAYOUTS:
                         known.clear()
-                    known[key] = Layout(contents, *_find_spans(spec, given))
+                    known[key] = Layout(contents, *_find_pairs(spec, given))
 
             # the kernel may validate the matrix while it multiplies
             later = []
@@ -159,33 +161,26 @@ def _check_layout(spec: list[Argument], given: dict[str, Any], parameters: Mappi
     return contents
 
 
-def _find_spans(spec: list[Argument], given: dict[str, Any]) -> tuple[list, list]:
-    """Return the spans of arrays, and the pairs that may not overlap; see Layout."""
-    spans, written = [], []
+def _find_pairs(spec: list[Argument], given: dict[str, Any]) -> tuple[list, list]:
+    """Return the names of arrays, and the pairs that may not overlap; see Layout."""
     arrays = [argument for argument in spec if given.get(argument.name) is not None]
-    for place, argument in enumerate(arrays):
-        array = given[argument.name]
+    names = [argument.name for argument in arrays]
+    spans = []  # first byte, and the one after the last, from the address on
+    for array in map(given.get, names):
         start = _start(array)
-        spans.append((argument.name, *(end - start if array.size else 0 for end in _span(array))))
-        if argument.kind.removesuffix(HALVES) in WRITTEN:
-            written += [(place, other) for other in range(len(arrays)) if other != place]
-    return spans, written
+        spans.append([end - start if array.size else 0 for end in _span(array)])
+    written = [place for place, argument in enumerate(arrays)
+               if argument.kind.removesuffix(HALVES) in WRITTEN]
+    return names, [(out, other, spans[other][0] - spans[out][1], spans[other][1] - spans[out][0])
+                   for out in written for other in range(len(arrays)) if other != out]
 
 
 def _may_overlap(layout: Layout, given: dict[str, Any]) -> bool:
     """Return whether the memory between first and last byte of two arrays overlaps."""
-    if not layout.written:
+    if not layout.pairs:
         return False
-    found = []
-    for name, first, last in layout.spans:
-        start = pointer_of(given[name])
-        found.append((start + first, start + last))
-    for out, other in layout.written:
-        low, high = found[out]
-        first, last = found[other]
-        if low < last and first < high:
-            return True
-    return False
+    found = [pointer_of(given[name]) for name in layout.names]
+    return any(low < found[out] - found[other] < high for out, other, low, high in layout.pairs)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def block_of(m: int, n: int, nnz: int, width: int, x_bytes: int,
     room = current().blocks * second_cache()
     if sets_of(width, itemsize) > 1:
         return None
-    count = _count.get()
+    count = blocks_read()
     if count:
         columns = min(width, max_width(itemsize))
         return ColumnBlock(columns, -(-n // count)) if 1 < count <= n else None
@@ -58,6 +58,11 @@ def block_of(m: int, n: int, nnz: int, width: int, x_bytes: int,
         if blocks > 1 and nnz >= IN_BLOCK * m * blocks:
             return ColumnBlock(columns, -(-n // blocks))
     return None
+
+
+def blocks_read() -> int | None:
+    """Return the number of blocks that `reading_in_blocks` has set, if any."""
+    return _count.get()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -22,7 +22,7 @@ from numba.np.numpy_support import from_dtype
 from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
-from hpgcn.kernels.cpu.column_blocks import AHEAD, block_of, cuts_of
+from hpgcn.kernels.cpu.column_blocks import AHEAD, block_of, blocks_read, cuts_of
 from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction, c_function, call
 from hpgcn.kernels.cpu.emit.emitter import FIRST, vector_bytes
 from hpgcn.kernels.cpu.emit.row_passes import (
@@ -35,7 +35,7 @@ from hpgcn.kernels.cpu.emit.row_passes import (
 )
 from hpgcn.kernels.cpu.emit.row_product import RowShape, row_product
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask, place_of, prefetch
-from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of
+from hpgcn.kernels.cpu.tuning import Tuning, current, last_level_cache, level_of, second_cache
 from hpgcn.kernels.host.jit import jit
 from hpgcn.kernels.host.record import derived, repeat
 from hpgcn.kernels.host.threads import Threaded, chunks
@@ -49,10 +49,9 @@ AT_ONCE = 1024  # nonzeros that are prefetched and validated together
 ROWS_AT_ONCE = 128  # rows that are prefetched and validated together, at most
 NOTHING = np.empty(0, np.int64)
 UNSIGNED = {np.dtype(f"i{size}"): np.dtype(f"u{size}") for size in (4, 8)}
-LARGEST = {each: np.iinfo(each).max for each in UNSIGNED}
-MOST_CHOICES = 1024
-UNKNOWN = (None,) * 5
-_chosen: dict[tuple, tuple] = {}  # Tuning, RowShape, prefetch distances and code, by layout
+LARGEST = 1 << 31  # rows of x, at most, if indices have 32 bits
+FLOAT32 = np.dtype(np.float32)
+MOST_WAYS = 1024
 
 
 @jit(forceinline=True)
@@ -189,11 +188,10 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
     known to fit. If rows are read in order, each is checked just before its use at no
     extra cost. After an invalid row, `validate` is called to raise the error.
     """
-    # the result, and whether x is read in blocks
+    # the result, and how to form it
     m = indptr.size - 1
     n, width = x.shape
-    narrow = x.dtype == BF16
-    dtype = np.dtype(np.float32) if narrow else x.dtype
+    dtype = FLOAT32 if x.dtype == BF16 else x.dtype
     if accumulate and out is not None and out.dtype == BF16:
         raise ValueError(ROUNDED_ONCE)
     if out is None:
@@ -202,12 +200,13 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
             repeat(out.fill, 0)
     nnz = int(indptr[-1]) - int(indptr[0])
     nothing = m == 0 or width == 0 or (rows is not None and rows.size == 0)
-    blocked = None
-    if rows is None and not accumulate and not nothing and out.dtype != BF16:
-        blocked = block_of(m, n, nnz, width, x.itemsize, dtype.itemsize)
+    at_out = address(out)
+    layout = (m, nnz, x.shape, x.strides, x.dtype, address(x) % LINE, out.strides, out.dtype,
+              at_out % LINE, rows is None, accumulate)
+    way = None if nothing else _find_way(layout, x, out)
 
     # validate at once what cannot be validated during the product
-    if validate and (nothing or blocked or rows is not None or accumulate or nnz <= 0 or n == 0):
+    if validate and (nothing or not way.inline or nnz <= 0 or n == 0):
         validate()
         validate = None
     if nothing:
@@ -217,7 +216,9 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
         indices = np.zeros(1, np.int32)
 
     # operands in the order and dtype of the kernels
-    bounds = by_nonzeros(indptr, CHUNKS) if rows is None else evenly(rows.size, CHUNKS)
+    bounds = way.bounds
+    if bounds is None:
+        bounds = by_nonzeros(indptr, CHUNKS) if rows is None else evenly(rows.size, CHUNKS)
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     mask = NO_MASK if mask is None else mask
     if data is not None and data.dtype != dtype:
@@ -225,53 +226,46 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
     col_scale = None if col_scale is None else np.ascontiguousarray(col_scale, dtype)
     row_scale = None if row_scale is None else np.ascontiguousarray(row_scale, dtype)
 
-    # blocks of x, and width of a pass
-    cuts = cuts_of(indptr, indices, n, blocked.rows, bounds) if blocked else None
-    if cuts is None:  # without rising columns there are no blocks
-        blocked = None
-        cuts = indptr[:-1], indptr[1:]
-    step, size = blocked or (pass_width(width, n, nnz, x.itemsize, dtype.itemsize), n)
-    packed = is_packed(x, step, nnz, size)
+    # blocks of x
+    cuts: Any = indptr[:-1], indptr[1:]
+    if way.blocked:
+        cuts = cuts_of(indptr, indices, n, way.size, bounds)
+        if cuts is None:  # without rising columns there are no blocks
+            cuts = indptr[:-1], indptr[1:]
+            way = _find_way((*layout, "at once"), x, out, in_blocks=False)
 
     # the entries that are prefetched or validated ahead, a few rows at a time
-    entries = rows is None and not blocked and current().entries and (
-        level_of(n * step * x.itemsize) != "second")
     invalid = np.zeros(1, np.int64) if validate else NOTHING
     columns = indices.view(UNSIGNED[indices.dtype])
-    last_row = columns.dtype.type(min(max(n, 1) - 1, LARGEST[indices.dtype]))
-    at_once = max(1, m)
-    if entries or validate:
-        at_once = max(1, min(ROWS_AT_ONCE, m * AT_ONCE // max(1, nnz)))
-    ahead = AHEAD if blocked else 0
+    last_row = way.last_row if columns.itemsize == 4 else np.uint64(max(n, 1) - 1)
+    ahead = way.entries or validate is not None
+    at_once = max(1, min(ROWS_AT_ONCE, m * AT_ONCE // max(1, nnz)) if ahead else m)
 
     # a launch for each pass and block
     launches = []
     at_data, at_mask = _at(data), _at(mask)
-    for first in range(0, width, step):
-        count = min(step, width - first)
+    for first in range(0, width, way.step):
+        count = min(way.step, width - first)
         for block, (starts, stops) in enumerate(pairwise(cuts)):
-            source = x[block * size:(block + 1) * size, first:first + count]
-            if packed:
+            source = x
+            if count < width or way.blocked:
+                source = x[block * way.size:(block + 1) * way.size, first:first + count]
+            if way.packed:
                 slab = aligned_rows(len(source), count, x.dtype)
                 launches.append(partial(_pack, source.size, source, slab, evenly(len(source))))
                 source = slab
 
             # code for this shape
-            at_source, at_out = address(source), address(out)
-            key = (source.shape, source.strides, source.dtype, at_source % 64, out.shape,
-                   out.strides, out.dtype, at_out % 64, first, width, packed, bool(blocked),
-                   accumulate, starts.dtype, indices.dtype, data is None, col_scale is None,
-                   last_level_cache(), vector_bytes())
-            tuning, shape, near, far, code = _chosen.get(key, UNKNOWN)
-            if tuning is not current():
-                shape, near, far = _choose(source, count, width, out, first, packed,
-                                           bool(blocked), accumulate)
-                code = _rows_code(shape, dtype, starts.dtype, indices.dtype, data is not None,
-                                  col_scale is not None, ahead)
-                if len(_chosen) >= MOST_CHOICES:
-                    _chosen.clear()
-                _chosen[key] = current(), shape, near, far, code
-            ldx = source.strides[0] // source.itemsize
+            key = first, block, starts.dtype, indices.dtype, data is None, col_scale is None
+            if key not in way.passes:
+                shape, near, far = _choose(source, count, width, out, first, way.packed,
+                                           way.blocked, accumulate)
+                code = _rows_code(shape, dtype, *key[2:4], data is not None, col_scale is not None,
+                                  AHEAD if way.blocked else 0)
+                way.passes[key] = shape, near, far, code
+            shape, near, far, code = way.passes[key]
+            stride = source.strides[0]
+            ldx = stride // source.itemsize
             scale = row_scale if block == len(cuts) - 2 else None
 
             # addresses of arrays, which the launch keeps alive
@@ -280,13 +274,13 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
                 address(indices), at_data, _at(col_scale), _at(scale), int(scale is not None),
                 at_mask and at_mask + first // 8, mask.shape[1], mask.shape[1] - first // 8,
                 int(block > 0), int(accumulate), near, far, indices.size - 1,
-                at_source - block * size * source.strides[0],
+                address(source) - block * way.size * stride,
                 ldx.bit_length() - 1 if shape.power else ldx, at_out + first * out.itemsize,
                 width * out.itemsize, count)
             launch = Pass(_spmm.launch(
-                (nnz + m) * count * size // max(1, n), starts, stops, columns, bounds, at_once,
-                entries or bool(validate), at_data, 0 if data is None else data.itemsize,
-                invalid, last_row, code.address, (*arguments, dtype.type(1))))
+                (nnz + m) * count * way.size // max(1, n), starts, stops, columns, bounds, at_once,
+                ahead, at_data, 0 if data is None else data.itemsize, invalid, last_row,
+                code.address, (*arguments, way.one)))
             launch.shape = shape
             launch.arrays = code, rows, indices, data, col_scale, scale, mask, source, out
             launches.append(launch)
@@ -294,6 +288,55 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
                 launches.append(partial(_refuse, invalid, validate))
                 invalid, validate = NOTHING, None
     return out, launches
+
+
+class Way(NamedTuple):
+    """Choices for a product, by the layout of its arrays."""
+
+    tuning: Tuning
+    caches: tuple
+    blocked: bool  # whether x is read in blocks
+    step: int  # columns of a pass, at most
+    size: int  # rows of a block, or of x
+    packed: bool  # whether the columns of a pass are copied first
+    entries: bool  # whether entries are prefetched as well
+    inline: bool  # whether the matrix can be validated in a product
+    bounds: Array | None  # bounds of chunks of rows, unless they depend on nonzeros
+    last_row: np.uint32  # the last row of x, if indices have 32 bits
+    one: Any  # in the dtype of sums
+    passes: dict  # RowShape, prefetch distances and code, by column, block and dtypes
+
+
+_ways: dict[tuple, Way] = {}
+
+
+def _find_way(layout: tuple, x: Array, out: Array, *, in_blocks: bool = True) -> Way:
+    """Return the Way of a product; it is chosen once for a layout of arrays."""
+    caches = last_level_cache(), second_cache(), vector_bytes(), blocks_read()
+    way = _ways.get(layout)
+    if way is None or way.tuning is not current() or way.caches != caches:
+        if len(_ways) >= MOST_WAYS:
+            _ways.clear()
+        way = _ways[layout] = _choose_way(layout, x, out, caches, in_blocks)
+    return way
+
+
+def _choose_way(layout: tuple, x: Array, out: Array, caches: tuple, in_blocks: bool) -> Way:
+    m, nnz = layout[:2]
+    every_row, accumulate = layout[9:11]
+    n, width = x.shape
+    itemsize = 4 if x.dtype == BF16 else x.itemsize
+    blocked = None
+    if in_blocks and every_row and not accumulate and out.dtype != BF16:
+        blocked = block_of(m, n, nnz, width, x.itemsize, itemsize)
+    step, size = blocked or (pass_width(width, n, nnz, x.itemsize, itemsize), n)
+    beyond = level_of(n * step * x.itemsize) != "second"
+    return Way(current(), caches, bool(blocked), step, size, is_packed(x, step, nnz, size),
+               every_row and not blocked and current().entries and beyond,
+               every_row and not accumulate and not blocked,
+               np.arange(m + 1) if every_row and m <= CHUNKS else None,
+               np.uint32(min(max(n, 1), LARGEST) - 1),
+               np.float32(1) if itemsize == 4 else x.dtype.type(1), {})
 
 
 def _choose(source: Array, count: int, width: int, out: Array, first: int, packed: bool,
