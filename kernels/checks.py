@@ -69,8 +69,8 @@ class Layout(NamedTuple):
 
     contents: list  # (function, name of the array, *further arguments) each
     names: list  # the arguments that are arrays
-    # (place in `names` of a written array, place of another one, low, high) each: memory may
-    # overlap if the distance of the addresses lies between low and high
+    # (written array, another one, low, high) each, arrays as places in `names`. Their memory
+    # may overlap if the distance of the addresses lies between low and high.
     pairs: list
 
 
