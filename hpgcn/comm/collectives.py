@@ -2,7 +2,8 @@
 
 Broadcasts and reductions are MPI's own. The other collectives are messages between
 pairs of ranks. Empty blocks send nothing, sums are in rank order with every MPI
-library, and no stage waits for a rank that computes.
+library, and no stage waits for a rank that computes. Broadcasts of GPU memory are
+messages as well, if MPI takes GPU memory in messages only.
 """
 from __future__ import annotations
 
@@ -33,6 +34,7 @@ MAX_MESSAGE_BYTES = 1 << 30  # longer ones go in pieces: not every MPI takes cou
 NAP = 5e-5  # seconds that a rank sleeps between two polls
 PATIENCE = 1 / 256  # share by which sleep may lengthen a wait for ranks that compute
 TAG = 21  # messages of one tag between two ranks arrive in the order of their start
+BROADCAST = -1  # the lane of broadcasts as messages
 
 
 class Collectives:
@@ -52,10 +54,18 @@ class Collectives:
     def start_bcast(self, array: Array, root: int, kind: str | None) -> Pending:
         """Copy `array` of rank `root` into `array` of all ranks."""
         view = flat(array, "array").view(np.uint8)
+        every = [view] * self.size
+        nothing = [view[:0]] * self.size
         if self.rank == root:
-            self._count_blocks(kind, [view] * self.size)
-        way = SEND if self.rank == root else RECEIVE
-        pending = self._own("bcast", lambda piece: self.mpi.Ibcast(piece, root), view, way, root)
+            self._count_blocks(kind, every)
+        if self._on_gpu(view) and self.stager.broadcasts_by_messages:
+            outgoing = every if self.rank == root else nothing
+            incoming = [*nothing[:root], view, *nothing[root + 1:]]
+            pending = self._exchange(outgoing, incoming, None, lane=BROADCAST)
+        else:
+            way = SEND if self.rank == root else RECEIVE
+            pending = self._own("bcast", lambda piece: self.mpi.Ibcast(piece, root), view, way,
+                                root)
         if not self.overlap:
             pending.wait("a broadcast without overlap")
         return pending

@@ -48,6 +48,9 @@ class LocalComm(MpiComm):
         """
         way = SerialComm.use(SerialComm(self.timeout), device, aware)
         self.device = device
+        if device.name == "cuda" and self.rank == 0:
+            log.warning("%d ranks in one process share a GPU and take turns: this is for learning "
+                        "and counting, and slower than one rank", self.size)
         return way
 
     def wait(self, requests: Sequence, what: Callable, pending: set[int] | None = None,

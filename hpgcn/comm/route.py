@@ -28,7 +28,6 @@ PROBE = (sys.executable, "-m", "hpgcn.comm.gpu_mpi_probe")
 PROBE_SECONDS = 60
 LATE = ("Open MPI started before the CUDA context of %d of %d ranks: messages of GPU memory may be "
         "100 times slower; call hpgcn.runtime.device.start_gpu() before the import of mpi4py.MPI")
-WORDS = {"message": "messages", "bcast": "broadcasts"}
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,15 @@ class Route:
     """The way of messages out of device memory, and the reason for it.
 
     Operations in `direct` ("message", "bcast") take GPU memory as it is, others pinned
-    host memory.
+    host memory. Without "bcast" broadcasts are messages.
     """
 
     direct: frozenset
     reason: str
 
     def __str__(self) -> str:
-        straight = ", ".join(WORDS[name] for name in WORDS if name in self.direct)
-        return (f"{straight or 'nothing'} straight, the rest by way of pinned host memory: "
-                f"{self.reason}")
+        straight = "messages, broadcasts" if "message" in self.direct else "nothing"
+        return f"{straight} straight, the rest by way of pinned host memory: {self.reason}"
 
 
 def choose(comm: SerialComm, device: Host, aware: str | None = None) -> Route:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fake_cupy import installed
 
-from hpgcn.comm import SerialComm, communicator, route
+from hpgcn.comm import SerialComm, as_comm, communicator, route, run_on_ranks
 from hpgcn.errors import MissingError, UsageError
 from hpgcn.runtime import device
 from hpgcn.runtime.device import Cuda, Host, choose, start_gpu
@@ -252,3 +252,9 @@ def test_the_probe_finds_out_in_a_process_of_its_own(name, tmp_path, monkeypatch
 def test_a_probe_that_cannot_start(monkeypatch):
     monkeypatch.setattr(route, "PROBE", ("no such program",))
     assert "no such program" in route.probe(0)
+
+
+def test_local_ranks_on_a_gpu_are_not_for_speed(cupy, caplog):
+    run_on_ranks(lambda comm: as_comm(comm).use(Cuda()), 2)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "2 ranks in one process share a GPU and take turns"]
