@@ -53,7 +53,7 @@ BENCHMARKS = {
     "epoch": Benchmark("epoch", "Time training epochs on generated graphs.",
                        (128, 128, 128, 40), ("graphs",), limits=False),
     "threads": Benchmark("thread_scaling", "Time training steps and launches on 1, 2, 4, .. "
-                                           "threads, beside torch.",
+                                           "threads, beside torch, and ranks x threads.",
                          flags=("sizes",), limits=False),
     "torch": Benchmark("layers", "Time layers of PyG with the kernels of torch and of hpgcn.",
                        (16, 64, 256), ("graphs",)),
@@ -153,7 +153,7 @@ def format_report(report):
 
     parts = [bench.format_report(report)]
     parts += [aligned(report[name])
-              for name in ("ratios", "launches", "copies", "losses", "variants")
+              for name in ("ratios", "launches", "ranks", "copies", "losses", "variants")
               if report.get(name)]
     if report.get("summary"):
         parts.append(label_list(labeled(report["summary"]), 28))

@@ -1,24 +1,32 @@
-"""Benchmark of training steps and of launches on 1, 2, 4, ... threads, beside torch."""
+"""Benchmark of steps and launches on 1, 2, 4, ... threads, and of ranks that divide the threads."""
 
+import json
+import sys
+import tempfile
 import time
 import warnings
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.benchmark_graphs import FAMILIES, normalized, scaled
+from benchmarks.cluster import call
 from benchmarks.epoch import train_epochs, with_all_in_training
 from benchmarks.process import alone
 from hpgcn.datasets.generators.generate import generate
+from hpgcn.doctor import find_launcher
 from hpgcn.errors import MissingError, require
 from hpgcn.runtime.progress_bar import bar
+from hpgcn.store import save
 
 LAUNCH = 20_000, 5_000, 16  # nonzeros, rows and columns of a product that one thread ends at once
 ENOUGH = 2.0  # seconds of steps that are timed, at least
 LEAST = 10  # steps that are timed, at least
 DROPOUT = 0.5  # as of `train_epochs`
+EPOCHS = 12  # that ranks train
 
 
 class Case(NamedTuple):
@@ -34,6 +42,7 @@ CASES = {  # sizes of Cora with dense features, email-Enron, Slashdot, and the b
     "tiny": Case("rmat", 11, 2, (1433, 16, 7)), "enron": Case("rmat", 15, 6, (32, 16, 7)),
     "slashdot": Case("rmat", 16, 12, (128, 128, 128, 40)),
     **{name: Case(*family, (128, 128, 128, 40)) for name, family in FAMILIES.items()}}
+RANKS = Case("sbm", 17, 12, (128, 128, 128, 8))  # what they train on
 
 
 def measure(settings, host, limits):
@@ -42,9 +51,11 @@ def measure(settings, host, limits):
     Each case and number of threads has a process of its own. "rows": case, threads,
     vertices, nonzeros, step_ms (median), and torch_ms for the same layers on
     torch.sparse_csr. "launches": threads, and launch_us of a product that one thread
-    ends in less time than a wake-up may take. "absent": why torch is missing, if it is.
+    ends in less time than a wake-up may take. "ranks": ranks, threads of each, and epoch_ms
+    (median) of a GCN on an SBM, by p2p with contiguous parts. "absent": why torch or mpiexec is
+    missing, if it is.
     """
-    absent = {}
+    absent: dict = {}
     try:
         require("torch", "torch", "bench threads")
     except MissingError as error:
@@ -64,12 +75,17 @@ def measure(settings, host, limits):
     for threads in counts:
         launches.append(alone("bench threads: the process that multiplied", "", time_launch,
                               threads, settings.seed))
-    return {"rows": rows, "launches": launches, "absent": absent}
+    ranks = time_ranks([count for count in counts if settings.threads % count == 0], settings,
+                       absent)
+    return {"rows": rows, "launches": launches, "ranks": ranks, "absent": absent}
 
 
 def make_graph(name, settings):
     """Return the Graph of a case; all vertices train."""
-    case = CASES[name]
+    return generated(CASES[name], settings)
+
+
+def generated(case, settings):
     features, *_, classes = case.widths
     graph = generate(case.kind, scale=scaled(case.scale, settings.scale_down),
                      edge_factor=case.edge_factor, features=features, classes=classes,
@@ -120,6 +136,32 @@ def time_torch(name, threads, settings):
         optimizer.step()
 
     return {"torch_ms": 1e3 * median_seconds(step, ENOUGH / settings.scale_down)}
+
+
+def time_ranks(counts, settings, absent):
+    """Return the rows of "ranks" for numbers of ranks."""
+    launcher = find_launcher()
+    if launcher is None:
+        absent["mpiexec"] = "not found"
+        counts = counts[:1]
+    _, *hidden, _ = RANKS.widths
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.h5"
+        save(generated(RANKS, settings), path)
+        for count in bar(counts, desc="threads", unit="ranks", leave=False):
+            threads = settings.threads // count
+            out = Path(folder) / f"run{count}"
+            ranks = [launcher, "-n", count] if count > 1 else []
+            call([*ranks, sys.executable, "-m", "hpgcn", "train", path, "--strategy", "p2p",
+                  "--layers", len(hidden) + 1, "--hidden", hidden[0], "--dropout", DROPOUT,
+                  "--threads", threads, "--epochs", EPOCHS, "--eval-every", 0, "--out", out],
+                 f"bench threads: training on {count} ranks")
+            lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+            seconds = [line["epoch_s"] for line in lines][EPOCHS // 3:]
+            rows.append({"ranks": count, "threads": threads,
+                         "epoch_ms": 1e3 * float(np.median(seconds))})
+    return rows
 
 
 def time_launch(threads, seed):
