@@ -2,8 +2,8 @@
 // over k of row i, j = indices[k].
 //
 // The product is bound by the bytes of the rows of x that it gathers, so
-//  - x is read 128 bits a thread (a Pack), neighboring threads next to each other: a row of 41 floats, padded to 44,
-//    is 11 requests of 16 bytes and not 41 of 4;
+//  - x is read 128 bits a thread (VEC numbers: 4 floats, or 8 numbers of 16 bits), neighboring threads next to each
+//    other: a row of 41 floats, padded to 44, is 11 requests of 16 bytes and not 41 of 4;
 //  - the rows of several nonzeros are asked for before the first is added (DEEP): a gather waits some 600 ns;
 //  - the sum stays in registers, and out is written once, scaled and masked;
 //  - of columns that the mask drops nothing is read: 8 columns of float are a sector of 32 bytes, the least that memory
@@ -40,11 +40,11 @@
     indptr, indices, data, x, ldx, out, width, row_scale, col_scale, rows, pieces, mask, accumulate, carries, \
         items, x_aligned, out_aligned
 
-struct __align__(16) Pack {
-    REAL at[16 / sizeof(REAL)];
+constexpr int VEC = 16 / sizeof(ROW);  // numbers of a pack
+struct Pack {
+    REAL at[VEC];
 };
-constexpr int VEC = 16 / sizeof(REAL);
-template <class T> struct __align__(VEC * sizeof(T)) Stored {  // as many numbers in memory
+template <class T> struct __align__(VEC * sizeof(T) < 16 ? VEC * sizeof(T) : 16) Stored {  // as many numbers in memory
     T at[VEC];
 };
 constexpr unsigned ALL = (1u << VEC) - 1;
@@ -57,21 +57,15 @@ __device__ __forceinline__ unsigned bits(const unsigned char *mask, long long ro
     return mask ? mask[row * ((width + 7) / 8) + column / 8] >> column % 8 & ALL : ALL;
 }
 
-template <class T> __device__ __forceinline__ Pack load(const T *at, int left, bool aligned)
+template <class T> __device__ __forceinline__ Stored<T> load(const T *at, int left, bool aligned)
 {
-    Pack pack = {};
-    if (aligned) {
-        const Stored<T> stored = *reinterpret_cast<const Stored<T> *>(at);
-#pragma unroll
-        for (int q = 0; q < VEC; ++q)
-            pack.at[q] = (REAL)stored.at[q];
-        return pack;
-    }
+    if (aligned)
+        return *reinterpret_cast<const Stored<T> *>(at);
+    Stored<T> stored;
 #pragma unroll
     for (int q = 0; q < VEC; ++q)
-        if (q < left)
-            pack.at[q] = (REAL)at[q];
-    return pack;
+        stored.at[q] = q < left ? at[q] : T(0);
+    return stored;
 }
 
 template <class T> __device__ __forceinline__ void store(T *at, const Pack &pack, int left, bool aligned)
@@ -102,7 +96,7 @@ __device__ __forceinline__ void add(Pack (&sum)[PACKS], const unsigned (&keep)[P
                                     const REAL (&w)[DEEP], int count, const ROW *x, int ldx, int first, int width,
                                     bool aligned)
 {
-    Pack part[DEEP][PACKS];
+    Stored<ROW> part[DEEP][PACKS];  // as they are stored: 16 bits take half of the registers
 #pragma unroll
     for (int u = 0; u < DEEP; ++u)
 #pragma unroll
@@ -116,7 +110,7 @@ __device__ __forceinline__ void add(Pack (&sum)[PACKS], const unsigned (&keep)[P
             if (u < count && keep[p])
 #pragma unroll
                 for (int q = 0; q < VEC; ++q)
-                    sum[p].at[q] = fma(w[u], part[u][p].at[q], sum[p].at[q]);
+                    sum[p].at[q] = fma(w[u], (REAL)part[u][p].at[q], sum[p].at[q]);
 }
 
 template <int LANES, int PACKS> __device__ __forceinline__ void product(PARAMETERS)
@@ -190,11 +184,13 @@ template <int LANES, int PACKS> __device__ __forceinline__ void product(PARAMETE
             continue;
         }
         OUT *const at = out + row * width + column;
-        const Pack before = accumulate ? load(at, left, out_aligned) : Pack{};
+        Stored<OUT> before;
+        if (accumulate)
+            before = load(at, left, out_aligned);
 #pragma unroll
         for (int q = 0; q < VEC; ++q) {
             const REAL total = sum[p].at[q] * scale;
-            sum[p].at[q] = keep[p] >> q & 1 ? (accumulate ? total + before.at[q] : total) : REAL(0);
+            sum[p].at[q] = keep[p] >> q & 1 ? (accumulate ? total + (REAL)before.at[q] : total) : REAL(0);
         }
         store(at, sum[p], left, out_aligned);
     }
@@ -206,7 +202,7 @@ extern "C" __global__ void spmm_thread(PARAMETERS) { product<1, 8 / VEC>(ARGUMEN
 #ifdef HPGCN_GPU_ONLY
 // A group of spmm_N takes N packs. Lanes are the power of two that covers the packs of a row, so that a warp takes 8
 // rows of 16 floats at once. A row of more than 32 packs gives each lane two: twice the bytes in flight for the same
-// indices. One of two packs, 8 floats, is not worth sharing: its thread takes the rows of 4 nonzeros at a time.
+// indices. One of two packs is not worth sharing: its thread takes the rows of 4 nonzeros at a time.
 extern "C" __global__ void spmm_2(PARAMETERS) { product<1, 2>(ARGUMENTS); }
 extern "C" __global__ void spmm_4(PARAMETERS) { product<4, 1>(ARGUMENTS); }
 extern "C" __global__ void spmm_8(PARAMETERS) { product<8, 1>(ARGUMENTS); }

@@ -29,9 +29,8 @@ def spmm(indptr: Array, indices: Array, data: Array, x: Array, out: Array | None
         return out
 
     # operands; rows of x are padded if that pays for their loads
-    pack = 16 // dtype.itemsize  # columns of a thread's load
-    unit = 16 // x.dtype.itemsize
-    full = -(-width // unit) * unit
+    pack = 16 // x.dtype.itemsize  # columns of a thread's load
+    full = -(-width // pack) * pack
     x = device.ordered(x)
     row_scale = device.ordered(row_scale, dtype)
     col_scale = device.ordered(col_scale, dtype)
@@ -61,7 +60,7 @@ def spmm(indptr: Array, indices: Array, data: Array, x: Array, out: Array | None
         "spmm", name, threads, device.ordered(indptr), device.ordered(indices),
         device.ordered(data, dtype), x, x.shape[1], out, width, row_scale, col_scale,
         device.ordered(rows, xp.int64), pieces, mask, int(accumulate), carries, items, int(aligned),
-        int(device.aligned(out, carries)), **types)
+        int(width % pack == 0 and device.aligned(out, carries)), **types)
 
     # add the carried sums
     if cut is not None and cut.slots:
