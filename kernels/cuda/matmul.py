@@ -1,12 +1,14 @@
 """Dense products on a GPU by cuBLAS, in float32 with all 23 bits.
 
-The setting CUPY_TF32 permits 10 bits. Rows of 16 bits are unpacked in blocks, which are
-multiplied in float32. Sums over all rows are added block by block.
+The setting CUPY_TF32 permits 10 bits. Rows of 16 bits are multiplied on tensor cores.
+Where these are missing, or one operand is of float32, rows are unpacked in blocks. Sums
+over all rows are then added block by block.
 """
 import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16
+from hpgcn.kernels.cuda import tensor_cores
 from hpgcn.kernels.cuda.copies import convert
 from hpgcn.kernels.cuda.elementwise import apply_mask
 from hpgcn.kernels.cuda.gpu_device import current
@@ -25,7 +27,12 @@ def _product(x: Array, y: Array, out: Array) -> Array:
         return xp.matmul(x, y, out=out)
     (m, k), n = x.shape, y.shape[1]
     out = xp.empty((m, n), np.float32) if out is None else out
-    if x.flags.f_contiguous and not x.flags.c_contiguous:  # y also has rows in order
+    in_rows = x.flags.c_contiguous or not x.flags.f_contiguous
+    if in_rows and x.dtype == BF16:
+        x, y = current().ordered(x), _as(y, BF16)
+    if x.dtype == y.dtype and tensor_cores.multiply(x, y, out):
+        return out
+    if not in_rows:  # y also has rows in order
         height = max(1, BLOCK_NUMBERS // (m + n))
         total = xp.zeros((m, n), np.float32)
         for first in range(0, k, height):
@@ -33,8 +40,6 @@ def _product(x: Array, y: Array, out: Array) -> Array:
             total += xp.matmul(_float32(x.T[rows]).T, _float32(y[rows]))
         out[...] = _as(total, out.dtype)
         return out
-    if x.dtype == BF16:
-        y = _as(y, BF16)
     y = _float32(y)
     height = max(1, BLOCK_NUMBERS // (k + n))
     for first in range(0, m, height):

@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 from shim import ShimDevice
 
+from hpgcn.kernels.bits16 import store, to_float32
 from hpgcn.kernels.cuda.gpu_device import using
 
 METHODS = {
@@ -276,6 +277,8 @@ class Device:
     used: ClassVar = []  # numbers of the GPUs with a context
     mem_info = (2 << 30, 4 << 30)
     pci_bus_id = "0000:00:1E.0"
+    cublas_handle = 7
+    products: ClassVar = 0  # calls of gemm_ex
 
     def __init__(self, number=0):
         self.id = number
@@ -283,6 +286,29 @@ class Device:
     def use(self):
         Device.used.append(self.id)
         return self
+
+
+def numbers_at(address, columns, height, kind):
+    """Return a matrix whose columns have `height` numbers each, at an address."""
+    dtype = np.dtype(np.float32 if kind == 0 else np.uint16)
+    memory = (ctypes.c_char * (columns * height * dtype.itemsize)).from_address(address)
+    return np.frombuffer(memory, dtype).reshape(columns, height).T
+
+
+def gemm_ex(handle, op_a, op_b, m, n, k, alpha, a, a_type, lda, b, b_type, ldb,
+            beta, c, c_type, ldc, sums, algorithm):
+    """Multiply column by column like cuBLAS; operands of 16 bits, sums of float32."""
+    assert (handle, a_type, b_type, sums, algorithm) == (Device.cublas_handle, 14, 14, 68, -1)
+
+    def multiply():
+        parts = [to_float32(numbers_at(address, down if op else across, height, 14))
+                 for address, op, down, across, height in ((a, op_a, m, k, lda),
+                                                           (b, op_b, k, n, ldb))]
+        total = np.matmul(*(part.T if op else part for part, op in zip(parts, (op_a, op_b))))
+        store(total[:m, :n], numbers_at(c, n, ldc, c_type)[:m])
+
+    Device.products += 1
+    current_stream().queue(multiply)
 
 
 class OutOfMemoryError(MemoryError):
@@ -337,6 +363,7 @@ def module():
     driver = types.SimpleNamespace(ctxGetCurrent=lambda: len(Device.used))
     cupy.cuda = types.SimpleNamespace(
         runtime=runtime, driver=driver, Device=Device, Stream=Stream, Event=Event,
+        cublas=types.SimpleNamespace(gemmEx=gemm_ex),
         get_current_stream=current_stream,
         get_elapsed_time=lambda begin, end: 1e3 * (end.seconds - begin.seconds),
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
