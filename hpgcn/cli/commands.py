@@ -143,8 +143,7 @@ def train(args):
                 "graph": os.path.abspath(args.graph)}
     grid = run_grid.parse_runs(args)
     if args.resume:
-        run = settings.get("out") or ""
-        run = grid.directory(run, *grid.first) if run else run
+        run = grid.first(settings.get("out") or "")
         settings = {**settings_of_run(run, settings), **settings}
 
     # libraries read the number of threads when they are imported
@@ -152,11 +151,11 @@ def train(args):
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
     from hpgcn.runtime import faults
-    from hpgcn.training import run
+    from hpgcn.training import run, sweep
     from hpgcn.training.files import run_directory
 
     # refuse unknown names before MPI starts
-    run.check_settings(config)
+    grid.configs(config)
     world = comm.world(config.comm_timeout, device=config.updates_on)
     threads = config.threads or machine.default_threads()  # MPI counts the ranks on this node
 
@@ -184,24 +183,24 @@ def train(args):
             config = config.replace(out=world.bcast(run_directory.free_name(name)))
         configs = grid.configs(config.replace(threads=threads))
         with world.collective_errors():
-            # check all runs before the first takes its time
             if world.rank == 0 and not args.resume:
-                for run_config in configs:
-                    run_directory.refuse_existing_run(run_config.out, args.overwrite)
-                    run_directory.refuse_inputs(run_config.out, args.config, config.class_weight)
+                for each in configs:
+                    if not grid:
+                        run_directory.refuse_existing_run(each.out, args.overwrite)
+                    run_directory.refuse_inputs(each.out, args.config, each.class_weight)
 
-        # train
-        summaries = [
-            run.train(source, run_config, progress=not args.quiet, overwrite=args.overwrite,
-                      resume=run_config.out if args.resume else None, **started)
-            for run_config in configs]
-
-    # print on rank 0
-    if world.rank == 0 and grid:
-        print_text(json.dumps(run_grid.summarize_runs(configs, summaries)) if args.json else
-                   grid.words(configs, summaries))
-    elif world.rank == 0:
-        print_text(json.dumps(summaries[0]) if args.json else table(summaries[0], config.batch))
+        # train, and print on rank 0
+        options = {"progress": not args.quiet, "overwrite": args.overwrite}
+        if grid:
+            found = sweep.train_all(source, grid, configs, world, started, **options)
+            text = json.dumps(found.to_json()) if args.json else run_grid.summary(
+                found, args, world.size)
+        else:
+            found = run.train(source, configs[0], resume=config.out if args.resume else None,
+                              **options, **started)
+            text = json.dumps(found) if args.json else table(found, config.batch)
+    if world.rank == 0:
+        print_text(text)
 
     # end together
     faults.begin(world.rank, 0)

@@ -5,6 +5,7 @@ import argparse
 from hpgcn import __version__
 from hpgcn.cli import commands
 from hpgcn.cli.data_arguments import convert, generate, partition
+from hpgcn.cli.run_grid import SweepAction
 from hpgcn.cli.settings import (
     Parser,
     add_settings,
@@ -128,6 +129,10 @@ def train(command):
 
     # several runs, or several ranks in this process
     add = command.heading(RUN).add_argument
+    add("--sweep", metavar="NAME=VALUE,VALUE", action=SweepAction,
+        help="train once per value of a setting, such as lr=.01,.003, and mark the best by "
+             "validation. Given several times: every combination. Finished runs of the same "
+             "command are not repeated")
     add("--seeds", metavar="SEEDS",
         help="train once per seed, such as 0..9 or 1,5,8, each in OUT/seed-N, and print the mean. "
              "Replaces --seed")

@@ -1,29 +1,68 @@
-"""Train with several seeds and splits, and summarize the results: `train --seeds`."""
-import os
+"""The flags of several runs, `train --sweep --seeds --splits`, and the command of the best one."""
+import argparse
+import csv
 import re
-import statistics
-from dataclasses import dataclass, replace
-from itertools import product
+import shlex
 
-from hpgcn.errors import UsageError
-from hpgcn.runtime.text_table import table
+from hpgcn.config import SETTINGS
+from hpgcn.errors import UsageError, suggestion
+from hpgcn.setting_words import NO_SHORTCUTS
 
 NUMBER = r"\d{1,19}"
 PIECE = re.compile(rf"({NUMBER})(?:\.\.({NUMBER}))?")
 MOST = 10_000
-ALL = "all"
+WORDS = {"true": True, "false": False}  # values of settings that are on or off
+
+
+class SweepAction(argparse.Action):
+    """The action of --sweep NAME=VALUE,VALUE: each value is read as the flag of NAME reads it."""
+
+    def __call__(self, parser, namespace, text, option_string=None):
+        name, equals, words = text.partition("=")
+        name = name.strip().lstrip("-").replace("_", "-")
+        flag = parser._option_string_actions.get(f"--{name}")
+        if not equals or flag is None or flag.dest not in SETTINGS:
+            known = [each.replace("_", "-") for each in SETTINGS]
+            problem = f"setting {name!r:.80} is unknown" if equals else "expected NAME=VALUE,VALUE"
+            parser.error(f"--sweep {text:.80}: {problem}{suggestion(name, known) * bool(equals)}")
+        try:
+            words, = csv.reader([words], skipinitialspace=True)  # "neighbors:10,5:512" in quotes
+        except (csv.Error, ValueError):
+            parser.error(f"--sweep {text:.80}: expected values with commas between them")
+        found = {**(getattr(namespace, self.dest) or {})}
+        found[flag.dest] = [*found.get(flag.dest, []),
+                            *(self._value(parser, flag, word.strip()) for word in words)]
+        setattr(namespace, self.dest, found)
+
+    @staticmethod
+    def _value(parser, flag, word):
+        if flag.nargs == 0:
+            if word not in WORDS:
+                parser.error(f"--sweep {flag.dest.replace('_', '-')}={word:.80}: expected true or "
+                             "false")
+            return WORDS[word]
+        try:
+            value = parser._get_value(flag, word)
+            parser._check_value(flag, value)
+        except argparse.ArgumentError as error:
+            parser.error(str(error))
+        return value
 
 
 def parse_runs(args):
     """Return the RunGrid of a command line; UsageError if its flags contradict each other."""
-    for flag, single in (("seeds", "seed"), ("splits", "split_index")):
+    from hpgcn.training.run_grid import ALL, RunGrid, check_sweep
+
+    singles = {"seeds": ["seed"], "splits": ["split_index"], "sweep": [*(args.sweep or ())]}
+    for flag, names in singles.items():
         if getattr(args, flag) is None:
             continue
-        for other in (single, "dry_run"):
+        for other in (*names, "dry_run"):
             if getattr(args, other) is not None and getattr(args, other) is not False:
                 raise UsageError(f"--{flag} and --{other.replace('_', '-')} exclude each other")
+    check_sweep(args.sweep or {}, "--sweep")
     splits = args.splits if args.splits == ALL else parse_numbers("--splits", args.splits)
-    return RunGrid(parse_numbers("--seeds", args.seeds), splits)
+    return RunGrid(args.sweep or {}, parse_numbers("--seeds", args.seeds), splits)
 
 
 def parse_numbers(flag, text):
@@ -45,90 +84,41 @@ def parse_numbers(flag, text):
     return numbers
 
 
-@dataclass(frozen=True)
-class RunGrid:
-    """The runs of one command: a grid of seeds x splits.
+def summary(found, args, ranks):
+    """Return the table of a Sweep, and the command that trains the best combination again.
 
-    It is falsy if neither flag was given.
+    `ranks` are those of the launcher.
     """
-
-    seeds: list[int] | None = None  # None: the value in the settings
-    splits: list[int] | str | None = None  # the same; or ALL, until the graph is open
-
-    def __bool__(self):
-        return self.seeds is not None or self.splits is not None
-
-    def of(self, header):
-        """Return this grid with ALL replaced by the numbers of all splits of the graph."""
-        return replace(self, splits=list(range(header.num_splits))) if self.splits == ALL else self
-
-    @property
-    def first(self):
-        """Return the split and the seed of the first run.
-
-        None stands for the value in the settings.
-        """
-        splits = [0] if self.splits == ALL else self.splits
-        return (splits or [None])[0], (self.seeds or [None])[0]
-
-    def last_split(self, split_index):
-        """Return the highest split number among the runs.
-
-        `split_index` is the setting for a single split.
-        """
-        return max(self.splits or [split_index])
-
-    def directory(self, out, split, seed):
-        """Return the run directory of a split and a seed.
-
-        None adds no folder to the path.
-        """
-        folders = [f"split-{split}"] * (split is not None) + [f"seed-{seed}"] * (seed is not None)
-        return os.path.join(out, *folders)
-
-    def configs(self, config):
-        """Return the Config of each run, all seeds of the first split first."""
-        return [config.replace(seed=config.seed if seed is None else seed,
-                               split_index=config.split_index if split is None else split,
-                               out=self.directory(config.out, split, seed))
-                for split, seed in product(self.splits or [None], self.seeds or [None])]
-
-    def words(self, configs, summaries):
-        """Return a table of all runs, their mean and standard deviation.
-
-        There is a line for each run.
-        """
-        from hpgcn.runtime.text_table import percent
-
-        names = {"split": "split_index"} if self.splits else {}
-        names |= {"seed": "seed"} if self.seeds else {}
-        metric = summaries[0]["metric"]
-        rows = [[*names, f"test {metric}", "validation", "best epoch", "epochs",
-                 "seconds per epoch"]]
-        rows += [[*(str(getattr(config, name)) for name in names.values()),
-                  percent(summary["test_acc"]), percent(summary["best_val_acc"]),
-                  str(summary["best_epoch"]), str(summary["epochs"]),
-                  f"{summary['epoch_s_median']:.4g}"]
-                 for config, summary in zip(configs, summaries)]
-        whole = summarize_runs(configs, summaries)
-        for name in ("mean", "std"):
-            rows.append([name, *[""] * (len(names) - 1),
-                         *(percent(whole[key][name]) for key in ("test_acc", "best_val_acc")),
-                         "", "", ""])
-        return table(rows, rule=True, keys=len(names))
+    lines = [found.text()]
+    config = found.best_config
+    if found.varied and config is None:
+        lines += ["", "no best combination: validation results are missing"]
+    elif found.varied:
+        lines += ["", "the best combination by validation, trained again:",
+                  f"  {command(config, args, ranks)}"]
+    return "\n".join(lines)
 
 
-def summarize_runs(configs, summaries):
-    """Return mean and standard deviation of the accuracies of all runs.
+def command(config, args, ranks):
+    """Return the command line that trains with a Config, on the seeds and splits of `args`."""
+    from hpgcn.training.run_grid import REPEATS
 
-    Return None if a run has no accuracy.
-    """
-    found = {}
-    for name in ("best_val_acc", "test_acc"):
-        values = [summary[name] for summary in summaries]
-        known = None not in values
-        found[name] = {"mean": statistics.fmean(values) if known else None,
-                       "std": statistics.stdev(values) if known and len(values) > 1 else None}
-    runs = [{"seed": config.seed, "split_index": config.split_index, **summary}
-            for config, summary in zip(configs, summaries)]
-    return {"runs": runs, **found}
+    words = ["hpgcn", "train", args.graph]
+    if ranks > 1:
+        words[:0] = ["mpiexec", "-n", str(ranks)]
+    once = {"graph", "out", "threads"}  # threads were chosen for this machine
+    once |= {single for single, several in REPEATS.items() if getattr(args, several)}
+    for name, entry in SETTINGS.items():
+        value = getattr(config, name)
+        implied = not config.shortcuts and NO_SHORTCUTS.get(name) == value
+        if name in once or implied or (value == entry.default and name not in (args.sweep or ())):
+            continue
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", str(value)]
+    for name in ("threads", "seeds", "splits", "nodes"):
+        if getattr(args, name):
+            words += [f"--{name}", str(getattr(args, name))]
+    return shlex.join([*words, *(["--ranks", str(args.ranks)] if args.ranks > 1 else [])])
