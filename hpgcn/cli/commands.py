@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from hpgcn.cli import planning, run_grid
+from hpgcn.cli import planning, run_flags
 from hpgcn.cli.data_arguments import parse_degrees, refuse_flags
 from hpgcn.cli.local_ranks import ranks_for
 from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
@@ -141,7 +141,7 @@ def train(args):
     settings = {**(Config.from_toml(args.config) if args.config else {}),
                 **given(args, SETTINGS),
                 "graph": os.path.abspath(args.graph)}
-    grid = run_grid.parse_runs(args)
+    grid = run_flags.parse_runs(args)
     if args.resume:
         run = grid.first(settings.get("out") or "")
         settings = {**settings_of_run(run, settings), **settings}
@@ -193,7 +193,7 @@ def train(args):
         options = {"progress": not args.quiet, "overwrite": args.overwrite}
         if grid:
             found = sweep.train_all(source, grid, configs, world, started, **options)
-            text = json.dumps(found.to_json()) if args.json else run_grid.summary(
+            text = json.dumps(found.to_json()) if args.json else run_flags.summary(
                 found, args, world.size)
         else:
             found = run.train(source, configs[0], resume=config.out if args.resume else None,
@@ -297,7 +297,7 @@ def export(args):
 
 @writes("html", "breakdown")
 def report(args):
-    """Compare runs in a table; with --html or --breakdown also in pictures."""
+    """Compare runs, or those of a sweep, in a table; with --html or --breakdown in pictures."""
     from hpgcn import report
 
     if args.html and args.breakdown and files.is_same(args.html, args.breakdown):
@@ -306,14 +306,18 @@ def report(args):
         report.check_output(args.html)
     if args.breakdown:
         report.check_breakdown(args.breakdown)
-    runs = report.read_runs(args.runs)
+    paths, folders = report.expanded(args.runs)
+    runs = report.read_runs(paths)
+    found = report.sweep_of(runs) if folders else None
     reference = report.read_runs([args.speedup])[0] if args.speedup else None
+    if found:
+        print_text(found.text(), "")
     print_text(report.table(runs, reference))
     if args.breakdown:
         report.write_breakdown(runs, args.breakdown)
         print_unless_quiet(args, f"wrote {printable(args.breakdown)}")
     if args.html:
-        report.write(runs, args.html)
+        report.write(runs, args.html, found)
         print_unless_quiet(args, f"wrote {printable(args.html)}")
 
 

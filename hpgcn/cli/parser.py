@@ -5,7 +5,7 @@ import argparse
 from hpgcn import __version__
 from hpgcn.cli import commands
 from hpgcn.cli.data_arguments import convert, generate, partition
-from hpgcn.cli.run_grid import SweepAction
+from hpgcn.cli.run_flags import SweepAction
 from hpgcn.cli.settings import (
     Parser,
     add_settings,
@@ -208,7 +208,8 @@ def export(command):
 
 
 def report(command):
-    command.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
+    command.add_argument("runs", nargs="+", metavar="RUN",
+                         help="run directory, or a folder of them such as the OUT of a sweep")
     command.add_argument("--html", metavar="FILE",
                          help="also write pictures. .html: one page without other files. .png: "
                               "only the curves")

@@ -73,11 +73,13 @@ class Sweep(list[dict[str, Any]]):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The combination with the best mean on validation vertices, the first of equal ones.
+        """The combination with the best mean on validation vertices.
 
-        None if no combination has such a mean.
+        If several are equal, it is the one with the smallest values. None if no combination
+        has such a mean.
         """
         known = [each for each in self.combinations if each["best_val_acc"]["mean"] is not None]
+        known.sort(key=lambda each: [value_order(each[name]) for name in sorted(self.varied)])
         return max(known, default=None,
                    key=lambda each: goodness(self.metric, each["best_val_acc"]["mean"]))
 
@@ -135,6 +137,12 @@ class Sweep(list[dict[str, Any]]):
                          *(_with_deviation(each[name]) for name in SCORES)])
         marks = {} if best is None else {combinations.index(best) + 1: BEST}
         return table(rows, rule=True, keys=len(self.varied), marks=marks)
+
+
+def value_order(value: Any) -> tuple:
+    """Return a key that sorts the values of a setting, numbers before words."""
+    number = isinstance(value, int | float)
+    return not number, value if number else 0, str(value)
 
 
 def _mean(values: list) -> dict[str, float | None]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from commands import refused, succeed
 
-from hpgcn.cli.run_grid import parse_numbers
+from hpgcn.cli.run_flags import parse_numbers
 from hpgcn.errors import UsageError
 
 
