@@ -230,11 +230,12 @@ def _predictions_path(args):
 
 @writes(_predictions_path)
 def predict(args):
-    """Predict labels, logits and embeddings of all vertices."""
+    """Predict labels, probabilities and embeddings of all vertices, or of some."""
     # libraries read the number of threads when they are imported
     config = Config(threads=args.threads, **given(args, ("memory", "scratch")))
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
+    from hpgcn.graphs.vertex_ids import read_ids
     from hpgcn.runtime.progress_log import progress_log
     from hpgcn.training import inference
     from hpgcn.training.compile.warmup import compiling, set_threads
@@ -265,6 +266,7 @@ def predict(args):
             trained_on = run_directory.read_run(run)[1]["graph"]
             why = "trained on a graph in memory; "
         store.refuse_existing(out, args.overwrite, follow)
+        asked, lines = read_ids(args.vertices) if args.vertices else (None, [])
         path = args.graph or trained_on
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
@@ -273,7 +275,10 @@ def predict(args):
     # predict, then write on rank 0
     shown = not args.quiet
     with source, compiling(shown, ranks.rank), progress_log(shown and ranks.rank == 0):
-        found = apply(source, run, device=args.device)
+        found = inference.choose_results(
+            source, ranks, lambda: apply(source, run, device=args.device), vertices=asked,
+            probabilities=args.probabilities,
+            where=lambda k: f"{args.vertices}: line {lines[k]}")
     with ranks.collective_errors():
         if ranks.rank == 0:
             origin = {"graph": source.header.name, "model": str(run)}

@@ -177,6 +177,11 @@ def predict(command):
     add("-o", "--out", metavar="FILE",
         help="file to write (default: RUN/predictions.h5). .csv, .tsv or .parquet: a row per "
              "vertex with id, label and probability. .npz: arrays")
+    add("--probabilities", action="store_true",
+        help="also write the probability of each class, in a column each, or an array")
+    add("--vertices", metavar="FILE",
+        help="write only these vertices: a file with an id of the input in each line (default: "
+             "all)")
     add("--overwrite", action="store_true", help="replace an existing file")
 
     # models of PyG
