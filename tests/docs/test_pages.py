@@ -16,7 +16,7 @@ import hpgcn
 PAGES = [*sorted((ROOT / "docs" / "how-to").glob("*.md")),
          ROOT / "docs" / "plan.md", ROOT / "docs" / "strategies.md"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NEEDS = {"export": "torch", "python": "mpi4py", "strategies": "mtkahypar",
+NEEDS = {"export": "torch", "python": "mpi4py", "sweeps": "optuna", "strategies": "mtkahypar",
          "clusters": "mtkahypar", "plan": "mtkahypar"}
 OURS = re.compile(r"^(hpgcn|mpiexec)\b", re.MULTILINE)
 
