@@ -19,7 +19,7 @@ def test_a_trial_is_pruned_by_the_callback(ranks):
         reported = []
 
         def prune(metrics):
-            trial.report(metrics["val_loss"], metrics["epoch"])
+            trial.report(metrics["loss"], metrics["epoch"])
             reported.append(metrics["epoch"])
             return trial.should_prune()
 
@@ -28,7 +28,7 @@ def test_a_trial_is_pruned_by_the_callback(ranks):
         ended.append((lr, result["epochs"], reported[-1]))
         if trial.should_prune():
             raise optuna.TrialPruned
-        return result.history[-1]["val_loss"]
+        return result.history[-1]["loss"]
 
     study = optuna.create_study(
         direction="minimize", sampler=optuna.samplers.GridSampler({"lr": [0.05, 0.0]}, seed=1),
