@@ -1,5 +1,6 @@
 """`hpgcn predict --vertices --probabilities`: some vertices by their ids, and all probabilities."""
 import csv
+import shutil
 
 import numpy as np
 import pytest
@@ -68,6 +69,14 @@ def test_rows_of_some_vertices(folder, ranks):
         for name in ("logits", "label", "embedding"):
             np.testing.assert_array_equal(few[name], whole[name][[7, 11, 0, 7]])
         assert few["class_names"].tolist() == list(NAMES)
+
+
+def test_a_run_reads_its_model_once(folder, tmp_path):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    run = hpgcn.read_run(tmp_path / "run")
+    expected = hpgcn.predict(graph(), run)["logits"]
+    shutil.rmtree(tmp_path / "run")
+    np.testing.assert_array_equal(hpgcn.predict(graph(), run)["logits"], expected)
 
 
 @pytest.mark.parametrize("ids, base, asked", [
