@@ -288,16 +288,23 @@ def predict(args):
 
 @writes("out")
 def export(args):
-    """Write a trained model as a state_dict for PyG."""
-    from hpgcn.interop.torch import export_pyg, save_state_dict
+    """Write a trained model as a state_dict for PyG, or its matrices as ONNX."""
     from hpgcn.runtime.atomic import refuse_existing
     from hpgcn.training.files import run_directory
 
     refuse_existing(args.out, args.overwrite)
     run_directory.check_files(args.model)  # --overwrite replaces none of them
-    state, code = export_pyg(Path(args.model), file=args.out)
-    save_state_dict(args.out, state, overwrite=args.overwrite)
-    print_unless_quiet(args, code.rstrip())
+    if args.library == "onnx":
+        from hpgcn.interop.onnx import export_onnx, save_onnx
+
+        model, text = export_onnx(Path(args.model))
+        save_onnx(args.out, model, overwrite=args.overwrite)
+    else:
+        from hpgcn.interop.torch import export_pyg, save_state_dict
+
+        state, text = export_pyg(Path(args.model), file=args.out)
+        save_state_dict(args.out, state, overwrite=args.overwrite)
+    print_unless_quiet(args, text.rstrip())
 
 
 @writes("html", "breakdown")

@@ -206,9 +206,10 @@ def predict(command):
 def export(command):
     add = command.add_argument
     add("model", metavar="RUN", help="run directory or its model.h5")
-    add("out", metavar="FILE", help="state_dict to write (.pt)")
-    add("--to", required=True, choices=["pyg"], metavar="LIBRARY",
-        help="library whose layers load the state_dict: pyg")
+    add("out", metavar="FILE", help="file to write: a state_dict (.pt), or a model (.onnx)")
+    add("--to", dest="library", required=True, choices=["pyg", "onnx"], metavar="LIBRARY",
+        help="pyg: a state_dict, and code that loads it. onnx: the matrices of a model whose "
+             "products with the graph all come first (gcn and sgc of one layer) or last (appnp)")
     add("--overwrite", action="store_true", help="replace an existing file")
 
 

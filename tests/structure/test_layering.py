@@ -36,7 +36,7 @@ OUTSIDE = {  # rooms that may import each package, besides NumPy, SciPy and the 
     "kahypar": {"partition"}, "kaminpar": {"partition"},
     "pymetis": {"partition"}, "sklearn": {"datasets"},
     "tqdm": {"runtime"}, "pandas": {"report"}, "torch": {"interop"},
-    "torch_geometric": {"interop"},
+    "torch_geometric": {"interop"}, "onnx": {"interop"},
     "dgl": {"interop"}, "networkx": {"interop", "datasets"}}
 SOURCES = sorted(path for folder in ("hpgcn", "kernels", "datasets")
                  for path in (ROOT / folder).rglob("*.py"))
