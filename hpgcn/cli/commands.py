@@ -235,7 +235,7 @@ def predict(args):
     config = Config(threads=args.threads, **given(args, ("memory", "scratch")))
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
-    from hpgcn.graphs.vertex_ids import read_ids
+    from hpgcn.graphs.named_vertices import read_ids
     from hpgcn.runtime.progress_log import progress_log
     from hpgcn.training import inference
     from hpgcn.training.compile.warmup import compiling, set_threads

@@ -15,7 +15,7 @@ from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.contents import match_names
-from hpgcn.graphs.vertex_ids import find_vertices
+from hpgcn.graphs.named_vertices import find_vertices
 from hpgcn.kernels.bits16 import numbers
 from hpgcn.model import Model, Parameters, check_strategy
 from hpgcn.parallel.workspace import Workspace

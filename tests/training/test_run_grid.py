@@ -120,6 +120,22 @@ def test_other_settings_and_other_data_are_refused(path, tmp_path):
 
 
 @pytest.mark.long
+def test_every_run_counts_its_own_bytes(path, tmp_path):
+    """Runs that share a communicator have the bytes of a single run."""
+    flags = ("--epochs", 3, "--strategy", "p2p", "-q")
+    assert started("train", path, "--out", tmp_path / "runs", *flags, "--seeds", "0..1",
+                   ranks=2).returncode == 0
+    assert started("train", path, "--out", tmp_path / "alone", *flags, "--seed", 1,
+                   ranks=2).returncode == 0
+    found, alone = tmp_path / "runs" / "seed-1", tmp_path / "alone"
+    for name in ("traffic.npy", "sums.npy"):
+        np.testing.assert_array_equal(np.load(found / name), np.load(alone / name))
+    now, wanted = (json.loads((run / "summary.json").read_text()) for run in (found, alone))
+    assert now["setup_bytes"] == wanted["setup_bytes"] > 0
+    assert now["sent_bytes_per_epoch"] == wanted["sent_bytes_per_epoch"] > 0
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_a_killed_sweep_goes_on(path, tmp_path, ranks):
     """The run that was killed continues after its checkpoint, to the same bits."""
