@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     from hpgcn.training.inference import predict
     from hpgcn.training.propagator import propagation
     from hpgcn.training.run import train
+    from hpgcn.training.sweep import sweep
+    from hpgcn.training.sweep_table import Sweep
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Graph", "HpgcnError", "Result", "from_dgl", "from_networkx", "from_pyg",
-           "load", "predict", "propagation", "read_run", "run_on_ranks", "save", "to_dgl",
-           "to_networkx", "to_pyg", "train"]
+__all__ = ["Config", "Graph", "HpgcnError", "Result", "Sweep", "from_dgl", "from_networkx",
+           "from_pyg", "load", "predict", "propagation", "read_run", "run_on_ranks", "save",
+           "sweep", "to_dgl", "to_networkx", "to_pyg", "train"]
 
 _HOMES = {
     "Config": "hpgcn.config",
     "Graph": "hpgcn.graphs.graph",
     "HpgcnError": "hpgcn.errors",
     "Result": "hpgcn.training.files.result",
+    "Sweep": "hpgcn.training.sweep_table",
     "from_dgl": "hpgcn.interop.dgl",
     "from_networkx": "hpgcn.interop.networkx",
     "from_pyg": "hpgcn.interop.pyg",
@@ -42,6 +45,7 @@ _HOMES = {
     "read_run": "hpgcn.report.recorded_runs",
     "run_on_ranks": "hpgcn.comm",
     "save": "hpgcn.store",
+    "sweep": "hpgcn.training.sweep",
     "to_dgl": "hpgcn.interop.dgl",
     "to_networkx": "hpgcn.interop.networkx",
     "to_pyg": "hpgcn.interop.pyg",

@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from hpgcn.cli import planning, run_grid
+from hpgcn.cli import planning, run_flags
 from hpgcn.cli.data_arguments import parse_degrees, refuse_flags
 from hpgcn.cli.local_ranks import ranks_for
 from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
@@ -141,10 +141,9 @@ def train(args):
     settings = {**(Config.from_toml(args.config) if args.config else {}),
                 **given(args, SETTINGS),
                 "graph": os.path.abspath(args.graph)}
-    grid = run_grid.parse_runs(args)
+    grid = run_flags.parse_runs(args)
     if args.resume:
-        run = settings.get("out") or ""
-        run = grid.directory(run, *grid.first) if run else run
+        run = grid.first(settings.get("out") or "")
         settings = {**settings_of_run(run, settings), **settings}
 
     # libraries read the number of threads when they are imported
@@ -152,11 +151,11 @@ def train(args):
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
     from hpgcn.runtime import faults
-    from hpgcn.training import run
+    from hpgcn.training import run, sweep
     from hpgcn.training.files import run_directory
 
     # refuse unknown names before MPI starts
-    run.check_settings(config)
+    grid.configs(config)
     world = comm.world(config.comm_timeout, device=config.updates_on)
     threads = config.threads or machine.default_threads()  # MPI counts the ranks on this node
 
@@ -184,24 +183,24 @@ def train(args):
             config = config.replace(out=world.bcast(run_directory.free_name(name)))
         configs = grid.configs(config.replace(threads=threads))
         with world.collective_errors():
-            # check all runs before the first takes its time
             if world.rank == 0 and not args.resume:
-                for run_config in configs:
-                    run_directory.refuse_existing_run(run_config.out, args.overwrite)
-                    run_directory.refuse_inputs(run_config.out, args.config, config.class_weight)
+                for each in configs:
+                    if not grid:
+                        run_directory.refuse_existing_run(each.out, args.overwrite)
+                    run_directory.refuse_inputs(each.out, args.config, each.class_weight)
 
-        # train
-        summaries = [
-            run.train(source, run_config, progress=not args.quiet, overwrite=args.overwrite,
-                      resume=run_config.out if args.resume else None, **started)
-            for run_config in configs]
-
-    # print on rank 0
-    if world.rank == 0 and grid:
-        print_text(json.dumps(run_grid.summarize_runs(configs, summaries)) if args.json else
-                   grid.words(configs, summaries))
-    elif world.rank == 0:
-        print_text(json.dumps(summaries[0]) if args.json else table(summaries[0], config.batch))
+        # train, and print on rank 0
+        options = {"progress": not args.quiet, "overwrite": args.overwrite}
+        if grid:
+            found = sweep.train_all(source, grid, configs, world, started, **options)
+            text = json.dumps(found.to_json()) if args.json else run_flags.summary(
+                found, args, world.size)
+        else:
+            found = run.train(source, configs[0], resume=config.out if args.resume else None,
+                              **options, **started)
+            text = json.dumps(found) if args.json else table(found, config.batch)
+    if world.rank == 0:
+        print_text(text)
 
     # end together
     faults.begin(world.rank, 0)
@@ -231,11 +230,12 @@ def _predictions_path(args):
 
 @writes(_predictions_path)
 def predict(args):
-    """Predict labels, logits and embeddings of all vertices."""
+    """Predict labels, probabilities and embeddings of all vertices, or of some."""
     # libraries read the number of threads when they are imported
     config = Config(threads=args.threads, **given(args, ("memory", "scratch")))
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
+    from hpgcn.graphs.named_vertices import read_ids
     from hpgcn.runtime.progress_log import progress_log
     from hpgcn.training import inference
     from hpgcn.training.compile.warmup import compiling, set_threads
@@ -266,6 +266,7 @@ def predict(args):
             trained_on = run_directory.read_run(run)[1]["graph"]
             why = "trained on a graph in memory; "
         store.refuse_existing(out, args.overwrite, follow)
+        asked, lines = read_ids(args.vertices) if args.vertices else (None, [])
         path = args.graph or trained_on
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
@@ -274,7 +275,10 @@ def predict(args):
     # predict, then write on rank 0
     shown = not args.quiet
     with source, compiling(shown, ranks.rank), progress_log(shown and ranks.rank == 0):
-        found = apply(source, run, device=args.device)
+        found = inference.choose_results(
+            source, ranks, lambda: apply(source, run, device=args.device), vertices=asked,
+            probabilities=args.probabilities,
+            where=lambda k: f"{args.vertices}: line {lines[k]}")
     with ranks.collective_errors():
         if ranks.rank == 0:
             origin = {"graph": source.header.name, "model": str(run)}
@@ -284,21 +288,28 @@ def predict(args):
 
 @writes("out")
 def export(args):
-    """Write a trained model as a state_dict for PyG."""
-    from hpgcn.interop.torch import export_pyg, save_state_dict
+    """Write a trained model as a state_dict for PyG, or its matrices as ONNX."""
     from hpgcn.runtime.atomic import refuse_existing
     from hpgcn.training.files import run_directory
 
     refuse_existing(args.out, args.overwrite)
     run_directory.check_files(args.model)  # --overwrite replaces none of them
-    state, code = export_pyg(Path(args.model), file=args.out)
-    save_state_dict(args.out, state, overwrite=args.overwrite)
-    print_unless_quiet(args, code.rstrip())
+    if args.library == "onnx":
+        from hpgcn.interop.onnx import export_onnx, save_onnx
+
+        model, text = export_onnx(Path(args.model))
+        save_onnx(args.out, model, overwrite=args.overwrite)
+    else:
+        from hpgcn.interop.torch import export_pyg, save_state_dict
+
+        state, text = export_pyg(Path(args.model), file=args.out)
+        save_state_dict(args.out, state, overwrite=args.overwrite)
+    print_unless_quiet(args, text.rstrip())
 
 
 @writes("html", "breakdown")
 def report(args):
-    """Compare runs in a table; with --html or --breakdown also in pictures."""
+    """Compare runs, or those of a sweep, in a table; with --html or --breakdown in pictures."""
     from hpgcn import report
 
     if args.html and args.breakdown and files.is_same(args.html, args.breakdown):
@@ -307,14 +318,18 @@ def report(args):
         report.check_output(args.html)
     if args.breakdown:
         report.check_breakdown(args.breakdown)
-    runs = report.read_runs(args.runs)
+    paths, folders = report.expanded(args.runs)
+    runs = report.read_runs(paths)
+    found = report.sweep_of(runs) if folders else None
     reference = report.read_runs([args.speedup])[0] if args.speedup else None
+    if found:
+        print_text(found.text(), "")
     print_text(report.table(runs, reference))
     if args.breakdown:
         report.write_breakdown(runs, args.breakdown)
         print_unless_quiet(args, f"wrote {printable(args.breakdown)}")
     if args.html:
-        report.write(runs, args.html)
+        report.write(runs, args.html, found)
         print_unless_quiet(args, f"wrote {printable(args.html)}")
 
 

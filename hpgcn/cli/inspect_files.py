@@ -38,6 +38,7 @@ OF_A_CHECKPOINT = ("epoch", "graph_sha256", "ranks", "threads", "device", "strat
 SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr", "weight_decay",
         "decay_layers", "dtype", "seed", "epochs")
 PREDICTED = {"logits": "one score per class", "label": "the predicted label",
+             "probabilities": "a probability for each class",
              "embedding": "input of the last layer", "original_ids": "ids of the input",
              "id": "the vertex's id in the input"}
 

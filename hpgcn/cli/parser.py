@@ -5,6 +5,7 @@ import argparse
 from hpgcn import __version__
 from hpgcn.cli import commands
 from hpgcn.cli.data_arguments import convert, generate, partition
+from hpgcn.cli.run_flags import SweepAction
 from hpgcn.cli.settings import (
     Parser,
     add_settings,
@@ -128,6 +129,10 @@ def train(command):
 
     # several runs, or several ranks in this process
     add = command.heading(RUN).add_argument
+    add("--sweep", metavar="NAME=VALUE,VALUE", action=SweepAction,
+        help="train once per value of a setting, such as lr=.01,.003, and mark the best by "
+             "validation. Given several times: every combination. Finished runs of the same "
+             "command are not repeated")
     add("--seeds", metavar="SEEDS",
         help="train once per seed, such as 0..9 or 1,5,8, each in OUT/seed-N, and print the mean. "
              "Replaces --seed")
@@ -172,6 +177,11 @@ def predict(command):
     add("-o", "--out", metavar="FILE",
         help="file to write (default: RUN/predictions.h5). .csv, .tsv or .parquet: a row per "
              "vertex with id, label and probability. .npz: arrays")
+    add("--probabilities", action="store_true",
+        help="also write the probability of each class, in a column each, or an array")
+    add("--vertices", metavar="FILE",
+        help="write only these vertices: a file with an id of the input in each line (default: "
+             "all)")
     add("--overwrite", action="store_true", help="replace an existing file")
 
     # models of PyG
@@ -196,14 +206,16 @@ def predict(command):
 def export(command):
     add = command.add_argument
     add("model", metavar="RUN", help="run directory or its model.h5")
-    add("out", metavar="FILE", help="state_dict to write (.pt)")
-    add("--to", required=True, choices=["pyg"], metavar="LIBRARY",
-        help="library whose layers load the state_dict: pyg")
+    add("out", metavar="FILE", help="file to write: a state_dict (.pt), or a model (.onnx)")
+    add("--to", dest="library", required=True, choices=["pyg", "onnx"], metavar="LIBRARY",
+        help="pyg: a state_dict, and code that loads it. onnx: the matrices of a model whose "
+             "products with the graph all come first (gcn and sgc of one layer) or last (appnp)")
     add("--overwrite", action="store_true", help="replace an existing file")
 
 
 def report(command):
-    command.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
+    command.add_argument("runs", nargs="+", metavar="RUN",
+                         help="run directory, or a folder of them such as the OUT of a sweep")
     command.add_argument("--html", metavar="FILE",
                          help="also write pictures. .html: one page without other files. .png: "
                               "only the curves")

@@ -52,7 +52,7 @@ def answer(args, settings):
         make_figure = comparison.forecast_figure
         table = functools.partial(report.table, every=args.all)
     else:
-        models = model_sweep.Sweep.parse(args.sweep)
+        models = model_sweep.ModelSweep.parse(args.sweep)
         forecast = model_sweep.forecast(graph, options, models, progress=not args.quiet)
         make_figure, table = panels.sweep_figure, model_sweep.table
     if args.plot:

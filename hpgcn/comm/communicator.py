@@ -67,6 +67,10 @@ class SerialComm(Collectives, CollectiveErrors):
         self.counters = Counters()  # it and the clock are shared with groups
         self.clock = Clock()
 
+    def restart_counts(self) -> None:
+        """Count bytes and seconds anew, of groups that are made later as well."""
+        self.counters, self.clock = Counters(), Clock()
+
     def use(self, device: Host, aware: str | None = None) -> Route:
         """Accept arrays of this device in collectives, and return a Route.
 

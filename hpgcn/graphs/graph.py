@@ -305,6 +305,9 @@ class Graph(GraphSource):
     def vertices(self, start: int, stop: int) -> np.ndarray:
         return self.slab(start, stop).vertex
 
+    def ids(self) -> np.ndarray:
+        return self.vertex + self.header.base if self.original_ids is None else self.original_ids
+
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
         return self.slab(start, stop).edge_parts
 

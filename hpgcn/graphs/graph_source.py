@@ -101,6 +101,10 @@ class GraphSource(ABC):
         """Return the ORIGINAL vertex numbers of the rows [start, stop), (m,) int64."""
 
     @abstractmethod
+    def ids(self) -> np.ndarray:
+        """Return the ids of the vertices in the input, in the order of rows, (n,) int64 or text."""
+
+    @abstractmethod
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
         """Return the part of each entry of the rows [start, stop), (nnz,) int32, or None.
 

@@ -84,6 +84,12 @@ def _area(score: np.ndarray, true: np.ndarray) -> float | None:
 
 # metrics that the loss does not compute itself
 METRICS = {"macro-f1": macro_f1, "roc-auc": roc_auc}
+SMALLER_IS_BETTER: frozenset[str] = frozenset()  # metrics of errors; scores are not among them
+
+
+def goodness(metric: str, value: float) -> float:
+    """Return a number that is larger for a better value of a metric."""
+    return -value if metric in SMALLER_IS_BETTER else value
 
 
 def metric_of(spec: ModelSpec, name: str) -> str:

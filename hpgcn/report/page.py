@@ -7,6 +7,7 @@ from pathlib import Path
 from hpgcn.errors import DataError, UsageError, printable, require
 from hpgcn.report import figures
 from hpgcn.report.recorded_runs import read_trace
+from hpgcn.report.run_sweep import panels
 from hpgcn.report.table import HEADINGS, LEGEND, TEXTS, cells
 from hpgcn.runtime.text_table import join_first_names
 from hpgcn.store import atomic_write, refuse_existing
@@ -53,12 +54,12 @@ def check_output(path):
     refuse_existing(path, overwrite=True)
 
 
-def write(runs, path):
+def write(runs, path, sweep=None):
     """Write the report of some runs to `path`; an older file is replaced.
 
-    .html: table, curves, and for each run its times, communication matrix and timeline;
-    .png: the curves. DataError for a trace that is malformed, or a picture of runs
-    without an epoch.
+    .html: table, curves, and for each run its times, communication matrix and timeline,
+    after the table and the picture of a Sweep; .png: the curves. DataError for a trace
+    that is malformed, or a picture of runs without an epoch.
     """
     check_output(path)
     with figures.style():
@@ -69,12 +70,23 @@ def write(runs, path):
                                 "draw")
             content = figures.png(drawing)
         else:
-            body = [*_overview(runs), *(part for run in runs for part in _section(run))]
+            body = [*_combinations(sweep), *_overview(runs),
+                    *(part for run in runs for part in _section(run))]
             names = _text(", ".join(run.name for run in runs))
             page = PAGE.format(names=names, css=CSS, body="\n".join(filter(None, body)))
             content = page.encode("utf-8", "replace")
 
     atomic_write(path, content, overwrite=True)
+
+
+def _combinations(sweep):
+    if not sweep:
+        return
+    yield f"<pre>{_text(sweep.text())}</pre>"
+    yield _picture(
+        panels(sweep), "validation results over the values of each setting",
+        "A dot is a run, the line joins the means of values. The ring is the combination with the "
+        "best mean over its seeds and splits.")
 
 
 def _overview(runs):

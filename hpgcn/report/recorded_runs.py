@@ -1,6 +1,7 @@
 """Read run directories, including those of unfinished runs."""
 from __future__ import annotations
 
+import functools
 import io
 import math
 import os
@@ -25,6 +26,7 @@ from hpgcn.runtime.text_table import html_list
 from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
 from hpgcn.training.files.records import METRICS, PART_SECONDS, read_summary
 from hpgcn.training.files.result import summary_pairs
+from hpgcn.training.files.run_directory import read_run as read_model_of_run
 
 if TYPE_CHECKING:
     import pandas
@@ -56,6 +58,11 @@ class Run:
     def __fspath__(self) -> str:
         """Return the path, so that `hpgcn.predict(graph, run)` takes a Run as well."""
         return os.fspath(self.path)
+
+    @functools.cached_property
+    def stored_model(self) -> tuple[dict, ...]:
+        """Weights, settings and attributes of model.h5, three dicts; read once."""
+        return read_model_of_run(self.path)
 
     def _repr_html_(self) -> str:
         return html_list(f"run {self.name}", summary_pairs(self.get, self.epochs))

@@ -21,7 +21,7 @@ RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch", *NAMED}
 OF_A_RUN = {"config_toml": str, "epoch": int}
 ARRAYS = {  # arrays of a file of predictions: name -> kinds of dtype, number of dimensions
     "id": ("iU", 1), "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2),
-    "original_ids": ("iU", 1)}
+    "original_ids": ("iU", 1), "probabilities": ("f", 2)}
 MULTI_LABEL = ("iu", 2)  # if `label` has 0 or 1 for each logit
 
 
@@ -86,8 +86,8 @@ def write_predictions(path: Path | str, arrays: dict[str, Any],
     """Write predictions in ORIGINAL vertex order; DataError for other shapes or dtypes.
 
     logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional arrays
-    are embedding (n, h) floating, id and original_ids (n,), class_names (c,) text; None
-    is left out. Options are as in `write_model`.
+    are probabilities (n, c) and embedding (n, h) floating, id and original_ids (n,),
+    class_names (c,) text; None is left out. Options are as in `write_model`.
     """
     arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     class_names = arrays.pop(CLASS_NAMES, None)
@@ -127,6 +127,10 @@ def _check_predictions(path: Path | str, arrays: dict[str, np.ndarray],
             raise DataError(f"{path}: {name} has dtype {array.dtype} and shape {shape}, expected "
                             f"{number} ({n}{', any' * (dimensions - 1)})")
 
+    shares = arrays.get("probabilities", logits)
+    if shares.shape != logits.shape:
+        raise DataError(f"{path}: probabilities has shape {shares.shape}, expected that of logits, "
+                        f"{logits.shape}")
     if label.ndim == 2 and (label.shape != logits.shape or not np.isin(label, (0, 1)).all()):
         raise DataError(f"{path}: label has shape {label.shape}, expected 0 or 1 in "
                         f"{logits.shape}, or class ids ({n})")

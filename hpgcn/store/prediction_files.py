@@ -13,6 +13,7 @@ from hpgcn.runtime.atomic import HDF5_SUFFIXES, atomic_write
 from hpgcn.store.model_files import write_predictions
 
 COLUMNS = ("id", "label", "probability")
+PROBABILITIES = "probabilities"  # in text a column for each class follows
 ROWS_AT_ONCE = 1 << 16
 SEPARATOR = ";"  # between the labels of a vertex
 
@@ -39,7 +40,7 @@ def _write_text(delimiter: str, path: Path | str, arrays: dict[str, np.ndarray],
     def write(file: BinaryIO) -> None:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         rows = csv.writer(_LineWriter(text), delimiter=delimiter)
-        rows.writerow(COLUMNS)
+        rows.writerow(_columns(arrays))
         for block in _blocks(path, arrays):
             rows.writerows(zip(*block))
         text.flush()
@@ -66,7 +67,7 @@ def _write_parquet(path: Path | str, arrays: dict[str, np.ndarray], attributes: 
     def write(file: BinaryIO) -> None:
         writer = None
         for block in _blocks(path, arrays):
-            table = pyarrow.table(dict(zip(COLUMNS, block)))
+            table = pyarrow.table(dict(zip(_columns(arrays), block)))
             writer = writer or parquet.ParquetWriter(file, table.schema)
             writer.write_table(table)
         writer.close()
@@ -75,7 +76,7 @@ def _write_parquet(path: Path | str, arrays: dict[str, np.ndarray], attributes: 
 
 
 def _write_npz(path: Path | str, arrays: dict[str, Any], attributes: Any, **options: Any) -> None:
-    names = ("id", "label", "logits", "embedding", "class_names")
+    names = ("id", "label", "logits", PROBABILITIES, "embedding", "class_names")
     chosen = {name: arrays[name] for name in names if name in arrays}
     atomic_write(path, lambda file: np.savez(file, **chosen), **options)
 
@@ -83,6 +84,18 @@ def _write_npz(path: Path | str, arrays: dict[str, Any], attributes: Any, **opti
 WRITERS = {".csv": partial(_write_text, ","), ".tsv": partial(_write_text, "\t"),
            ".parquet": _write_parquet, ".npz": _write_npz,
            **dict.fromkeys(HDF5_SUFFIXES, write_predictions)}
+
+
+def _columns(arrays: dict[str, np.ndarray]) -> list[str]:
+    """Return the names of the columns, those of `_blocks`."""
+    if PROBABILITIES not in arrays:
+        return [*COLUMNS]
+    return [*COLUMNS, *(f"probability:{name}" for name in _class_names(arrays))]
+
+
+def _class_names(arrays: dict[str, np.ndarray]) -> list:
+    """Return the names of the classes, or else their numbers."""
+    return arrays.get("class_names", np.arange(arrays["logits"].shape[1])).tolist()
 
 
 def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
@@ -93,8 +106,7 @@ def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
     without labels.
     """
     label = arrays["label"]
-    c = arrays["logits"].shape[1]
-    names = arrays.get("class_names", np.arange(c)).tolist()
+    names = _class_names(arrays)
     column = _several if label.ndim == 2 else _one
 
     if label.ndim == 2:
@@ -107,7 +119,9 @@ def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
     for start in range(0, len(label), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
         logits = arrays["logits"][rows].astype(np.float64)
-        yield arrays["id"][rows].tolist(), *column(label[rows], logits, names)
+        each = arrays[PROBABILITIES][rows].T if PROBABILITIES in arrays else ()
+        yield (arrays["id"][rows].tolist(), *column(label[rows], logits, names),
+               *([float(f"{share:.6g}") for share in shares] for shares in each))
 
 
 def _one(label: np.ndarray, logits: np.ndarray, names: list[str]) -> tuple[list, list]:

@@ -190,6 +190,11 @@ class StoredGraph(GraphSource):
         self._check_rows(start, stop)
         return self._order.vertices(start, stop)
 
+    def ids(self) -> np.ndarray:
+        if "original_ids" in self.reader.entries:
+            return self.reader.read("original_ids")
+        return self.vertices(0, self.header.num_nodes) + self.header.base
+
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
         self._check_rows(start, stop)
         return self._parts and self._parts.edge_part(start, stop)

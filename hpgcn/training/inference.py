@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.contents import match_names
+from hpgcn.graphs.named_vertices import find_vertices
 from hpgcn.kernels.bits16 import numbers
 from hpgcn.model import Model, Parameters, check_strategy
 from hpgcn.parallel.workspace import Workspace
@@ -36,6 +39,7 @@ log = logging.getLogger("hpgcn")
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
+    from numpy.typing import ArrayLike
 
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.graphs.graph import Graph
@@ -47,8 +51,9 @@ if TYPE_CHECKING:
 
 def predict(source: GraphSource | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
-            ranks: int = 1, device: str = "auto", memory: str = "",
-            scratch: str = "") -> dict[str, np.ndarray] | None:
+            ranks: int = 1, device: str = "auto", memory: str = "", scratch: str = "",
+            vertices: ArrayLike | None = None,
+            probabilities: bool = False) -> dict[str, np.ndarray] | None:
     """Apply a trained model to all vertices of a graph.
 
     All ranks of `comm` call this together.
@@ -58,9 +63,9 @@ def predict(source: GraphSource | str | os.PathLike[str],
     source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
         The training graph, or another one with the same number of features; or its path.
         If features of both have names, the names must be equal, in any order.
-    run : hpgcn.Result, str or path
-        Result of `hpgcn.train`, or another object with `weights` and `config`; or the
-        path of a run directory or of its model.h5.
+    run : hpgcn.Result, Run, str or path
+        Result of `hpgcn.train`, or another object with `weights` and `config`; or what
+        `hpgcn.read_run` returned, or the path of a run directory or of its model.h5.
     comm : mpi4py communicator, optional
     ranks : int
         Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`.
@@ -69,6 +74,11 @@ def predict(source: GraphSource | str | os.PathLike[str],
     memory, scratch : str
         Memory of the process, and the folder of arrays that do not fit it, as in
         hpgcn.Config. The number of ranks is then chosen if it is 1.
+    vertices : (k,) array_like of int or str, optional
+        Return only the rows of these vertices, in this order. They are named as the
+        input calls them, as in `id`. All vertices are computed.
+    probabilities : bool
+        Return probabilities as well.
 
     Returns
     -------
@@ -79,6 +89,14 @@ def predict(source: GraphSource | str | os.PathLike[str],
         of one layer); id (n,), what the input calls each vertex; original_ids (n,) where the graph
         has them; class_names (c,) text where the model has them, or else the graph: then
         class_names[label] are the names of (n,) labels. None on the other ranks.
+        With `probabilities` also probabilities (n, c) float64: softmax of the logits, or
+        of a multi-label model the sigmoid of each.
+
+    Raises
+    ------
+    DataError
+        The graph does not suit the model, or has no vertex of that name. Other errors as
+        `hpgcn.train`.
 
     Examples
     --------
@@ -91,29 +109,67 @@ def predict(source: GraphSource | str | os.PathLike[str],
     array([0, 0, 0, 1, 1, 1])
     >>> found["logits"].shape
     (6, 2)
+    >>> few = hpgcn.predict(graph, hpgcn.train(graph, config), vertices=[5, 0],
+    ...                     probabilities=True)
+    >>> few["id"], few["probabilities"].argmax(1)
+    (array([5, 0]), array([1, 0]))
     """
     # a Config checks the name of the device
     config = Config(device=device, memory=memory, scratch=scratch)
+    chosen = partial(choose_results, vertices=vertices, probabilities=probabilities)
     if not scratch or comm is not None:
         check_comm(config.scratch, comm)
         check_local_ranks(source, ranks)
-        return in_process(_predict, comm, ranks, source, run, config)
+        return in_process(_predict, comm, ranks, source, run, config, chosen)
 
     # the plan is that of a training with the settings of the run
     config = Config(**read_run(run)[1]).replace(out="", device=device, memory=memory,
                                                 scratch=scratch, batch=Config.batch)
-    return run_with_scratch(lambda comm, source, config: _predict(comm, source, run, config),
-                            source, config, ranks)
+    return run_with_scratch(
+        lambda comm, source, config: _predict(comm, source, run, config, chosen),
+        source, config, ranks)
 
 
-def _predict(comm: Any, source: Graph | Path, run: Any,
-             config: Config) -> dict[str, np.ndarray] | None:
+def choose_results(source: GraphSource, comm: SerialComm, predict: Callable[[], dict | None], *,
+                   vertices: Any, probabilities: bool,
+                   where: Callable[[int], str] = "vertices[{}]".format) -> dict | None:
+    """Call `predict`, and return the rows of `vertices` of its result, with probabilities.
+
+    All ranks of `comm` call this together. `where` is that of `find_vertices`, which refuses
+    unknown vertices before the call.
+    """
+    rows = None
+    with comm.collective_errors():
+        if comm.rank == 0 and vertices is not None:
+            rows = find_vertices(source, vertices, where)
+    found = predict()
+    if found is None:
+        return None
+    if rows is not None:
+        found = {name: array if name == "class_names" else array[rows]
+                 for name, array in found.items()}
+    if probabilities:
+        found["probabilities"] = shares(found["logits"], several=found["label"].ndim == 2)
+    return found
+
+
+def shares(logits: np.ndarray, *, several: bool) -> np.ndarray:
+    """Return the softmax of logits, (n, c) float64; of `several` labels the sigmoid of each."""
+    logits = logits.astype(np.float64)
+    if several:
+        return 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def _predict(comm: Any, source: Graph | Path, run: Any, config: Config,
+             chosen: Callable) -> dict[str, np.ndarray] | None:
     """Predict like `predict`, on the device and within the memory of a Config."""
     comm = as_comm(comm)
     comm.use(choose(config.device, comm))
     with (page_cache.bypassed(config.memory),
           opened(source, comm, in_one_part=comm.size == 1) as graph):
-        return _predict_graph(comm, graph, run, config.device)
+        return chosen(graph, comm, partial(_predict_graph, comm, graph, run, config.device))
 
 
 def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,

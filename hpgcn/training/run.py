@@ -137,6 +137,7 @@ def _train(comm: Any, source: Any,
 
     # the ranks, and what they train on
     comm = as_comm(comm, config.comm_timeout)
+    comm.restart_counts()  # it may have trained before
     with (page_cache.bypassed(config.memory), opened(source, comm) as graph,
           translate_gpu_oom(comm, config.dtype)):
         same_everywhere(graph, config, comm)

@@ -86,7 +86,7 @@ def make_trainer(source: GraphSource, config: Config, comm: SerialComm, *,
     training = make_parts(plan)
 
     comm.clock.setup.begin()
-    run_info = make_run_info(plan, comm, threads, started, begin)
+    run_info = make_run_info(plan, source, comm, threads, started, begin)
     log_setup(run_info, comm)
     return Trainer(plan, comm, *training, run_info=run_info)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpgcn.__main__ import main as run_command
-from hpgcn.cli import run_grid
+from hpgcn.cli import run_flags
 from hpgcn.cli.output import given, print_text, print_unless_quiet
 from hpgcn.cli.settings import Parser, add_settings, integers, verbosity
 from hpgcn.config import Config
@@ -209,7 +209,7 @@ def run_accuracy(args):
 
     report = accuracy.measure(
         args.graph, config, args.batch or (), target=args.target,
-        seeds=run_grid.parse_numbers("--seeds", args.seeds), margin=args.margin,
+        seeds=run_flags.parse_numbers("--seeds", args.seeds), margin=args.margin,
         seconds=args.seconds, peer=args.peers and (args.peer_python or sys.executable))
     if files:
         from benchmarks.accuracy_plot import picture
@@ -227,7 +227,7 @@ def run_drift(args):
     from benchmarks import drift
 
     print_report(args, drift.measure(args.graph, config,
-                                     run_grid.parse_numbers("--seeds", args.seeds)))
+                                     run_flags.parse_numbers("--seeds", args.seeds)))
 
 
 def run_preparation(args):

@@ -18,11 +18,12 @@ NAMES = [
     "hpgcn.partition:make_partition",
     "hpgcn.store:StoredGraph",
     "hpgcn.training.propagator:Propagator",
+    "hpgcn.interop.onnx:export_onnx",
     *(f"hpgcn.interop.torch:{name}" for name in hpgcn.interop.torch.__all__),
     *(f"hpgcn.kernels:{name}" for name in hpgcn.kernels.__all__),
     *(f"hpgcn.kernels.reference:{name}" for name in SPECS)]
 LIBRARIES = {  # what an example needs besides hpgcn's own requirements
-    "dgl": "dgl", "networkx": "networkx", "pyg": "torch_geometric"}
+    "dgl": "dgl", "networkx": "networkx", "pyg": "torch_geometric", "onnx": "onnx"}
 
 
 def needed(name):

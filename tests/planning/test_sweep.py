@@ -9,7 +9,7 @@ from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.planning.answers import report
-from hpgcn.planning.answers.model_sweep import Sweep, best_of, forecast, table
+from hpgcn.planning.answers.model_sweep import ModelSweep, best_of, forecast, table
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.counts import plan_input
 from hpgcn.report import figures
@@ -34,7 +34,7 @@ def test_each_model_is_as_planned_alone(made, monkeypatch):
     make_partition = plan_input.make_partition
     monkeypatch.setattr(plan_input, "make_partition", counted)
     options = Options((1, 4), methods=("random",), config=Config(model="sage"))
-    found = forecast(made, options, Sweep.parse("24,8,8:3,1"))
+    found = forecast(made, options, ModelSweep.parse("24,8,8:3,1"))
     assert parts == ["random"]  # once for all models
     assert [(one["layers"], one["hidden"]) for one in found["models"]] == [
         (1, 8), (1, 24), (3, 8), (3, 24)]
@@ -55,14 +55,14 @@ def test_each_model_is_as_planned_alone(made, monkeypatch):
 
 
 def test_widths_give_the_ends(made):
-    found = forecast(made, Options((1,), (7, 9, 3)), Sweep.parse("4,6"))
+    found = forecast(made, Options((1,), (7, 9, 3)), ModelSweep.parse("4,6"))
     assert [one["step"]["widths"] for one in found["models"]] == [[7, 4, 3], [7, 6, 3]]
 
 
 def test_memory(made):
     needs = [best_of(one)[0]["memory"]["max_bytes"] for one in
-             forecast(made, Options((1,)), Sweep.parse("4,512"))["models"]]
-    found = forecast(made, Options((1,), memory=needs[0]), Sweep.parse("4,512"))
+             forecast(made, Options((1,)), ModelSweep.parse("4,512"))["models"]]
+    found = forecast(made, Options((1,), memory=needs[0]), ModelSweep.parse("4,512"))
     assert [one["choice"] is None for one in found["models"]] == [False, True]
     lines = table(found).splitlines()
     assert "! more than --memory" in lines and lines[-1].count(" !") == 1
@@ -75,7 +75,7 @@ def test_memory(made):
                                                   ((2,), 1, "hidden width")])
 def test_picture(made, ranks, panels, along):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
-    found = forecast(made, Options(ranks), Sweep.parse("4,16,64:1,2"))
+    found = forecast(made, Options(ranks), ModelSweep.parse("4,16,64:1,2"))
     with figures.style():
         drawing = sweep_figure(found)
         drawing.canvas.draw()
@@ -103,7 +103,7 @@ def test_picture(made, ranks, panels, along):
                                   "16777217"])
 def test_refused_words(text):
     with pytest.raises(UsageError, match=r"--sweep .*is not a whole number from 1 to"):
-        Sweep.parse(text)
+        ModelSweep.parse(text)
 
 
 @pytest.mark.long

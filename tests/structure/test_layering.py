@@ -36,7 +36,7 @@ OUTSIDE = {  # rooms that may import each package, besides NumPy, SciPy and the 
     "kahypar": {"partition"}, "kaminpar": {"partition"},
     "pymetis": {"partition"}, "sklearn": {"datasets"},
     "tqdm": {"runtime"}, "pandas": {"report"}, "torch": {"interop"},
-    "torch_geometric": {"interop"},
+    "torch_geometric": {"interop"}, "onnx": {"interop"},
     "dgl": {"interop"}, "networkx": {"interop", "datasets"}}
 SOURCES = sorted(path for folder in ("hpgcn", "kernels", "datasets")
                  for path in (ROOT / folder).rglob("*.py"))
@@ -120,7 +120,8 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
               "blocks/structure", "stored", "graph_files model_files", "prediction_files"],
     "planning": ["counts", "seconds", "answers"],
     "training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run",
-                 "compile_child run inference propagator"],
+                 "compile_child run inference propagator", "run_grid", "sweep_table",
+                 "sweep"],
     "model": ["spec model_features targets metrics", "loss", "layers/layer", "row_pipeline stages",
               "layers", "registry", "model_parts", "layers/norms parameters masked_results",
               "model"]}

@@ -36,7 +36,7 @@ def test_every_package_is_listed():
 def test_metadata():
     assert set(SETUP["options.extras_require"]) == {
         "mpi", "mpich", "openmpi", "partition", "kahypar", "kaminpar", "cuda12", "cuda13", "io",
-        "torch", "pyg", "dgl", "plot", "demo", "test", "docs", "dev"}
+        "torch", "pyg", "dgl", "onnx", "plot", "demo", "test", "docs", "dev"}
     core = SETUP["options"]["install_requires"].split()
     assert {line.split(">=")[0] for line in core} == {"numpy", "scipy", "numba", "h5py", "tqdm"}
     assert SETUP["metadata"]["version"] == hpgcn.__version__

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from commands import refused, succeed
 
-from hpgcn.cli.run_grid import parse_numbers
+from hpgcn.cli.run_flags import parse_numbers
 from hpgcn.errors import UsageError
 
 
@@ -46,11 +46,12 @@ def test_a_table_and_what_is_there_already(karate, tmp_path):
     lines = train(karate, out, "--seeds", "0,2").splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["0", "2", "mean", "std"]
     before = (out / "seed-2" / "metrics.jsonl").read_bytes()
-    process = refused(73, "train", karate, "--out", out, "--epochs", 3, "--seeds", "1,2")
-    assert "seed-2: run directory exists" in process
+    process = refused(78, "train", karate, "--out", out, "--layers", 3, "--seeds", "1,2")
+    assert "seed-2: layers is 3, but the run was started with 2" in process
     assert not (out / "seed-1").exists()  # no run is trained
-    train(karate, out, "--seeds", "0..2", "--resume")
-    assert (out / "seed-2" / "metrics.jsonl").read_bytes() == before
+    for flags in ((), ("--resume",)):
+        train(karate, out, "--seeds", "0..2", *flags)
+        assert (out / "seed-2" / "metrics.jsonl").read_bytes() == before
     assert (out / "seed-1" / "summary.json").exists()
 
 
@@ -100,8 +101,8 @@ def test_every_seed_on_every_split(splits, tmp_path):
     assert json.loads((run / "summary.json").read_text())["final_loss"] == alone["final_loss"]
 
     before = (run / "metrics.jsonl").read_bytes()
-    assert "split-0/seed-5: run directory exists" in refused(
-        73, "train", splits, "--out", out, "--splits", "all", "--seeds", "5..6")
+    assert "split-0/seed-5: layers is 3, but" in refused(
+        78, "train", splits, "--out", out, "--splits", "all", "--seeds", "5..6", "--layers", 3)
     lines = train(splits, out, "--splits", "all", "--seeds", "5..6", "--resume").splitlines()
     assert len(lines) == 2 + 6 + 2 and (run / "metrics.jsonl").read_bytes() == before
     assert (out / "split-1" / "seed-6" / "summary.json").exists()

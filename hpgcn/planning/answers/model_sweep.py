@@ -17,7 +17,7 @@ MOST_LAYERS = 1000
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ModelSweep:
     """The models of a sweep.
 
     Every pair of a hidden width and a number of layers, each ascending.
@@ -30,12 +30,12 @@ class Sweep:
     def parse(text):
         """Parse `64,128,256` or `64,128,256:2,3`; UsageError for other text."""
         hidden, colon, layers = text.partition(":")
-        return Sweep(_ascending(hidden, MAX_WIDTH),
-                     _ascending(layers, MOST_LAYERS) if colon else None)
+        return ModelSweep(_ascending(hidden, MAX_WIDTH),
+                          _ascending(layers, MOST_LAYERS) if colon else None)
 
 
 def forecast(path, options, sweep, *, progress=False):
-    """Forecast a training step of each model of a Sweep in every case of the Options.
+    """Forecast a training step of each model of a ModelSweep in every case of the Options.
 
     The graph is partitioned once for all models. Only the first and the last of
     options.widths are used. Return the JSON object of docs/plan.md, a dict: `models`

@@ -251,12 +251,14 @@ def read_run(path: Any) -> tuple[dict, ...]:
 
     They are three dicts. The attributes have `class_names` and `feature_names`, tuples
     of str, if classes and features have names. An object with `weights` and a `config`,
-    such as the result of train, has no other attributes. An InputNotFoundError,
-    DataError or StorageError if the path has nothing to read.
+    such as the result of train, has no other attributes. A Run reads its model once. An
+    InputNotFoundError, DataError or StorageError if the path has nothing to read.
     """
     if hasattr(path, "weights"):
         names = {field: each for field in NAMED if (each := getattr(path, field, None))}
         return path.weights, vars(path.config), names
+    if hasattr(path, "stored_model"):  # a Run
+        return path.stored_model
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"a {type(path).__name__}: expected a run directory, its model.h5, or "
                          "what train returned")

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from hpgcn.comm.communicator import SerialComm
+    from hpgcn.graphs.graph_source import GraphSource
     from hpgcn.training.setup.run_plan import RunPlan
     from hpgcn.training.steps.loop_state import LoopState
 
 log = logging.getLogger("hpgcn")
 # fields that are in summary.json only in some cases, or not at all
-UNTOLD = ("in_process", "nodes", "node_aware", "predicted_between", "period")
+UNTOLD = ("in_process", "nodes", "node_aware", "predicted_between", "period", "graph_checksum")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class RunInfo:
     predicted_between: dict  # predicted bytes and messages between nodes, if they are known
     period: int  # epochs after which traffic repeats
     out: str  # run directory, "" for none
+    graph_checksum: str  # `GraphSource.checksum` of the graph of the command; "" without files
 
     def summary(self, state: LoopState) -> dict[str, Any]:
         """Return the content of summary.json.
@@ -82,6 +84,7 @@ class RunInfo:
         return {
             **known, "hosts": list(self.hosts),
             **({"in_process": True} if self.in_process else {}),
+            **({"graph_checksum": self.graph_checksum} if self.graph_checksum else {}),
             "epochs": final["epoch"], "final_loss": final["loss"], "best_epoch": best.epoch,
             "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
             "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
@@ -93,11 +96,11 @@ class RunInfo:
             "versions": versions()}
 
 
-def make_run_info(plan: RunPlan, comm: SerialComm, threads: int, started: datetime,
-                  begin: float) -> RunInfo:
+def make_run_info(plan: RunPlan, source: GraphSource, comm: SerialComm, threads: int,
+                  started: datetime, begin: float) -> RunInfo:
     """Return the RunInfo for a RunPlan at the end of set-up.
 
-    All ranks call this together. `started` is a datetime, `begin` the
+    All ranks call this together. `source` is the graph. `started` is a datetime, `begin` the
     time.perf_counter() of this rank at the same time.
     """
     # costs of set-up, over all ranks
@@ -127,7 +130,8 @@ def make_run_info(plan: RunPlan, comm: SerialComm, threads: int, started: dateti
         node_aware=plan.node_aware,
         predicted_between=plan.steps.full_step.per_epoch_between() if full_batch else {},
         period=plan.steps.full_step.period,
-        out=plan.config.out)
+        out=plan.config.out,
+        graph_checksum=str(source.checksum()) if plan.config.out else "")
 
 
 def log_setup(run_info: RunInfo, comm: SerialComm) -> None:

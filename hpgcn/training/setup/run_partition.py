@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
     from hpgcn.graphs.graph import Graph
     from hpgcn.graphs.graph_source import GraphSource
     from hpgcn.graphs.header import Header
+    from hpgcn.graphs.partition import Partition
     from hpgcn.sampling.batch_request import BatchRequest
 
 log = logging.getLogger("hpgcn")
 SEED = 0
+# on rank 0: partitions of graphs in memory, and folders of those that are not beside the graph
+_PARTITIONS: WeakKeyDictionary[GraphSource, dict[tuple, Partition]] = WeakKeyDictionary()
+_FOLDERS: WeakKeyDictionary[GraphSource, list[Path]] = WeakKeyDictionary()
 PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine, an hour around it
 
 
@@ -65,7 +70,8 @@ def partitioned(source: GraphSource, comm: SerialComm, method: str, out: str = "
     if stored_file is None:
         with comm.collective_errors():
             graph = source.read().in_original_order()
-        return _partition_in_memory(graph, comm, method, chosen)
+        made = _PARTITIONS.setdefault(source, {})
+        return _partition_in_memory(graph, comm, chosen or _default(method), made)
 
     # every rank opens the same partition
     path, checksum = stored_file
@@ -77,20 +83,20 @@ def partitioned(source: GraphSource, comm: SerialComm, method: str, out: str = "
     return stored
 
 
-def _partition_in_memory(graph: Graph, comm: SerialComm, method: str,
-                         chosen: Any) -> Graph:
+def _partition_in_memory(graph: Graph, comm: SerialComm, chosen: Preparation,
+                         made: dict[tuple, Partition]) -> Graph:
+    """Return a graph in parts; `made` keeps partitions for later runs on the same graph."""
     from hpgcn.partition import make_partition
 
-    partition = None
+    key = comm.size, chosen.method, chosen.effort
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
-        if comm.rank == 0:
+        if comm.rank == 0 and key not in made:
             set_activity(f"partitioning {graph.header.name}")
-            chosen = chosen or _default(method)
             log.info("partitioning %s into %d parts by %s%s", graph.header.name, comm.size,
                      *_method_and_reason(chosen))
-            partition = make_partition(graph, comm.size, method=chosen.method,
+            made[key] = make_partition(graph, comm.size, method=chosen.method,
                                        effort=chosen.effort, seed=SEED)
-    partition = comm.bcast(partition)
+    partition = comm.bcast(made.get(key))
     graph = replace(graph, edge_parts=partition.edge_part)
     return graph.permuted(partition.perm, partition.offsets)
 
@@ -141,10 +147,10 @@ def kept_partition(source: GraphSource, k: int, method: str, out: str = "", also
     source.refuse_replaced()
 
     # use a partition that an earlier run kept
-    for folder, name in product(folders, names):
+    for folder, name in product([*folders, *_FOLDERS.get(source, ())], names):
         path = folder / name
         methods, efforts = (method, preparation.method), (preparation.effort,)
-        if not exact and folder == folders[0]:
+        if not exact and folder not in folders[1:]:
             efforts = EFFORTS[EFFORTS.index(preparation.effort):]
         elif not exact:
             methods, efforts = (*methods, also), EFFORTS
@@ -180,6 +186,8 @@ def kept_partition(source: GraphSource, k: int, method: str, out: str = "", also
     checksum = _matching(path, source, k, (preparation.method,), (preparation.effort,))
     if checksum is None:
         raise changed(path)
+    if held is None and folder != folders[0]:
+        _FOLDERS.setdefault(source, []).append(folder)
     return str(path), checksum
 
 
