@@ -39,7 +39,7 @@ def _write_text(delimiter: str, path: Path | str, arrays: dict[str, np.ndarray],
     def write(file: BinaryIO) -> None:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         rows = csv.writer(_LineWriter(text), delimiter=delimiter)
-        rows.writerow(COLUMNS)
+        rows.writerow(_columns(path, arrays))
         for block in _blocks(path, arrays):
             rows.writerows(zip(*block))
         text.flush()
@@ -65,8 +65,9 @@ def _write_parquet(path: Path | str, arrays: dict[str, np.ndarray], attributes: 
 
     def write(file: BinaryIO) -> None:
         writer = None
+        names = _columns(path, arrays)
         for block in _blocks(path, arrays):
-            table = pyarrow.table(dict(zip(COLUMNS, block)))
+            table = pyarrow.table(dict(zip(names, block)))
             writer = writer or parquet.ParquetWriter(file, table.schema)
             writer.write_table(table)
         writer.close()
@@ -75,7 +76,7 @@ def _write_parquet(path: Path | str, arrays: dict[str, np.ndarray], attributes: 
 
 
 def _write_npz(path: Path | str, arrays: dict[str, Any], attributes: Any, **options: Any) -> None:
-    names = ("id", "label", "logits", "embedding", "class_names")
+    names = ("id", "label", "value", "logits", "embedding", "class_names", "target_names")
     chosen = {name: arrays[name] for name in names if name in arrays}
     atomic_write(path, lambda file: np.savez(file, **chosen), **options)
 
@@ -85,13 +86,30 @@ WRITERS = {".csv": partial(_write_text, ","), ".tsv": partial(_write_text, "\t")
            **dict.fromkeys(HDF5_SUFFIXES, write_predictions)}
 
 
+def _columns(path: Path | str, arrays: dict[str, np.ndarray]) -> tuple[str, ...]:
+    """Return the names of the columns: those of targets, or COLUMNS of labels."""
+    if "value" not in arrays:
+        return COLUMNS
+    names = tuple(arrays["target_names"].tolist())
+    if COLUMNS[0] in names:
+        raise DataError(f"{path}: target {COLUMNS[0]!r} is called like the column of ids: write "
+                        "another format, -o FILE.npz or FILE.h5")
+    return COLUMNS[:1] + names
+
+
 def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
     """Yield lists of ids, labels and probabilities for some vertices at a time.
 
     A label is the name of its class, or else its number. If vertices have several
     labels, labels and probabilities are texts joined by SEPARATOR; they are empty
-    without labels.
+    without labels. Instead of both there may be a list for each target.
     """
+    if "value" in arrays:
+        for start in range(0, len(arrays["id"]), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            yield arrays["id"][rows].tolist(), *map(_digits, arrays["value"][rows].T)
+        return
+
     label = arrays["label"]
     c = arrays["logits"].shape[1]
     names = arrays.get("class_names", np.arange(c)).tolist()
@@ -108,6 +126,11 @@ def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
         rows = slice(start, start + ROWS_AT_ONCE)
         logits = arrays["logits"][rows].astype(np.float64)
         yield arrays["id"][rows].tolist(), *column(label[rows], logits, names)
+
+
+def _digits(numbers: np.ndarray) -> list[float]:
+    """Return numbers with as many digits as a float32 has."""
+    return [float(f"{number:.9g}") for number in numbers.tolist()]
 
 
 def _one(label: np.ndarray, logits: np.ndarray, names: list[str]) -> tuple[list, list]:
