@@ -98,7 +98,7 @@ class RunGrid:
 
         There is a line for each run.
         """
-        from hpgcn.runtime.text_table import percent
+        from hpgcn.setting_words import score
 
         names = {"split": "split_index"} if self.splits else {}
         names |= {"seed": "seed"} if self.seeds else {}
@@ -106,14 +106,15 @@ class RunGrid:
         rows = [[*names, f"test {metric}", "validation", "best epoch", "epochs",
                  "seconds per epoch"]]
         rows += [[*(str(getattr(config, name)) for name in names.values()),
-                  percent(summary["test_acc"]), percent(summary["best_val_acc"]),
+                  score(summary["test_acc"], metric), score(summary["best_val_acc"], metric),
                   str(summary["best_epoch"]), str(summary["epochs"]),
                   f"{summary['epoch_s_median']:.4g}"]
                  for config, summary in zip(configs, summaries)]
         whole = summarize_runs(configs, summaries)
         for name in ("mean", "std"):
             rows.append([name, *[""] * (len(names) - 1),
-                         *(percent(whole[key][name]) for key in ("test_acc", "best_val_acc")),
+                         *(score(whole[key][name], metric)
+                           for key in ("test_acc", "best_val_acc")),
                          "", "", ""])
         return table(rows, rule=True, keys=len(names))
 

@@ -19,11 +19,11 @@ from hpgcn.errors import (
     UsageError,
     printable,
 )
-from hpgcn.model.metrics import METRICS as SCORES
 from hpgcn.runtime.files import check_path, read_bytes
 from hpgcn.runtime.text_table import html_list
+from hpgcn.setting_words import ERRORS, LABEL_METRICS, TARGET_METRICS
 from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
-from hpgcn.training.files.records import METRICS, PART_SECONDS, read_summary
+from hpgcn.training.files.records import METRICS, PART_SECONDS, SCORES, TARGET_FIELDS, read_summary
 from hpgcn.training.files.result import summary_pairs
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FIELDS = {name: kind if name in ("epoch", "loss") else kind._replace(optional=True)
           for name, kind in (METRICS | PART_SECONDS).items()}
-METRIC_NAMES = ("accuracy", "micro-f1", *SCORES)  # the first two are by the labels of the graph
+METRIC_NAMES = (*LABEL_METRICS, *TARGET_METRICS)
 MAX_TRACE = 1 << 30  # bytes
 MOST_EVENT = [2**31, 2**53, 1e15, 1e15]  # rank, epoch, microseconds from when and for how long
 
@@ -103,17 +103,17 @@ class Run:
     def best(self) -> int | None:
         """Index of the best epoch in the metrics.
 
-        It is the one in the summary, or else the one with the highest validation
-        metric.
+        It is the one in the summary, or else the one with the best validation metric.
         """
         known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
         if known.size:
             return int(known[0])
         if not np.isfinite(self.metrics["val_acc"]).any():
             return None
-        accuracy = np.nan_to_num(self.metrics["val_acc"], nan=-1.0)
+        sign = -1 if self.metric in ERRORS else 1
+        value = np.nan_to_num(sign * self.metrics["val_acc"], nan=-math.inf)
         loss = np.nan_to_num(self.metrics["val_loss"], nan=math.inf)
-        return int(np.lexsort([loss, -accuracy])[0])
+        return int(np.lexsort([loss, -value])[0])
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
@@ -218,8 +218,9 @@ def _metrics(path, notes):
             notes.append(f"metrics.jsonl: line {number} is incomplete and skipped")
             break
 
+        targets = TARGET_FIELDS.keys() <= row.keys()
         row = {**dict.fromkeys(FIELDS), **row}
-        check_fields(row, FIELDS, where)
+        check_fields(row, FIELDS | (SCORES if targets else {}), where)
         if rows and row["epoch"] <= rows[-1][0]:
             raise DataError(f"{where}: epoch {row['epoch']} after epoch {rows[-1][0]:g}, expected "
                             "increasing epochs")

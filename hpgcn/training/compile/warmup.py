@@ -179,9 +179,11 @@ def _small_step(header: Header, config: Config, device: Host, ranks: int) -> Non
 
         X = sp.csr_array(X)
     y = np.eye(3) if header.multilabel else np.arange(3)
+    contents = {"targets": np.eye(3, header.num_targets)} if header.num_targets else {"y": y}
     with warnings.catch_warnings(action="ignore"):  # its labels do not matter
         edges = np.ones(np.count_nonzero(A)) if header.num_edge_features else None
-        tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up", edge_features=edges)
+        tiny = Graph.from_scipy(A, X, masks=([0], [1], [2]), name="warm-up",
+                                edge_features=edges, **contents)
 
     # settings that do not change which kernels are used
     few = config.replace(strategy=without_grid(config), out="", checkpoint_every=0, epochs=1,

@@ -255,7 +255,8 @@ def read_run(path: Any) -> tuple[dict, ...]:
     DataError or StorageError if the path has nothing to read.
     """
     if hasattr(path, "weights"):
-        names = {field: each for field in NAMED if (each := getattr(path, field, None))}
+        names = {field: each for field in (*NAMED, *store.SCALE)
+                 if (each := getattr(path, field, None)) is not None}
         return path.weights, vars(path.config), names
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"a {type(path).__name__}: expected a run directory, its model.h5, or "
