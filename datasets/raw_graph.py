@@ -44,6 +44,17 @@ class Raw:
     attributes_read: set[str] = field(default_factory=set)  # names of labels and features
     class_names: tuple[str, ...] | None = None  # names of classes, (c,) or (t,)
     feature_names: tuple[str, ...] | None = None  # names of features, (f,)
+    targets: np.ndarray | None = None  # (n, t) float64 with NaN for unknown, instead of labels
+    target_names: tuple[str, ...] | None = None  # names of targets, (t,)
+
+    @property
+    def labeled(self) -> np.ndarray | None:
+        """Which vertices have a class or a known target, (n,) bool; None if all may have."""
+        if self.targets is not None:
+            return ~np.isnan(self.targets).all(axis=1)
+        if self.labels is not None and np.ndim(self.labels) == 1:
+            return np.asarray(self.labels) >= 0
+        return None
 
     def unread_attributes(self) -> list[str]:
         """Return a note on the attributes of vertices that are not read, in a list."""
