@@ -5,6 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.edge_weights import attribute_names, join_names
+from hpgcn.graphs.validation import check_targets
 
 ROW_FIRST = ("u", "v")  # the end of an edge that is a row of the adjacency, and the other one
 TARGET_FIRST = ("target", "source")  # the direction in which PyG aggregates
@@ -55,6 +56,18 @@ class Raw:
         if self.labels is not None and np.ndim(self.labels) == 1:
             return np.asarray(self.labels) >= 0
         return None
+
+    def set_targets(self, arrays: dict[str, np.ndarray], where: object) -> None:
+        """Take arrays by name, (n,) or (n, t) each, as targets.
+
+        They have names unless an array has several columns.
+        """
+        if arrays:
+            parts = [check_targets(array, self.num_nodes, f"{where} {name}")
+                     for name, array in arrays.items()]
+            self.targets = np.concatenate(parts, axis=1)
+            if self.targets.shape[1] == len(arrays):
+                self.target_names = tuple(arrays)
 
     def unread_attributes(self) -> list[str]:
         """Return a note on the attributes of vertices that are not read, in a list."""

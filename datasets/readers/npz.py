@@ -11,7 +11,6 @@ from hpgcn.datasets.edges.edge_arrays import read_edge_arrays, refuse_list_flags
 from hpgcn.datasets.readers.adjacency_matrix import choose_matrix, from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import need, truncate
-from hpgcn.datasets.tables.target_files import join_arrays
 from hpgcn.datasets.text.column_names import DIRECTED, end_names, find_ends
 from hpgcn.datasets.unsupported_formats import SAVE
 from hpgcn.errors import DataError, UsageError
@@ -76,8 +75,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
 
     raw.features = features
     raw.labels = labels
-    if targets:
-        raw.targets, raw.target_names = join_arrays(targets, raw.num_nodes, str(source))
+    raw.set_targets(targets, source)
     named = labels is not None and "class_names" in archive
     if named and archive.dtype("class_names").kind == "U":
         raw.class_names = archive.read("class_names", "U").tolist()

@@ -10,7 +10,6 @@ from hpgcn.datasets.edges.edge_arrays import read_edge_arrays, refuse_list_flags
 from hpgcn.datasets.raw_graph import TARGET_FIRST
 from hpgcn.datasets.readers.adjacency_matrix import from_matrix
 from hpgcn.datasets.source import truncate
-from hpgcn.datasets.tables.target_files import join_arrays
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array, join_names
 from hpgcn.graphs.validation import SPLIT, check_edge_arrays, check_ids
@@ -64,8 +63,8 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     if unread := [key for key in data if key not in (*pyg.READ, *targets, *said)]:
         raw.notes.append(f"not read: {join_names(unread)}")
     raw.features, raw.masks = numbers.get("x"), masks or None
-    if targets:
-        raw.targets, raw.target_names = join_arrays(targets, raw.num_nodes, str(source))
+    raw.set_targets(targets, source)
+    if "y" in targets and len(targets) == 1:
         raw.target_names = data.get("target_names", raw.target_names)
     if "y" not in targets:
         raw.labels = numbers.get("y")

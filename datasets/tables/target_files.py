@@ -84,14 +84,3 @@ def _numbers(table: Table, k: int) -> np.ndarray:
                         f"{table.title(k)} is infinite, expected a number, or an empty cell for "
                         "unknown")
     return numbers
-
-
-def join_arrays(arrays: dict[str, np.ndarray], n: int,
-                where: str) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """Return arrays of a source, (n,) or (n, t) each, as targets (n, t), and their names.
-
-    Names are None if an array has several columns.
-    """
-    parts = [check_targets(array, n, f"{where} {name}") for name, array in arrays.items()]
-    targets = np.concatenate(parts, axis=1)
-    return targets, tuple(arrays) if targets.shape[1] == len(arrays) else None
