@@ -83,7 +83,8 @@ class Run:
         """Name of the metric in the columns val_acc and test_acc; "score" if unknown."""
         known = [name for name in METRIC_NAMES if name in (
             self.summary.get("metric"), self.settings.get("metric"))]
-        return known[0] if known else "score"
+        unknown = "rmse" if "val_rmse" in self.metrics else "score"  # a run with metric auto
+        return known[0] if known else unknown
 
     def get(self, key: str) -> Any:
         """Return the value of `key` from the summary, else from the settings, else None."""
@@ -207,7 +208,7 @@ def _class_names(path, notes):
 
 
 def _metrics(path, notes):
-    rows = []
+    rows, fields = [], FIELDS
     for number, line in read_lines(path):
         where = f"{path}: line {number}"
         try:
@@ -218,16 +219,17 @@ def _metrics(path, notes):
             notes.append(f"metrics.jsonl: line {number} is incomplete and skipped")
             break
 
-        targets = TARGET_FIELDS.keys() <= row.keys()
-        row = {**dict.fromkeys(FIELDS), **row}
-        check_fields(row, FIELDS | (SCORES if targets else {}), where)
+        if not rows and TARGET_FIELDS.keys() <= row.keys():
+            fields = FIELDS | TARGET_FIELDS | SCORES
+        row = {**dict.fromkeys(fields), **row}
+        check_fields(row, fields, where)
         if rows and row["epoch"] <= rows[-1][0]:
             raise DataError(f"{where}: epoch {row['epoch']} after epoch {rows[-1][0]:g}, expected "
                             "increasing epochs")
-        rows.append([row[name] for name in FIELDS])
+        rows.append([row[name] for name in fields])
 
-    columns = np.array(rows, np.float64).reshape(-1, len(FIELDS)).T  # None becomes NaN
-    return dict(zip(FIELDS, np.where(np.isfinite(columns), columns, np.nan)))
+    columns = np.array(rows, np.float64).reshape(-1, len(fields)).T  # None becomes NaN
+    return dict(zip(fields, np.where(np.isfinite(columns), columns, np.nan)))
 
 
 def _settings(path):
