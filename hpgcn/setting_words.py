@@ -14,7 +14,7 @@ from hpgcn.setting_field import KINDS, checked, setting
 SCHEDULES = ("constant", "cosine", "step")
 STEPS = ("step_every", "step_factor")  # words of the schedule step
 MAX_DELAY = 100  # steps
-LOSSES = ("mse", "mae", "huber")  # of targets
+LOSSES = ("mse", "mae", "huber")  # losses of targets
 LABEL_METRICS = ("accuracy", "micro-f1", "macro-f1", "roc-auc")  # shares
 TARGET_METRICS = ("rmse", "mae", "r2")  # numbers
 ERRORS = ("rmse", "mae")  # metrics of which the lowest is the best

@@ -45,8 +45,8 @@ class TargetLoss(BatchLoss):
 
     It is the mean over the GLOBAL number of known targets of training vertices, as
     torch.nn.functional has it for these. A rank that shares rows has the errors of its
-    columns. Metrics are in the user's units: for each target the root of the mean square
-    (rmse), the mean size (mae), and R^2; then the mean over targets, as in scikit-learn.
+    columns. Metrics are means over targets, in the user's units, as in scikit-learn: the
+    root of the mean square (rmse), the mean size (mae), and R^2.
     """
 
     def __init__(self, targets: Array, masked: MaskedRows, columns: SharedRows, kind: str,

@@ -18,7 +18,9 @@ CONSTANT = 1e-13  # a deviation of this share of the mean is rounding
 
 
 class TargetScale(NamedTuple):
-    """The scale of targets, and what their metrics compare with; equal on all ranks.
+    """The scale of targets, and the counts and sums for their metrics.
+
+    It is equal on all ranks.
 
     Attributes
     ----------

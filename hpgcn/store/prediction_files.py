@@ -129,7 +129,7 @@ def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
 
 
 def _digits(numbers: np.ndarray) -> list[float]:
-    """Return numbers with as many digits as a float32 has."""
+    """Return numbers rounded to nine digits, enough for any float32."""
     return [float(f"{number:.9g}") for number in numbers.tolist()]
 
 

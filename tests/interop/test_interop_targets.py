@@ -1,4 +1,4 @@
-"""Targets against PyG: its Data, losses and gradients of GCNConv on ranks, and what it learns."""
+"""Targets against PyG: its Data, losses and gradients of GCNConv on ranks, and its scores."""
 import numpy as np
 import pytest
 from graphs import make, scattered, with_targets

@@ -25,7 +25,7 @@ METRICS = {
     "test_acc": ACCURACY, "val_loss": SCORE, "epoch_s": SECONDS,
     "eval_s": SECONDS, "spmm_s": SECONDS, "dense_s": SECONDS, "comm_s": SECONDS, "wait_s": SECONDS,
     "sent_bytes": COUNT, "sent_messages": COUNT, "peak_rss_bytes": COUNT}
-# of graphs with targets, whose metrics are no shares
+# fields of graphs with targets, whose metrics are not shares
 TARGET_FIELDS = {f"{key}_{name}": SCORE for key in SPLIT for name in TARGET_METRICS}
 SCORES = dict.fromkeys(("train_acc", "val_acc", "test_acc"), SCORE)
 PART_SECONDS = {f"mean_{part}_s": SECONDS for part in PARTS}  # missing in older runs
