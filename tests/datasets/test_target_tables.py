@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from inputs import put, refused
 
-from hpgcn.datasets.convert import read
+from hpgcn.datasets.convert import convert, read
 from hpgcn.errors import COMMAND_LINE, UsageError
+from hpgcn.store import load
 
 EDGES = "source,target\n0,1\n1,2\n2,3\n3,4\n"
 NODES = """id,age,price,rate,note
@@ -125,3 +126,15 @@ def test_labels_that_are_values_name_the_flag(graph, nodes):
             refused("give them with --targets FILE|COLUMNS", graph, labels=f"{nodes}:{column}")
     finally:
         COMMAND_LINE.reset(token)
+
+
+def test_edges_that_are_sorted_on_disk(tmp_path):
+    ends = np.random.default_rng(0).integers(0, 5000, (60_000, 2))
+    np.savetxt(tmp_path / "g.txt", ends, "%d")
+    np.save(tmp_path / "y.npy", np.arange(5000) / 7)
+    for name, memory in (("small.h5", 4 << 20), ("large.h5", None)):
+        convert(tmp_path / "g.txt", tmp_path / name, targets=tmp_path / "y.npy", memory=memory,
+                num_nodes=5000)
+        with load(tmp_path / name) as stored:
+            np.testing.assert_array_equal(stored.in_original_order().targets[:, 0],
+                                          np.arange(5000) / 7)

@@ -93,6 +93,8 @@ def test_constant_and_unknown_targets():
         hpgcn.train(of_targets(np.c_[np.ones(5), [np.nan, np.nan, 1, 1, 1]]), Config(epochs=1))
     empty = hpgcn.train(of_targets(np.arange(5), ([0, 1], [], [])), Config(epochs=2))
     assert empty["best_val_acc"] is None and empty["best_epoch"] == 2
+    with pytest.raises(UsageError, match="patience=1: graph has no validation vertices"):
+        hpgcn.train(of_targets(np.array([1, 2, np.nan, np.nan, 3])), Config(patience=1))
 
 
 @pytest.mark.parametrize("settings, message", [

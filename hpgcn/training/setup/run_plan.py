@@ -163,7 +163,10 @@ def check_sets(shard: GraphShard, config: Config, header: Header) -> None:
     """
     columns, labels = shard.columns, shard.labels
     own = columns.row.rank == 0  # one of the ranks that share a row counts it
-    validation = columns.comm.sum([own * np.count_nonzero(shard.masks["val"])])[0]
+    known = shard.masks["val"]
+    if header.num_targets:
+        known = known & ~np.isnan(labels).all(axis=1)
+    validation = columns.comm.sum([own * np.count_nonzero(known)])[0]
     if config.patience and not validation:
         raise agreed(UsageError(
             f"{setting('patience', config.patience)}: {header.name} has no validation "
