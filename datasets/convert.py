@@ -41,7 +41,7 @@ from hpgcn.graphs.adjacency import (
 )
 from hpgcn.graphs.classes import read_text_labels
 from hpgcn.graphs.edge_features import features_of_entries
-from hpgcn.graphs.edge_weights import rounded_note
+from hpgcn.graphs.edge_weights import join_names, rounded_note
 from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.reordering import (
     AUTO,
@@ -115,8 +115,8 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
     """Read a graph from a file, or a built-in graph; return the Graph and notes.
 
     `flags` are fields of ConvertOptions, the flags of `hpgcn convert`. Files of
-    `features`, (n, f), and `labels`, (n,) or (n, t), replace the input's, and so does
-    `split`, FILE or FILE:COLUMN. Attributes of nodes in the source are called
+    `features`, (n, f), and `labels` or `targets`, (n,) or (n, t), replace the input's, and
+    so does `split`, FILE or FILE:COLUMN. Attributes of nodes in the source are called
     ":NAME,...". `memory`, the bytes that the input may take, is 80% of those available.
 
     In a Scratch (`scratch`) an edge list that does not fit into memory is sorted on
@@ -145,6 +145,7 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
     made = features if features in MADE else None
     files = {"labels": None if drawn.labels else labels,
              "features": None if made or drawn.features else features,
+             "targets": None if options.target_arrays else options.targets,
              "split": wanted[1] if of_file else None}
     with page_cache.bypassed(memory is not None):
         memory = memory_budget() if memory is None else memory
@@ -153,6 +154,7 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
         raw, name, file, fmt, digest, entries = _read(source, fmt, memory, scratch, options)
         where = str(file)
         notes = raw.notes
+        tables = _with_targets(tables, raw, options, where)
         drawn.clear(raw)
         of_edges = None
         if options.edge_features is not None:
@@ -193,7 +195,7 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
             None if drawn.features else raw.features, None if drawn.labels else raw.labels, masks,
             name=where, original_ids=raw.original_ids, split=split, source_sha256=digest,
             class_names=raw.class_names, feature_names=raw.feature_names,
-            classes=options.classes)
+            classes=options.classes, targets=raw.targets, target_names=raw.target_names)
     graph = drawn.add_to(graph, raw, lazy=lazy)
     header = dataclasses.replace(
         graph.header, name=name, base=raw.base if raw.original_ids is None else 0,
@@ -259,6 +261,28 @@ def warnings_as(notes: list[str], where: str) -> Iterator[None]:
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename,
                                    warning.lineno)
+
+
+def _with_targets(tables: TableOptions, raw: Raw, options: ConvertOptions,
+                  where: str) -> TableOptions:
+    """Return the options of tables with the file of targets; leave labels out of `raw`.
+
+    Names that are no arrays of the source are columns of the file of features.
+    """
+    if options.targets is None:
+        return tables
+    if raw.labels is not None:
+        raw.notes.append("labels of the source are left out, because targets are given")
+        raw.labels = raw.class_names = None
+    if raw.targets is not None:
+        raw.notes.append(f"targets: {join_names(options.target_arrays)}")
+    if raw.targets is not None or tables.targets is not None:
+        return tables
+    if tables.features is None:
+        raise UsageError(f"--targets {options.targets}: no such file, and no arrays of {where}; "
+                         "expected FILE, FILE:COLUMN,... or names of columns in the table of "
+                         "--features")
+    return dataclasses.replace(tables, targets=f"{tables.features}:{options.targets}")
 
 
 def _refuse_missing(source: Path | str, fmt: str, *beside: Path | str) -> None:

@@ -94,6 +94,11 @@ class ConvertOptions:
         "unlabeled, or with 0/1 (n, t) for multi-label. Or :NAME, an attribute of the nodes in the "
         "source. Or a word: random:N[:SEED] (N classes drawn for each vertex id)",
         metavar="FILE[:COLUMN]")
+    targets: str | None = option(
+        TABLES, "values to predict, in place of labels: a table joined by its id column, or .npy "
+        "(n,) or (n, t). An empty cell or NaN is unknown. Or only COLUMNS, such as price,'t*', of "
+        "the table of --features, or arrays of a source .npz or .pt, such as y. Or :NAME,..., "
+        "attributes of the nodes in the source", metavar="FILE[:COLUMNS]|COLUMNS")
     classes: bool = option(
         TABLES, "the numbers among the labels are classes, although they look like values to "
         "predict: most occur once or twice, or they have a decimal point", False)
@@ -151,6 +156,14 @@ class ConvertOptions:
         choice = self.edge_features
         return () if choice is None or os.path.isfile(choice) else tuple(str(choice).split(","))
 
+    @property
+    def target_arrays(self) -> tuple[str, ...]:
+        """Names in --targets that may be arrays of the source; () if it names a file."""
+        text = os.fspath(self.targets or "")
+        named = text and text[0] != ":" and not any(
+            os.path.exists(path) for path in (text, text.rpartition(":")[0]) if path)
+        return tuple(text.split(",")) if named else ()
+
     def flags(self, *names: str) -> list[str]:
         """Return the flags among these fields that the user gave, as typed in a shell."""
         return ["--" + each.name.replace("_", "-") for each in fields(self)
@@ -170,7 +183,8 @@ class ConvertOptions:
             raise UsageError(f"--weights {self.weights}: excludes --unweighted, which sets all "
                              "weights to 1")
         for one, other in (("columns", "weights"), ("num_nodes", "bipartite"),
-                           ("num_nodes", "compact"), ("edge_features", "largest_component")):
+                           ("num_nodes", "compact"), ("edge_features", "largest_component"),
+                           ("labels", "targets")):
             if getattr(self, one) and getattr(self, other):
                 one, other = (f"--{name.replace('_', '-')}" for name in (one, other))
                 raise UsageError(f"{one} and {other}: expected only one of them")

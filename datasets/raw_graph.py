@@ -5,6 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.edge_weights import attribute_names, join_names
+from hpgcn.graphs.validation import check_targets
 
 ROW_FIRST = ("u", "v")  # the end of an edge that is a row of the adjacency, and the other one
 TARGET_FIRST = ("target", "source")  # the direction in which PyG aggregates
@@ -44,6 +45,29 @@ class Raw:
     attributes_read: set[str] = field(default_factory=set)  # names of labels and features
     class_names: tuple[str, ...] | None = None  # names of classes, (c,) or (t,)
     feature_names: tuple[str, ...] | None = None  # names of features, (f,)
+    targets: np.ndarray | None = None  # (n, t) float64 with NaN for unknown, instead of labels
+    target_names: tuple[str, ...] | None = None  # names of targets, (t,)
+
+    @property
+    def labeled(self) -> np.ndarray | None:
+        """Which vertices have a class or a known target, (n,) bool; None if all may have."""
+        if self.targets is not None:
+            return ~np.isnan(self.targets).all(axis=1)
+        if self.labels is not None and np.ndim(self.labels) == 1:
+            return np.asarray(self.labels) >= 0
+        return None
+
+    def set_targets(self, arrays: dict[str, np.ndarray], where: object) -> None:
+        """Take arrays by name, (n,) or (n, t) each, as targets.
+
+        They have names unless an array has several columns.
+        """
+        if arrays:
+            parts = [check_targets(array, self.num_nodes, f"{where} {name}")
+                     for name, array in arrays.items()]
+            self.targets = np.concatenate(parts, axis=1)
+            if self.targets.shape[1] == len(arrays):
+                self.target_names = tuple(arrays)
 
     def unread_attributes(self) -> list[str]:
         """Return a note on the attributes of vertices that are not read, in a list."""

@@ -105,6 +105,11 @@ def make_split(raw: Raw, wanted: Any, num_splits: int, where: str) -> tuple:
     if wanted == ("planetoid",) and raw.masks is not None and raw.split == "planetoid":
         return raw.masks, raw.split
     labels, _ = check_labels(raw.labels, raw.num_nodes, where)
+    if raw.targets is not None:
+        if wanted[0] not in (ALL, "random"):
+            raise UsageError(f"split {wanted[0]}: only for classes, but vertices have targets: "
+                             "give --split random:60/20/20")
+        labels = raw.labeled - 1  # one class of vertices with a target
     if wanted == (ALL,):
         return all_labeled(labels, where), ALL
     if wanted == ("planetoid",):
@@ -191,7 +196,7 @@ def planetoid_split(labels: np.ndarray | None, where: str, seed: int = 0) -> dic
 
 def _classes(labels: np.ndarray | None, where: str) -> np.ndarray:
     if labels is None:
-        raise DataError(f"{where}: no labels, but a split needs them: give --labels")
+        raise DataError(f"{where}: no labels, but a split needs them: give --labels or --targets")
     return labels if labels.ndim == 1 else np.zeros(labels.shape[0], np.int64)
 
 

@@ -107,10 +107,10 @@ def largest_component(csr: Sequence, raw: Raw) -> Any:
     degree = np.diff(indptr)[vertices]
     ids = np.arange(raw.base, raw.base + n) if raw.original_ids is None else raw.original_ids
 
-    # select rows of features, labels and masks
+    # select rows of features, labels or targets, and masks
     raw.num_nodes = vertices.size
     raw.original_ids = ids[vertices]
-    for name in ("features", "labels"):
+    for name in ("features", "labels", "targets"):
         array = getattr(raw, name)
         if array is not None:
             rows = array.tocsr() if sp.issparse(array) else array

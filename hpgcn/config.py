@@ -24,8 +24,11 @@ from hpgcn.setting_field import (
     values_of,
 )
 from hpgcn.setting_words import (
+    LABEL_METRICS,
+    LOSSES,
     NO_SHORTCUTS,
     OF_STRATEGY,
+    TARGET_METRICS,
     WORDS,
     checked_batch,
     checked_delay,
@@ -167,6 +170,13 @@ class Config:
     label_smoothing: float = setting(
         0.0, "label smoothing factor e: targets become (1-e) y + e/C (multi-label: (1-e) y + e/2). "
         "Applies to the training loss only", OPTIMIZER, low=0, high=1, open_high=True)
+    loss: str = setting(
+        "auto", "loss of targets (values to predict). auto: mse for targets, and cross-entropy for "
+        "labels. huber: squares up to 1, then absolute", OPTIMIZER,
+        choices=("auto", *LOSSES))
+    standardize: bool = setting(
+        True, "learn targets minus their mean, divided by their deviation, both of the training "
+        "vertices. Predictions are in the units of the targets", OPTIMIZER)
     class_weight: str = setting(
         "", "weights of the classes in the training loss. balanced: n / (C n_c), with n_c of the n "
         "training vertices in class c of C. FILE: a line for each class, WEIGHT or NAME,WEIGHT "
@@ -187,8 +197,9 @@ class Config:
         PARALLEL, cost=True, hidden=True)
     metric: str = setting(
         "auto", "metric for val_acc, test_acc and the best epoch. auto: accuracy, or micro-f1 for "
-        "multi-label graphs. roc-auc: only for two classes or multi-label graphs", RUN,
-        choices=("auto", "accuracy", "micro-f1", "macro-f1", "roc-auc"))
+        "multi-label graphs, or rmse for targets. roc-auc: only for two classes or multi-label "
+        "graphs. rmse, mae and r2: only for targets; the lowest rmse or mae is the best", RUN,
+        choices=("auto", *LABEL_METRICS, *TARGET_METRICS))
     eval_every: int = setting(
         1, "evaluate every N epochs. 0: only after the last epoch", RUN, low=0)
     dtype: str = setting(

@@ -8,11 +8,16 @@ import re
 from dataclasses import dataclass
 
 from hpgcn.errors import UsageError, assigned, suggestion
+from hpgcn.runtime.text_table import percent
 from hpgcn.setting_field import KINDS, checked, setting
 
 SCHEDULES = ("constant", "cosine", "step")
 STEPS = ("step_every", "step_factor")  # words of the schedule step
 MAX_DELAY = 100  # steps
+LOSSES = ("mse", "mae", "huber")  # losses of targets
+LABEL_METRICS = ("accuracy", "micro-f1", "macro-f1", "roc-auc")  # shares
+TARGET_METRICS = ("rmse", "mae", "r2")  # numbers
+ERRORS = ("rmse", "mae")  # metrics of which the lowest is the best
 # what `shortcuts` = False sets
 NO_SHORTCUTS = {"precompute": False, "masked_products": "never", "prune": False}
 
@@ -39,6 +44,13 @@ class SettingWords:
 
 WORDS = {entry.name: entry for entry in dataclasses.fields(SettingWords)}
 OF_STRATEGY = [name for name, entry in WORDS.items() if entry.metadata["help"] == "strategy"]
+
+
+def score(value: object, metric: object) -> str:
+    """Return the value of a metric as text, in percent unless it is of targets."""
+    if metric not in TARGET_METRICS:
+        return percent(value)
+    return f"{value:.5g}" if isinstance(value, int | float) else "none"
 
 
 def translated(settings, present):

@@ -48,13 +48,16 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
       array of FEATURES;
     - labels: one of LABELS, or a CSR matrix labels.data and so on, and the text class_names;
     - feature_names, text;
+    - the arrays that `options.targets` names, if all are there, instead of labels;
     - masks: train_mask val_mask test_mask, singular or plural, (n,), or (n, s) or (s, n) for s
       splits;
     - or train_idx val_idx test_idx. Arrays of Python objects are left out, which a note says.
     """
     archive = Archive(source, memory)
     features = _features(archive)
-    labels = archive.first(*LABELS, kinds="fiubSU")
+    targets = {name: archive.read(name) for name in options.target_arrays
+               if set(options.target_arrays) <= archive.members.keys()}
+    labels = archive.first(*(key for key in LABELS if key not in targets), kinds="fiubSU")
     if labels is None and (prefix := archive.csr_prefix("labels.", "labels_")):
         labels = archive.read_csr(prefix)
         need(4 * labels.shape[0] * labels.shape[1], memory, f"{source} labels")
@@ -62,7 +65,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
 
     lists = _lists_of_edges(archive) if options.matrix is None else None
     if lists is not None:
-        n = _count(archive, features, labels)
+        n = _count(archive, features, next(iter(targets.values()), labels))
         raw = _from_lists(archive, lists, n, options)
     elif options.asked_weights:
         raise UsageError(f"--weights {options.weights}: only for lists of edges; {source} has a "
@@ -72,6 +75,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
 
     raw.features = features
     raw.labels = labels
+    raw.set_targets(targets, source)
     named = labels is not None and "class_names" in archive
     if named and archive.dtype("class_names").kind == "U":
         raw.class_names = archive.read("class_names", "U").tolist()

@@ -37,8 +37,10 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     data = pt.read_data(source.path, memory, str(source))
     numbers = {key: value for key, value in data.items()
                if isinstance(value, (np.ndarray, sp.sparray, int))}
+    targets = {key: numbers[key] for key in options.target_arrays
+               if set(options.target_arrays) <= numbers.keys()}
     others = {key: value for key, value in numbers.items()
-              if key not in pyg.READ and np.ndim(value)}
+              if key not in pyg.READ and key not in targets and np.ndim(value)}
 
     # read edges, from a list or a sparse matrix
     if "edge_index" in numbers:
@@ -58,10 +60,15 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     # read masks, and note what is not read
     masks = {key: numbers[f"{key}_mask"] for key in SPLIT if f"{key}_mask" in numbers}
     said = others if "edge_index" in numbers else ()
-    if unread := [key for key in data if key not in pyg.READ and key not in said]:
+    if unread := [key for key in data if key not in (*pyg.READ, *targets, *said)]:
         raw.notes.append(f"not read: {join_names(unread)}")
-    raw.features, raw.labels, raw.masks = numbers.get("x"), numbers.get("y"), masks or None
-    raw.class_names = data.get("class_names") if "y" in numbers else None
+    raw.features, raw.masks = numbers.get("x"), masks or None
+    raw.set_targets(targets, source)
+    if "y" in targets and len(targets) == 1:
+        raw.target_names = data.get("target_names", raw.target_names)
+    if "y" not in targets:
+        raw.labels = numbers.get("y")
+        raw.class_names = data.get("class_names") if "y" in numbers else None
     raw.feature_names = data.get("feature_names") if "x" in numbers else None
     raw.input_order = raw.original_ids is None
     if "original_ids" in data:

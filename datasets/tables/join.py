@@ -13,12 +13,19 @@ from hpgcn.datasets.source import Source, truncate
 from hpgcn.datasets.tables import table_files
 from hpgcn.datasets.tables.label_files import read_labels
 from hpgcn.datasets.tables.split_files import read_split, read_split_folder
+from hpgcn.datasets.tables.target_files import read_targets
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.tables.vertex_rows import by_vertex, missing_vertices, take_positional
 from hpgcn.datasets.text.data_table import plural
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import check_classes, renumber_classes
-from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_masks
+from hpgcn.graphs.validation import (
+    SPLIT,
+    check_features,
+    check_labels,
+    check_masks,
+    check_targets,
+)
 
 if TYPE_CHECKING:
     from hpgcn.datasets.raw_graph import Raw
@@ -28,14 +35,15 @@ if TYPE_CHECKING:
 
 
 def join(raw: Raw, entries: Entries | None, options: TableOptions, where: str) -> None:
-    """Set the labels, features and masks of `raw` from files, with vertices only they have.
+    """Set labels or targets, features and masks of `raw` from files; add their vertices.
 
     `entries` are those of an edge list on disk, or None. Errors are those of
     `hpgcn.datasets.convert.read`.
     """
-    if not any((options.labels, options.features, options.split, options.ids)):
+    if not any((options.labels, options.features, options.split, options.ids, options.targets)):
         if options.add_vertices:
-            raise UsageError("--add-vertices: only with a file of --features, --labels or --split")
+            raise UsageError("--add-vertices: only with a file of --features, --labels, --targets "
+                             "or --split")
         return
 
     # read the order of rows for files without ids
@@ -61,6 +69,11 @@ def join(raw: Raw, entries: Entries | None, options: TableOptions, where: str) -
         source = _open(path, raw, where, (column or "").split(","))
         sources.append(source)
         files.append(read_labels(source, vertices, options))
+    if options.targets is not None:
+        path, column = table_files.file_and_column(options.targets)
+        source = _open(path, raw, where, (column or "").split(","))
+        sources.append(source)
+        files.append(read_targets(source, column, vertices, options))
     if options.split is not None:
         counts = [options.count]
         if order is None and vertices.last is not None:
@@ -72,7 +85,7 @@ def join(raw: Raw, entries: Entries | None, options: TableOptions, where: str) -
             sources.append(_open(split, raw, where, [column_of_split or "*"]))
             found = read_split(sources[-1], column_of_split or None, vertices, options, counts)
         files.append(found)
-    if options.features is not None:  # last, to omit the columns of labels and split
+    if options.features is not None:  # last, to omit the columns of labels, targets and split
         path, column = table_files.file_and_column(options.features)
         if path != table_files.GRAPH:
             path = options.features
@@ -259,6 +272,10 @@ def _take(raw: Raw, rows: VertexRows, places: np.ndarray, options: TableOptions)
     if rows.order is not None:
         note = (f"{rows.where}: {plural(rows.num_rows, 'row')} of {rows.kind} matched by "
                 f"{rows.order}")
+        if rows.kind == "targets":
+            known = np.count_nonzero(~np.isnan(rows.values[places >= 0]).all(axis=1))
+            if known < n:
+                note += f", {plural(n - known, 'vertex', 'vertices')} without a target"
         if rows.kind == "labels":
             blank = rows.values[places >= 0] < 0 if rows.values.ndim == 1 else ()
             if without := count + np.count_nonzero(blank):
@@ -276,11 +293,12 @@ def _take(raw: Raw, rows: VertexRows, places: np.ndarray, options: TableOptions)
     # remove unlabeled vertices from a split
     if rows.kind == "split":
         masks = by_vertex(rows, places, n, False)
-        if raw.labels is not None and np.ndim(raw.labels) == 1:
-            unlabeled = masks.reshape(n, -1).any(axis=1) & (np.asarray(raw.labels) < 0)
+        if raw.labeled is not None:
+            unlabeled = masks.reshape(n, -1).any(axis=1) & ~raw.labeled
+            word = "label" if raw.targets is None else "target"
             if unlabeled.any():
                 raw.notes.append(f"{rows.where}: {plural(unlabeled.sum(), 'vertex', 'vertices')} "
-                                 "without a label left out of the split")
+                                 f"without a {word} left out of the split")
                 masks[unlabeled] = False
         masks = {part: masks[:, k] for k, part in enumerate(SPLIT)}
         raw.masks = check_masks(masks, n, None, rows.where)
@@ -290,15 +308,15 @@ def _take(raw: Raw, rows: VertexRows, places: np.ndarray, options: TableOptions)
     # refuse a vertex without a row, unless the file may leave some out
     if count and rows.kind == "features" and rows.is_partial:
         raw.notes.append(f"{rows.where}: {plural(count, 'vertex', 'vertices')} without features")
-    elif count and (rows.kind == "features" or rows.values.ndim != 1):
+    elif count and rows.kind != "targets" and (rows.kind == "features" or rows.values.ndim != 1):
         v = int(np.argmax(missing))
         name = v + raw.base if raw.original_ids is None else raw.original_ids[v]
         hint = "; ids begin at 1: use --base 1 to drop vertex 0" if raw.first == 1 else ""
         raise DataError(f"{rows.where}: {count} vertices have no row of {rows.kind}, the first is "
                         f"id {truncate(name, 40)}, expected one row per vertex{hint}")
 
-    # order labels or features by vertex
-    values = by_vertex(rows, places, n, -1 if rows.kind == "labels" else 0)
+    # order labels, targets or features by vertex
+    values = by_vertex(rows, places, n, {"labels": -1, "targets": np.nan}.get(rows.kind, 0))
     if rows.kind == "labels":
         raw.class_names = rows.class_names
         if not options.classes:
@@ -306,6 +324,8 @@ def _take(raw: Raw, rows: VertexRows, places: np.ndarray, options: TableOptions)
         raw.labels = values
         close_gaps(raw, rows.where)
         raw.labels, _ = check_labels(raw.labels, n, rows.where)
+    elif rows.kind == "targets":
+        raw.targets, raw.target_names = check_targets(values, n, rows.where), rows.target_names
     else:
         raw.features = check_features(values, n, rows.where)
         raw.feature_names = rows.feature_names

@@ -52,11 +52,11 @@ class TableOptions(ConvertOptions):
 
     memory: int = 0
     count: int | None = None  # number of rows of a table without ids
-    used: dict = field(default_factory=dict)  # file -> columns of labels and split
+    used: dict = field(default_factory=dict)  # file -> columns of labels, targets and split
 
     def files(self) -> list:
         """Return the paths of all files of tables, without :COLUMN."""
-        given = (self.features, self.labels, self.split, self.ids)
+        given = (self.features, self.labels, self.targets, self.split, self.ids)
         paths = [file_and_column(path)[0] for path in given if path is not None]
         return [path for path in paths if path != GRAPH]
 
@@ -64,11 +64,13 @@ class TableOptions(ConvertOptions):
     def requested_columns(self) -> list[str]:
         """The names of columns in the user's options."""
         labels = (self.label_column or "").split(",")
-        names = (self.id_column, *labels, *(self.feature_columns or ()))
+        _, targets = file_and_column(self.targets or "")
+        names = (self.id_column, *labels, *(targets or "").split(","),
+                 *(self.feature_columns or ()))
         return [name for name in names if name not in (None, "", roles.NONE)]
 
     def use(self, path: Path | str, name: str) -> None:
-        """Record that the column `name` of a file has the labels or the split."""
+        """Record that the column `name` of a file has labels, targets or the split."""
         self.used.setdefault(os.path.realpath(path), set()).add(name)
 
     def used_in(self, table: Table) -> list:

@@ -23,7 +23,7 @@ class VertexRows:
     Attributes
     ----------
     kind : str
-        "labels", "features" or "split".
+        "labels", "targets", "features" or "split".
     where : str
         The file, for errors.
     values : (rows, ...) array or sparse matrix
@@ -37,6 +37,8 @@ class VertexRows:
         Names of the classes, if these are labels.
     feature_names : tuple of str, or None
         Names of the columns, if these are features.
+    target_names : tuple of str, or None
+        Names of the columns, if these are targets.
     is_partial : bool
         Whether vertices may lack a row of features; otherwise it is missing.
     in_order : bool
@@ -51,6 +53,7 @@ class VertexRows:
     order: str | None = None
     class_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    target_names: tuple[str, ...] | None = None
     is_partial: bool = False
     in_order: bool = False
     notes: list[str] = field(default_factory=list)
@@ -146,7 +149,7 @@ def take_positional(rows: VertexRows, vertices: VertexIds, order: VertexRows | N
     return np.arange(n)
 
 
-def by_vertex(rows: VertexRows, places: np.ndarray, n: int, fill: int | None = None) -> Any:
+def by_vertex(rows: VertexRows, places: np.ndarray, n: int, fill: float | None = None) -> Any:
     """Return the values of `rows` in the order of the vertices.
 
     `places` has the vertex of each row, -1 for a row without one. A vertex without a

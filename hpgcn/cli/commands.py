@@ -209,12 +209,17 @@ def train(args):
 
 
 def table(summary, batch=Config.batch):
-    from hpgcn.runtime.text_table import percent
+    from hpgcn.setting_words import TARGET_METRICS, score
 
-    values = {"metric": "accuracy", **summary, "test": percent(summary["test_acc"]),
-            "validation": percent(summary["best_val_acc"]), "out": printable(summary["out"]),
+    metric = summary.get("metric", "accuracy")
+    values = {"metric": metric, **summary, "test": score(summary["test_acc"], metric),
+            "validation": score(summary["best_val_acc"], metric),
+            "out": printable(summary["out"]),
             "called": "predicted" if batch == Config.batch else "expected"}
+    others = [name for name in TARGET_METRICS if f"test_{name}" in summary and name != metric]
+    shown = ", ".join(f"{name} {score(summary[f'test_{name}'], name)}" for name in others)
     rows = [("test {metric}", "{test} at epoch {best_epoch} (validation {validation})"),
+            *[("test, other metrics", shown)] * bool(others),
             ("ranks x threads", "{ranks} x {threads}, strategy {strategy}"),
             *((f"{what} per epoch", f"{{sent_{what}_per_epoch:,}} sent, "
                f"{{predicted_{what}_per_epoch:,}} {{called}}") for what in ("bytes", "messages")),

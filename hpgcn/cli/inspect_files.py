@@ -16,14 +16,25 @@ from hpgcn.config import Config, parse_toml
 from hpgcn.errors import UsageError
 from hpgcn.graphs.consistency import check_whole
 from hpgcn.graphs.contents import NAMED as CALLED
+from hpgcn.graphs.contents import title_targets
 from hpgcn.graphs.partition import describe_nodes
 from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.files import changed, signature
-from hpgcn.runtime.text_table import NAMED, join_first_names, label_list, percent, table
-from hpgcn.store.model_files import CHECKPOINT, MODEL, PREDICTIONS
+from hpgcn.runtime.text_table import NAMED, join_first_names, label_list, table
+from hpgcn.setting_words import score
+from hpgcn.store.model_files import CHECKPOINT, MODEL, PREDICTIONS, SCALE
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import CLASS_NAMES, FEATURE_NAMES, GRAPH, PARTITIONED, mask_name, read_names
+from hpgcn.store.schema import (
+    CLASS_NAMES,
+    FEATURE_NAMES,
+    GRAPH,
+    PARTITIONED,
+    TARGET_NAMES,
+    TARGETS,
+    mask_name,
+    read_names,
+)
 from hpgcn.store.stored import StoredGraph
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model",
@@ -37,8 +48,8 @@ OF_A_CHECKPOINT = ("epoch", "graph_sha256", "ranks", "threads", "device", "strat
 # settings with their own descriptions
 SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr", "weight_decay",
         "decay_layers", "dtype", "seed", "epochs")
-PREDICTED = {"logits": "one score per class", "label": "the predicted label",
-             "probabilities": "a probability for each class",
+PREDICTED = {"value": "the predicted targets", "logits": "one score per class",
+             "label": "the predicted label", "probabilities": "a probability for each class",
              "embedding": "input of the last layer", "original_ids": "ids of the input",
              "id": "the vertex's id in the input"}
 
@@ -177,6 +188,8 @@ def _feature_names(names):
 def _labels(stored, reader):
     """Return (label, text) pairs on the labels and each class with a name."""
     c = stored.header.num_classes
+    if stored.header.num_targets:
+        return _targets(reader.read(TARGETS), stored.target_names)
     if "labels" not in reader.entries:
         return [("labels", "none")]
     labels = reader.read("labels")
@@ -194,6 +207,20 @@ def _labels(stored, reader):
         text += f", random ({drawn})" if drawn else ""
 
     return [("labels", text), *classes(stored.class_names or (), counts)]
+
+
+def _targets(targets, names):
+    """Return (label, text) pairs on targets (n, t): a line for each of the first."""
+    titles = title_targets(names, targets.shape[1])
+    rows = [("targets", f"{len(titles):,} value{'s' * (len(titles) > 1)} per vertex")]
+    for title, values in zip(titles[:NAMED], targets.T):
+        known = values[~np.isnan(values)]
+        spread = ""
+        if known.size:
+            spread = f", mean {known.mean():.5g}, {known.min():.5g} to {known.max():.5g}"
+        rows.append(("targets", f"{title}: {known.size:,} known{spread}"))
+    more = len(titles) - NAMED
+    return rows + [("targets", f"and {more:,} more")] * (more > 0)
 
 
 def _counts(labels, c, where):
@@ -259,7 +286,18 @@ def _result(reader):
         counts = _counts(reader.read("label"), len(names), reader.path)
     rows = RESULTS[reader.format](arrays, attributes, classes(names, counts))
     rows += _feature_names(read_names(reader, FEATURE_NAMES))
+    rows += _scale(attributes, read_names(reader, TARGET_NAMES))
     return rows + [(name, str(value)) for name, value in attributes.items()]
+
+
+def _scale(attributes, names):
+    """Return (label, text) pairs on the targets of a model or of predictions."""
+    if "target_mean" not in attributes:
+        return [("targets", join_first_names(names))] if names else []
+    mean, deviation = (np.ravel(attributes.pop(name)) for name in SCALE)
+    titles = title_targets(names, mean.size)
+    return [("targets", f"{title}: mean {mean[k]:.5g}, deviation {deviation[k]:.5g}")
+            for k, title in enumerate(titles[:NAMED]) if k < deviation.size]
 
 
 def _sizes(reader):
@@ -280,8 +318,9 @@ def classes(names, counts=None):
     return rows + [("classes", f"and {more:,} more")] * bool(more)
 
 
-def accuracies(metrics):
-    return f"validation {percent(metrics.get('val_acc'))}, test {percent(metrics.get('test_acc'))}"
+def scores(metrics, metric):
+    validation, test = (score(metrics.get(f"{key}_acc"), metric) for key in ("val", "test"))
+    return f"validation {validation}, test {test}"
 
 
 def settings(config):
@@ -344,10 +383,14 @@ def checkpoint(arrays, attributes, of_classes):
     out = config.out if config and config.out else "RUN"
     facts = {name: attributes.pop(name, "unknown") for name in OF_A_CHECKPOINT}
     best_epoch = attributes.pop("best_epoch", 0)
+    metric = config.metric if config else "auto"
+    if metric == "auto" and "val_rmse" in best:
+        metric = "rmse"
     memory = attributes.pop("memory", "")
     return [
         ("after epoch", f"{facts['epoch']}, loss {metrics.get('loss', 'unknown')}"),
-        ("best epoch", f"{best_epoch}, {accuracies(best)}" if best_epoch else "none so far"), *rows,
+        ("best epoch", f"{best_epoch}, {scores(best, metric)}" if best_epoch else "none so far"),
+        *rows,
         ("data", f"SHA-256 {facts['graph_sha256']}"),
         ("ranks", RANKS.format_map(facts) + f", memory {memory}" * bool(memory)),
         *_weights(arrays, "weights", "weights"), *_weights(arrays, "best", "best weights"),

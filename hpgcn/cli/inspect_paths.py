@@ -9,9 +9,9 @@ from pathlib import Path
 from hpgcn import store
 from hpgcn.cli.inspect_files import (
     RANKS,
-    accuracies,
     classes,
     describe_file,
+    scores,
     settings,
     versions,
 )
@@ -136,7 +136,7 @@ def _figures(run):
         yield "best epoch", "none so far: nothing was evaluated"
     else:
         best = {name: column[run.best] for name, column in metrics.items()}
-        yield "best epoch", f"{best['epoch']:.0f}, {accuracies(best)}"
+        yield "best epoch", f"{best['epoch']:.0f}, {scores(best, run.metric)}"
     yield "loss", f"{metrics['loss'][-1]:.4f} in epoch {metrics['epoch'][-1]:.0f}"
     seconds = run.median("epoch_s")
     yield "seconds", "unknown" if seconds is None else f"{seconds:.4g} per epoch"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hpgcn.errors import DataError, printable, setting, warn
+from hpgcn.errors import COMMAND_LINE, DataError, printable, setting, warn
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -289,15 +289,22 @@ def warn_of_labels(labels: np.ndarray | None, num_classes: int, name: str) -> No
              "0).astype(int)")
     present = present[present >= 0]
     if present.size > FEW and present[0] > 1:
-        warn(f"{name}: labels {present[0]}..{present[-1]} are read as classes; values to predict "
-             "are not supported yet")
+        warn(f"{name}: labels {present[0]}..{present[-1]} are read as classes; if they are values "
+             f"to predict, {targets_hint()}")
     if present.size and num_classes > 2 * present.size and present[-1] > 1:
         warn(f"{name}: {num_classes} classes, 0..{num_classes - 1}, but only {present.size} of "
              "them have vertices: np.unique(y, return_inverse=True)[1] renumbers them from 0")
 
 
+def targets_hint() -> str:
+    """Return how the user gives values to predict."""
+    if COMMAND_LINE.get():
+        return "give them with --targets FILE|COLUMNS"
+    return "give them with targets= (in from_pyg: task='regression')"
+
+
 def _targets() -> str:
-    return ("are they values to predict? These are not supported yet. If the numbers are classes, "
+    return (f"are they values to predict? Then {targets_hint()}. If the numbers are classes, "
             f"give {setting('classes', True)}")
 
 
@@ -309,7 +316,8 @@ def _whole_numbers(texts: list[str], refuse: Callable) -> dict[str, int]:
         if abs(value) >= LARGEST:
             refuse(text, "a class number of at most 18 digits")
         if value != int(value):
-            refuse(text, "whole numbers, or names of classes")
+            refuse(text, "whole numbers, or names of classes; values to predict are targets: "
+                         f"{targets_hint()}")
         if value < -1:
             refuse(text, "class numbers from 0, or -1 for unlabeled")
         number_of[text] = int(value)

@@ -1,4 +1,4 @@
-"""Check the data of vertices together: features, labels, names of both, and masks."""
+"""Check the data of vertices together: features, labels or targets, their names, and masks."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,26 @@ from hpgcn.graphs.validation import (
     check_features,
     check_labels,
     check_masks,
+    check_targets,
     most_classes,
     num_splits,
 )
 
 ROWS = 4096  # rows whose columns are reordered at a time
-NAMED = {"class_names": "the labels have {} classes", "feature_names": "there are {} features"}
+NAMED = {"class_names": "the labels have {} classes", "feature_names": "there are {} features",
+         "target_names": "there are {} targets"}
 
 
 def check_contents(X: Any, y: Any, masks: Any, n: int, name: str, split: str, *,
                    class_names: Sequence[str] | None = None,
                    feature_names: Sequence[str] | None = None,
-                   classes: bool = False) -> tuple[dict, dict]:
+                   classes: bool = False, targets: Any = None,
+                   target_names: Sequence[str] | None = None) -> tuple[dict, dict]:
     """Check X, y, masks and names; return arrays of a Graph and fields of its Header.
 
     Parameters
     ----------
-    X, y, masks, class_names, feature_names
+    X, y, masks, class_names, feature_names, targets, target_names
         As `Graph.from_scipy` takes them.
     n : int
         Number of vertices.
@@ -63,6 +66,13 @@ def check_contents(X: Any, y: Any, masks: Any, n: int, name: str, split: str, *,
     if feature_names is not None:
         feature_names = check_names("feature_names", feature_names, num_features, num_features,
                                     name)
+    targets, target_names = split_frame(targets, target_names, "targets")
+    targets = check_targets(targets, n, name)
+    num_targets = 0 if targets is None else targets.shape[1]
+    if target_names is not None:
+        target_names = check_names("target_names", target_names, num_targets, num_targets, name)
+    if targets is not None and y is not None:
+        raise DataError(f"{name}: has labels and targets, expected one of them")
     y, names = read_text_labels(y, name, classes)
     class_names = names if class_names is None else class_names
     if not classes:
@@ -85,9 +95,9 @@ def check_contents(X: Any, y: Any, masks: Any, n: int, name: str, split: str, *,
     # check the splits; collect the fields of the header
     masks = check_masks(masks, n, labels, name, split)
     arrays = {"features": features, "labels": labels, "masks": masks, "class_names": class_names,
-              "feature_names": feature_names}
+              "feature_names": feature_names, "targets": targets, "target_names": target_names}
     return arrays, {
-        "num_features": num_features, "num_classes": num_classes,
+        "num_features": num_features, "num_classes": num_classes, "num_targets": num_targets,
         "multilabel": multilabel, "sparse_features": sp.issparse(features),
         "num_splits": num_splits(masks), "split": "" if masks is None else split}
 
@@ -148,14 +158,16 @@ def check_names(field: str, names: Sequence[str], least: int, most: int,
     return tuple(map(str, names)) or None
 
 
-def split_frame(X: Any, names: Sequence[str] | None) -> tuple:
-    """Return features as an array, and their names; a DataFrame brings its own.
+def split_frame(X: Any, names: Sequence[str] | None, field: str = "features") -> tuple:
+    """Return an array of columns, and their names; a DataFrame brings its own.
 
     Parameters
     ----------
     X : array-like, or a DataFrame of pandas or Polars
     names : sequence of str, or None
         Names that the user gives.
+    field : str
+        What the columns are, for errors.
 
     Returns
     -------
@@ -170,12 +182,25 @@ def split_frame(X: Any, names: Sequence[str] | None) -> tuple:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise DataError(f"features: columns of the DataFrame are not all numbers "
+            raise DataError(f"{field}: columns of the DataFrame are not all numbers "
                             f"({error})") from error
     columns = tuple(columns)
     if names is None and all(isinstance(name, str) for name in columns):
         names = columns
     return array, names
+
+
+def title_targets(names: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """Return the names of targets; without names target, or target_0, target_1, ..
+
+    Examples
+    --------
+    >>> title_targets(None, 2)
+    ('target_0', 'target_1')
+    """
+    if names:
+        return tuple(names)
+    return ("target",) if count == 1 else tuple(f"target_{k}" for k in range(count))
 
 
 def match_names(trained: tuple[str, ...] | None, found: tuple[str, ...] | None, where: str,

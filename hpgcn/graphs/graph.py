@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     Masks = Mapping[str, ArrayLike] | Sequence[ArrayLike]
 
-ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop", "vertex",
-              "original_ids")  # fields of a Graph with one entry a row, besides the masks
+ROW_ARRAYS = ("features", "labels", "targets", "degree_row", "degree_column", "degree_loop",
+              "vertex", "original_ids")  # fields of a Graph with one entry a row, besides the masks
 ENTRY_ARRAYS = "data", "edge_parts", "edge_features"  # fields with one entry a nonzero
 
 
@@ -64,6 +64,8 @@ class Graph(GraphSource):
         What the input calls each class, or label of multi-label data, and each feature.
     edge_features : (nnz, d) float32 or None
         Features of each entry, which model gine reads.
+    targets : (m, t) float64 with NaN for unknown, or None
+        Values to predict, in place of labels. `target_names` are a tuple of str (t,), or None.
 
     Examples
     --------
@@ -90,6 +92,8 @@ class Graph(GraphSource):
     class_names: tuple[str, ...] | None = None
     edge_features: np.ndarray | None = None
     feature_names: tuple[str, ...] | None = None
+    targets: np.ndarray | None = None
+    target_names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         if self.num_rows == self.header.num_nodes:
@@ -133,7 +137,9 @@ class Graph(GraphSource):
                    original_ids: ArrayLike | None = None, split: str = "file",
                    source_sha256: str = "", class_names: Sequence[str] | None = None,
                    edge_features: ArrayLike | None = None,
-                   feature_names: Sequence[str] | None = None, classes: bool = False) -> Graph:
+                   feature_names: Sequence[str] | None = None, classes: bool = False,
+                   targets: ArrayLike | None = None,
+                   target_names: Sequence[str] | None = None) -> Graph:
         """Make a graph from a sparse matrix and arrays.
 
         Parameters
@@ -160,6 +166,8 @@ class Graph(GraphSource):
         edge_features : (e, d) or (e,) numbers, optional
             Features of each entry of A, in its order (an ndarray: row by row); cast to float32. No
             entry may occur twice. `symmetrize` gives an edge's features to both directions.
+        targets : (n,) or (n, t) numbers or DataFrame, optional
+            Values to predict, in place of y; NaN is unknown. `target_names`, (t,), are theirs.
 
         Raises
         ------
@@ -185,7 +193,8 @@ class Graph(GraphSource):
         return assemble(indptr, indices, data, X, y, masks, name=name, original_ids=ids,
                         split=split, source_sha256=source_sha256, class_names=class_names,
                         parallel_edges=parallel, edge_features=edge_features,
-                        feature_names=feature_names, classes=classes)
+                        feature_names=feature_names, classes=classes, targets=targets,
+                        target_names=target_names)
 
     @classmethod
     def from_edge_index(cls, edge_index: ArrayLike, edge_weight: ArrayLike | None = None,
@@ -218,7 +227,8 @@ class Graph(GraphSource):
         array([0, 0, 1])
         """
         if num_nodes is None:
-            num_nodes = validation.count_rows(features, labels, edge_index, name)
+            known = options.get("targets") if labels is None else labels
+            num_nodes = validation.count_rows(features, known, edge_index, name)
 
         # row v of the adjacency holds the edges into vertex v
         source, target, weights, n = validation.check_edges(
@@ -232,7 +242,7 @@ class Graph(GraphSource):
         parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
         masks = (self.masks or {}).values()
         for array in (self.indptr, self.indices, self.data, self.edge_features, *parts,
-                      self.labels, *masks):
+                      self.labels, self.targets, *masks):
             if array is not None:
                 content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
                 yield f"{array.dtype.str} {array.shape}", content
@@ -324,8 +334,8 @@ class Graph(GraphSource):
         return self.features.indptr if sp.issparse(self.features) else None
 
     def pattern(self) -> Graph:
-        return dataclasses.replace(self, data=None, features=None, labels=None, masks=None,
-                                   edge_parts=None, edge_features=None)
+        return dataclasses.replace(self, data=None, features=None, labels=None, targets=None,
+                                   masks=None, edge_parts=None, edge_features=None)
 
     def read(self) -> Graph:
         """Return the graph itself."""

@@ -41,6 +41,8 @@ class GraphSource(ABC):
         What the input calls each class, or each label of multi-label data.
     feature_names : tuple of str (f,), or None
         What the input calls each column of the features.
+    target_names : tuple of str (t,), or None
+        What the input calls each target.
     """
 
     header: Header
@@ -48,6 +50,7 @@ class GraphSource(ABC):
     offsets: np.ndarray | None
     class_names: tuple[str, ...] | None
     feature_names: tuple[str, ...] | None
+    target_names: tuple[str, ...] | None
 
     # Identity
 
@@ -159,11 +162,12 @@ class GraphSource(ABC):
 
         Returns
         -------
-        (scipy.sparse.csr_array, features, labels, dict)
+        (scipy.sparse.csr_array, features, labels or targets, dict)
             As `Graph.from_scipy` takes them; None for what the graph does not have.
         """
         graph = self.in_original_order()
-        return graph.adjacency, graph.features, graph.labels, graph.masks
+        y = graph.labels if graph.targets is None else graph.targets
+        return graph.adjacency, graph.features, y, graph.masks
 
     # Parts
 

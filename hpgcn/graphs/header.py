@@ -28,6 +28,7 @@ class Header:
     random_features: str = ""  # "random:COLUMNS:SEED" if features were drawn
     random_labels: str = ""  # "random:CLASSES:SEED" if labels were drawn
     num_edge_features: int = 0  # features of each stored entry
+    num_targets: int = 0  # t; values to predict of each vertex, instead of labels
 
     def __str__(self) -> str:
         classes = "labels per vertex" if self.multilabel else "classes"
@@ -37,8 +38,14 @@ class Header:
             f"{self.num_features:,} features" if self.num_features else "",
             f"{self.num_edge_features:,} edge features" if self.num_edge_features else "",
             f"{self.num_classes:,} {classes}" if self.num_classes else "",
+            f"{self.num_targets:,} target{'s' * (self.num_targets > 1)}" * bool(self.num_targets),
             f"{self.num_splits:,} splits" if self.num_splits > 1 else "split" * self.num_splits]
         return ", ".join(filter(None, words))
+
+    @property
+    def num_outputs(self) -> int:
+        """Columns of a model's last layer: targets, or else classes."""
+        return self.num_targets or self.num_classes
 
     @property
     def row_entries(self) -> float:
@@ -86,7 +93,9 @@ class Header:
             ("weights", self.weights),
             ("features an edge", f"{self.num_edge_features:,}" if self.num_edge_features else ""),
             ("features", features if self.num_features else "none"),
-            ("labels a vertex" if self.multilabel else "classes", classes),
+            ("targets a vertex", f"{self.num_targets:,}" if self.num_targets else ""),
+            ("labels a vertex" if self.multilabel else "classes",
+             "" if self.num_targets else classes),
             ("splits", f"{self.num_splits:,}" if self.num_splits > 1 else ""),
             *((f"vertices to {word}", of_split.get(key, "")) for key, word in (
                 ("train", "train"), ("val", "validate"), ("test", "test")))])

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, UsageError, warn
+from hpgcn.graphs.classes import targets_hint
 from hpgcn.graphs.edge_weights import count_rounded
 from hpgcn.runtime.machine import memory_budget
 
@@ -19,6 +20,8 @@ SPLIT = ("train", "val", "test")
 ALL = "all"  # the split in which all three masks have every labeled vertex
 MAX_WIDTH = 1 << 24
 MAX_SPLITS = 1000
+MAX_TARGETS = 4096
+LARGEST_TARGET = 1e100  # sums of squares of larger ones would overflow
 VERTEX_BYTES = 48  # memory of a graph per vertex, without features and labels
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # control characters except the tab
 MAX_NAME = 1000  # bytes of a name in UTF-8
@@ -276,7 +279,8 @@ def check_labels(y: Any, n: int, name: str) -> tuple:
         if wrong.size:
             u, t = wrong[0]
             raise DataError(f"{name}: multi-label entry at ({u}, {t}) is {y[u, t]}, expected 0 or "
-                            "1; if each column has classes, pass one column, such as y[:, 0]")
+                            "1; if each column has classes, pass one column, such as y[:, 0]; if "
+                            f"they are values to predict, {targets_hint()}")
         return np.ascontiguousarray(y, np.float32), y.shape[1]
 
     # one class per vertex, -1 for unlabeled
@@ -284,8 +288,33 @@ def check_labels(y: Any, n: int, name: str) -> tuple:
     most = most_classes(n)
     if (u := first_true((labels != y) | (labels < -1) | (labels >= most))) is not None:
         raise DataError(f"{name}: label of vertex {u} is {y[u]}, "
-                        f"expected an integer in 0..{most - 1}, or -1 or NaN for unknown")
+                        f"expected an integer in 0..{most - 1}, or -1 or NaN for unknown; if "
+                        f"labels are values to predict, {targets_hint()}")
     return labels, int(labels.max(initial=-1)) + 1
+
+
+def check_targets(targets: Any, n: int, name: str) -> np.ndarray | None:
+    """Check values to predict; return them as float64 (n, t), NaN for unknown, or None."""
+    if targets is None:
+        return None
+    values = _as_array(targets, f"{name}: targets")
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or values.shape[0] != n or not 1 <= values.shape[1] <= MAX_TARGETS:
+        raise DataError(f"{name}: targets have shape {np.shape(targets)}, expected ({n},) or "
+                        f"({n}, t), t at most {MAX_TARGETS}")
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"{name}: targets have dtype {values.dtype}, expected numbers")
+    values = np.ascontiguousarray(values, np.float64)
+    if (place := wrong_target(values)) is not None:
+        raise DataError(f"{name}: target at {place} is {values[place]}, expected a number of at "
+                        f"most {LARGEST_TARGET:g} in size, or NaN for unknown")
+    return values
+
+
+def wrong_target(values: np.ndarray) -> tuple[int, ...] | None:
+    """Return the position of the first infinite or too large target; NaN is allowed."""
+    wrong = np.argwhere(np.abs(values) > LARGEST_TARGET)
+    return tuple(wrong[0].tolist()) if wrong.size else None
 
 
 def most_classes(n: int) -> int:

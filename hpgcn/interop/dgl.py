@@ -106,7 +106,7 @@ def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
     """Return the whole graph, in its ORIGINAL order, as a `dgl.DGLGraph`.
 
     `ndata` has these entries, if the graph has them: `feat` (dense, the only form of
-    DGL), `label`, masks, and `original_ids` that are numbers. `edata` has `weight` if
+    DGL), `label` or `target`, masks, and `original_ids` that are numbers. `edata` has `weight` if
     not all are 1, and `feat`, the edge features. MissingError without DGL; DataError
     where only some rows are held.
 
@@ -135,6 +135,8 @@ def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
         g.ndata["feat"] = torch.tensor(X.toarray() if sp.issparse(X) else X)
     if graph.labels is not None:
         g.ndata["label"] = torch.tensor(graph.labels)
+    if graph.targets is not None:
+        g.ndata["target"] = torch.tensor(graph.targets)
     for key, mask in (graph.masks or {}).items():
         g.ndata[f"{key}_mask"] = torch.tensor(mask)
     if graph.original_ids is not None and graph.original_ids.dtype.kind != "U":

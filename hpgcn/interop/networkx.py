@@ -111,8 +111,9 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
     """Return the whole graph, in its ORIGINAL order, as a `networkx.Graph`, or DiGraph if directed.
 
     Nodes are `original_ids`, else 0..n-1. Edges have `weight` unless all are 1. Nodes
-    have, if the graph has them, `features` (a dense row), `label`, `train_mask`,
-    `val_mask` and `test_mask`. The graph has `class_names` and `feature_names`, lists.
+    have, if the graph has them, `features` (a dense row), `label` or `targets`,
+    `train_mask`, `val_mask` and `test_mask`. The graph has `class_names`, `feature_names` and
+    `target_names`, lists.
     MissingError without NetworkX; DataError where only some rows are held, or ids repeat.
 
     Examples
@@ -143,7 +144,7 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
 
     # the attributes of nodes
     X = graph.features
-    rows = {LABEL: graph.labels}
+    rows = {LABEL: graph.labels, "targets": graph.targets}
     rows |= {f"{key}_mask": mask for key, mask in (graph.masks or {}).items()}
     for k, node in enumerate(nodes):
         attributes = G.nodes[node]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import DataError, require
+from hpgcn.errors import DataError, UsageError, require
 from hpgcn.graphs.contents import NAMED
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import GraphSource, check_source
@@ -17,11 +17,12 @@ from hpgcn.interop.tensors import csr_tensor, masks_of, to_array, weights_of
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+Y = {"classification": "labels", "regression": "targets"}  # what y is, by task
 READ = ("edge_index", "adj_t", "x", "y", "num_nodes", "original_ids", "class_names",
-        "feature_names", "batch", "ptr", *(f"{key}_mask" for key in SPLIT))
+        "feature_names", "target_names", "batch", "ptr", *(f"{key}_mask" for key in SPLIT))
 
 
-def from_pyg(data: Data, **options: Any) -> Graph:
+def from_pyg(data: Data, *, task: str = "classification", **options: Any) -> Graph:
     """Make a graph from a `torch_geometric.data.Data`.
 
     Parameters
@@ -34,6 +35,8 @@ def from_pyg(data: Data, **options: Any) -> Graph:
         of the edges that is called a weight, as `edge_weight` is, has their weights. A
         DataWarning names other tensors, such as `edge_attr`, which are not read. Tensors
         may lie on a GPU; of those that require a gradient the values are taken.
+    task : "classification" or "regression"
+        Whether `y` are labels, or targets (values to predict) called `target_names`.
     **options
         As of `Graph.from_edge_index`; `features`, `labels` and `masks` replace those of the data.
         `edge_weight` is an array (e,), or the name of a tensor of the data, such as "edge_attr",
@@ -70,9 +73,15 @@ def from_pyg(data: Data, **options: Any) -> Graph:
                         "torch_geometric.data.Data (from a data set: dataset[0])")
 
     # take the known tensors; options replace them
-    contents = {"features": to_array(get("x")), "labels": to_array(get("y")),
-                "masks": masks_of(get), "original_ids": _ids(get("original_ids"))}
-    if contents["labels"] is not None and "labels" not in options:
+    if task not in Y:
+        raise UsageError(f"task = {task!r}: expected {' or '.join(Y)}")
+    contents = {"features": to_array(get("x")), "masks": masks_of(get),
+                "original_ids": _ids(get("original_ids")), "labels": None}
+    if not {"labels", "targets"} & options.keys():
+        contents[Y[task]] = to_array(get("y"))
+        if contents.get("targets") is not None:
+            contents["target_names"] = get("target_names")
+    if contents["labels"] is not None:
         contents["class_names"] = get("class_names")
     if contents["features"] is not None and "features" not in options:
         contents["feature_names"] = get("feature_names")
@@ -127,7 +136,8 @@ def to_pyg(graph: GraphSource) -> Data:
 
     - `edge_weight` (if not all are 1), and `edge_attr`, the edge features;
     - `x` (sparse features as a sparse CSR tensor);
-    - `y`, masks, `original_ids` (a list for names), `class_names` and `feature_names`, lists.
+    - `y` (labels or targets), masks, `original_ids` (a list for names), `class_names`,
+      `feature_names` and `target_names`, lists.
 
     MissingError without PyG; DataError where only some rows are held.
 
@@ -159,6 +169,8 @@ def to_pyg(graph: GraphSource) -> Data:
         data.x = torch.tensor(X)
     if graph.labels is not None:
         data.y = torch.tensor(graph.labels)
+    elif graph.targets is not None:
+        data.y = torch.tensor(graph.targets)
     for key, mask in (graph.masks or {}).items():
         data[f"{key}_mask"] = torch.tensor(mask)
 

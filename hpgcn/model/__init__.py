@@ -2,8 +2,9 @@
 
 Each forward pass returns the function of its backward pass.
 """
+from hpgcn.model.batch_loss import BatchLoss, MaskedRows
 from hpgcn.model.layers.layer import Layer
-from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss
+from hpgcn.model.loss import make_loss
 from hpgcn.model.masked_results import masked_layers
 from hpgcn.model.metrics import METRICS, metric_of
 from hpgcn.model.model import Model
@@ -23,19 +24,20 @@ from hpgcn.model.registry import (
     supports_pruning,
 )
 from hpgcn.model.spec import ModelSpec
+from hpgcn.model.target_scale import TargetScale
 from hpgcn.model.targets import Targets, find_targets
 
 __all__ = [
     "METRICS",
     "MODELS",
+    "BatchLoss",
     "Features",
     "Layer",
-    "Loss",
     "MaskedRows",
     "Model",
     "ModelSpec",
-    "MultiLabelLoss",
     "Parameters",
+    "TargetScale",
     "Targets",
     "check_strategy",
     "find_model",

@@ -4,71 +4,29 @@ Ranks that share a row exchange sums over its columns.
 """
 from __future__ import annotations
 
-import copy
 import operator
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn import kernels
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.kernels.host.record import derived
+from hpgcn.model.batch_loss import BatchLoss
+from hpgcn.model.target_loss import TargetLoss
+from hpgcn.model.target_scale import TargetScale
 from hpgcn.model.targets import PLAIN
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
+    from hpgcn.model.batch_loss import MaskedRows
     from hpgcn.model.spec import ModelSpec
     from hpgcn.model.targets import Targets
     from hpgcn.parallel.shared_rows import SharedRows
 
 
-class MaskedRows(NamedTuple):
-    """Rows of this rank in each mask, and their number over all ranks.
-
-    The rows lie on the rank's device.
-    """
-
-    rows: dict  # by mask
-    count: dict
-
-    @staticmethod
-    def of(masks: dict[str, np.ndarray], columns: SharedRows) -> MaskedRows:
-        """Find the rows of each mask, dict of (m,) bool.
-
-        A row that several ranks share counts once.
-        """
-        rows = {key: columns.device.put(np.flatnonzero(masks[key])) for key in SPLIT}
-        own = columns.row.rank == 0  # one of the ranks that share a row counts it
-        totals = columns.comm.sum([own * rows[key].size for key in SPLIT])
-        return MaskedRows(rows, {key: int(total) for key, total in zip(SPLIT, totals)})
-
-
-class BatchLoss:
-    """Base class of both losses: their rows, and their restriction to mini-batches."""
-
-    def __init__(self, labels: Array, masked: MaskedRows, columns: SharedRows,
-                 num_classes: int) -> None:
-        self.num_classes = num_classes
-        self.labels = columns.device.put(labels)
-        self.columns = columns
-        self.comm = columns.comm
-        self.rows, self.count = masked
-        self.norm = self.count["train"]
-
-    def part(self, labels: np.ndarray, train: np.ndarray, share: float) -> Self:
-        """Return the training loss restricted to some rows.
-
-        `labels` are those of the rows, (m',) or (m', t); `train`, (k,), the positions
-        that count. `share` is the probability, over all ranks, that a training vertex
-        is in the batch. Because `norm` is multiplied by it, the gradient of a batch
-        estimates the full gradient.
-        """
-        part = copy.copy(self)
-        put = self.columns.device.put
-        part.labels = put(labels)
-        part.rows = {"train": put(train)}
-        part.norm = self.norm * share
-        return part
+class LabelLoss(BatchLoss):
+    """Base class of the losses of labels, which are right or wrong."""
 
     def tally(self, logits: Array) -> np.ndarray:
         """Count correct, predicted and true vertices over all ranks.
@@ -81,7 +39,7 @@ class BatchLoss:
         return self.comm.sum(counts.ravel()).reshape(counts.shape)
 
 
-class Loss(BatchLoss):
+class Loss(LabelLoss):
     """The softmax cross-entropy loss for labels (m,) int64.
 
     The mean is over the GLOBAL number of masked vertices; `num_classes` is the width of
@@ -212,7 +170,7 @@ class Loss(BatchLoss):
         return get(lead)[:, None], get(self.labels)[:, None] == 1
 
 
-class MultiLabelLoss(BatchLoss):
+class MultiLabelLoss(LabelLoss):
     """The sigmoid cross-entropy loss for labels (m, t) of 0 and 1.
 
     Its mean is over the GLOBAL number of masked vertices and over all t labels. Instead
@@ -275,7 +233,13 @@ class MultiLabelLoss(BatchLoss):
 
 
 def make_loss(spec: ModelSpec, labels: Array, masked: MaskedRows, columns: SharedRows,
-              targets: Targets = PLAIN) -> Loss | MultiLabelLoss:
-    """Return the loss of a model for labels (m,), or labels (m, t) if spec.multilabel."""
+              targets: Targets | TargetScale = PLAIN) -> Loss | MultiLabelLoss | TargetLoss:
+    """Return the loss of a model.
+
+    It is for labels (m,), or labels (m, t) if spec.multilabel. With a TargetScale it is
+    for standardized targets (m, t), and spec.target_loss names it.
+    """
+    if isinstance(targets, TargetScale):
+        return TargetLoss(labels, masked, columns, spec.target_loss, targets)
     kind = MultiLabelLoss if spec.multilabel else Loss
     return kind(labels, masked, columns, spec.widths[-1], targets)

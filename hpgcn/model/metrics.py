@@ -1,4 +1,4 @@
-"""Metrics of an evaluation besides accuracy: macro-F1 and ROC-AUC.
+"""Metrics of an evaluation that the loss does not compute itself: macro-F1 and ROC-AUC.
 
 They are exact over all ranks. Ranks add whole numbers, or one rank collects all scores.
 Therefore the partition does not influence metrics, except through rounding of the
@@ -6,20 +6,22 @@ logits.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn.errors import UsageError, assigned
 from hpgcn.graphs.validation import SPLIT
+from hpgcn.setting_words import ERRORS, LABEL_METRICS, TARGET_METRICS
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
-    from hpgcn.model.loss import BatchLoss
+    from hpgcn.model.loss import LabelLoss
     from hpgcn.model.spec import ModelSpec
 
 
-def macro_f1(loss: BatchLoss, logits: Array) -> dict:
+def macro_f1(loss: LabelLoss, logits: Array) -> dict:
     """Return macro-F1 by mask.
 
     The mean of 2 TP / (2 TP + FP + FN) over classes, or labels; a dict.
@@ -37,7 +39,7 @@ def macro_f1(loss: BatchLoss, logits: Array) -> dict:
     return found
 
 
-def roc_auc(loss: BatchLoss, logits: Array) -> dict:
+def roc_auc(loss: LabelLoss, logits: Array) -> dict:
     """Return the area under the ROC curve by mask, a dict.
 
     The area is the share of pairs of a true and a false vertex whose scores are in
@@ -83,13 +85,12 @@ def _area(score: np.ndarray, true: np.ndarray) -> float | None:
 
 
 # metrics that the loss does not compute itself
-METRICS = {"macro-f1": macro_f1, "roc-auc": roc_auc}
-SMALLER_IS_BETTER: frozenset[str] = frozenset()  # metrics of errors; scores are not among them
+METRICS: dict[str, Callable] = {"macro-f1": macro_f1, "roc-auc": roc_auc}
 
 
 def goodness(metric: str, value: float) -> float:
     """Return a number that is larger for a better value of a metric."""
-    return -value if metric in SMALLER_IS_BETTER else value
+    return -value if metric in ERRORS else value
 
 
 def metric_of(spec: ModelSpec, name: str) -> str:
@@ -98,7 +99,14 @@ def metric_of(spec: ModelSpec, name: str) -> str:
     Raise UsageError if the metric does not exist for this kind of labels.
     """
     if name == "auto":
-        return "micro-f1" if spec.multilabel else "accuracy"
+        labels = "micro-f1" if spec.multilabel else "accuracy"
+        return "rmse" if spec.target_loss else labels
+    if spec.target_loss and name not in TARGET_METRICS:
+        raise UsageError(f"{assigned('metric', name)}: vertices have targets, which are numbers, "
+                         f"expected {', '.join(TARGET_METRICS)}")
+    if not spec.target_loss and name in TARGET_METRICS:
+        raise UsageError(f"{assigned('metric', name)}: vertices have labels, not targets, expected "
+                         f"{', '.join(LABEL_METRICS)}")
     if name == "accuracy" and spec.multilabel:
         raise UsageError(f"{assigned('metric', name)}: vertices have several labels, expected "
                          "micro-f1, macro-f1 or roc-auc")

@@ -28,6 +28,8 @@ MODELS = {"gcn": GraphConvolution, "sage-mean": SageMean, "sage-gcn": MeanConvol
           "appnp": PersonalizedPropagation, "gat": GraphAttention}
 DEFAULT_AGGREGATOR = "mean"
 HEADS = ("heads", "output_heads", "attention_dropout")  # settings of attention
+ONLY_LABELS = ("class_weight", "label_smoothing")  # settings of losses
+ONLY_TARGETS = ("loss", "standardize")
 STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around layers with A
 
 
@@ -211,7 +213,7 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
     # the widths of all layers
     architecture = find_model(options)
     if widths is None:
-        widths = find_widths(options, architecture, header.num_features, header.num_classes)
+        widths = find_widths(options, architecture, header.num_features, header.num_outputs)
     elif MODELS[architecture].after_mlp:
         widths = (*widths, widths[-1])
 
@@ -222,7 +224,8 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
 
     spec = spec_of(options, architecture, widths, sparse_features=sparse,
                    edge_width=find_edge_width(header, architecture),
-                   multilabel=header.multilabel and widths[-1] == header.num_classes)
+                   multilabel=header.multilabel and widths[-1] == header.num_classes,
+                   target_loss=find_loss(header, options))
 
     # refuse layers that do not fit the widths
     if sparse and spec.residual and not spec.linear_first and widths[0] == widths[1]:
@@ -236,6 +239,22 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
 
     return replace(spec, precomputed=kinds[0].takes_AX and constant,
                    keeps_rows=kinds[0].uses_attention and constant)
+
+
+def find_loss(header: Header, options: Config) -> str:
+    """Return the loss of a graph's targets, or "" for labels.
+
+    Raise a UsageError for settings of labels if the graph has targets, or vice versa.
+    """
+    kind, others = ("targets", ONLY_LABELS) if header.num_targets else ("labels", ONLY_TARGETS)
+    for name in others:
+        if getattr(options, name) != getattr(Config, name):
+            other = "labels" if header.num_targets else "targets, values to predict"
+            raise UsageError(f"{assigned(name, getattr(options, name))}: only for {other}; "
+                             f"{header.name} has {kind}")
+    if not header.num_targets:
+        return ""
+    return "mse" if options.loss == "auto" else options.loss
 
 
 def find_edge_width(header: Header, architecture: str) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 
 from hpgcn.errors import require
 from hpgcn.report.table import WORK
+from hpgcn.setting_words import TARGET_METRICS
 
 # Okabe and Ito's, which readers with any color vision can distinguish; matrices use
 # cividis
@@ -104,14 +105,17 @@ def curves(runs):
         style = line_style(number)
         handles += _curve(loss, run, "loss", 1.6, 1, style, label=truncate(run.name))
         _curve(loss, run, "val_loss", 0.8, 1, style)
-        _curve(score, run, "val_acc", 1.6, 100, style)
-        _curve(score, run, "test_acc", 0.8, 100, style)
+        factor = 1 if run.metric in TARGET_METRICS else 100  # percent
+        _curve(score, run, "val_acc", 1.6, factor, style)
+        _curve(score, run, "test_acc", 0.8, factor, style)
 
     # axes
     loss.set(title="Loss: training (thick), validation (thin)", xlabel="epoch", ylabel="loss")
-    metrics = ", ".join(dict.fromkeys(run.metric for run in runs))
+    names = dict.fromkeys(run.metric for run in runs)
+    metrics = ", ".join(names)
+    units = ", ".join(name if name in TARGET_METRICS else f"{name}, %" for name in names)
     score.set(title=f"{metrics[0].upper()}{metrics[1:]}: validation (thick), test (thin)",
-              xlabel="epoch", ylabel=f"{metrics}, %")
+              xlabel="epoch", ylabel=units)
     for axis in (loss, score):
         axis.xaxis.get_major_locator().set_params(integer=True)
     if not score.lines:

@@ -20,11 +20,11 @@ from hpgcn.errors import (
     UsageError,
     printable,
 )
-from hpgcn.model.metrics import METRICS as SCORES
 from hpgcn.runtime.files import check_path, read_bytes
 from hpgcn.runtime.text_table import html_list
+from hpgcn.setting_words import ERRORS, LABEL_METRICS, TARGET_METRICS
 from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
-from hpgcn.training.files.records import METRICS, PART_SECONDS, read_summary
+from hpgcn.training.files.records import METRICS, PART_SECONDS, SCORES, TARGET_FIELDS, read_summary
 from hpgcn.training.files.result import summary_pairs
 from hpgcn.training.files.run_directory import read_run as read_model_of_run
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FIELDS = {name: kind if name in ("epoch", "loss") else kind._replace(optional=True)
           for name, kind in (METRICS | PART_SECONDS).items()}
-METRIC_NAMES = ("accuracy", "micro-f1", *SCORES)  # the first two are by the labels of the graph
+METRIC_NAMES = (*LABEL_METRICS, *TARGET_METRICS)
 MAX_TRACE = 1 << 30  # bytes
 MOST_EVENT = [2**31, 2**53, 1e15, 1e15]  # rank, epoch, microseconds from when and for how long
 
@@ -90,7 +90,8 @@ class Run:
         """Name of the metric in the columns val_acc and test_acc; "score" if unknown."""
         known = [name for name in METRIC_NAMES if name in (
             self.summary.get("metric"), self.settings.get("metric"))]
-        return known[0] if known else "score"
+        unknown = "rmse" if "val_rmse" in self.metrics else "score"  # a run with metric auto
+        return known[0] if known else unknown
 
     def get(self, key: str) -> Any:
         """Return the value of `key` from the summary, else from the settings, else None."""
@@ -110,17 +111,17 @@ class Run:
     def best(self) -> int | None:
         """Index of the best epoch in the metrics.
 
-        It is the one in the summary, or else the one with the highest validation
-        metric.
+        It is the one in the summary, or else the one with the best validation metric.
         """
         known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
         if known.size:
             return int(known[0])
         if not np.isfinite(self.metrics["val_acc"]).any():
             return None
-        accuracy = np.nan_to_num(self.metrics["val_acc"], nan=-1.0)
+        sign = -1 if self.metric in ERRORS else 1
+        value = np.nan_to_num(sign * self.metrics["val_acc"], nan=-math.inf)
         loss = np.nan_to_num(self.metrics["val_loss"], nan=math.inf)
-        return int(np.lexsort([loss, -accuracy])[0])
+        return int(np.lexsort([loss, -value])[0])
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
@@ -214,7 +215,7 @@ def _class_names(path, notes):
 
 
 def _metrics(path, notes):
-    rows = []
+    rows, fields = [], FIELDS
     for number, line in read_lines(path):
         where = f"{path}: line {number}"
         try:
@@ -225,15 +226,17 @@ def _metrics(path, notes):
             notes.append(f"metrics.jsonl: line {number} is incomplete and skipped")
             break
 
-        row = {**dict.fromkeys(FIELDS), **row}
-        check_fields(row, FIELDS, where)
+        if not rows and TARGET_FIELDS.keys() <= row.keys():
+            fields = FIELDS | TARGET_FIELDS | SCORES
+        row = {**dict.fromkeys(fields), **row}
+        check_fields(row, fields, where)
         if rows and row["epoch"] <= rows[-1][0]:
             raise DataError(f"{where}: epoch {row['epoch']} after epoch {rows[-1][0]:g}, expected "
                             "increasing epochs")
-        rows.append([row[name] for name in FIELDS])
+        rows.append([row[name] for name in fields])
 
-    columns = np.array(rows, np.float64).reshape(-1, len(FIELDS)).T  # None becomes NaN
-    return dict(zip(FIELDS, np.where(np.isfinite(columns), columns, np.nan)))
+    columns = np.array(rows, np.float64).reshape(-1, len(fields)).T  # None becomes NaN
+    return dict(zip(fields, np.where(np.isfinite(columns), columns, np.nan)))
 
 
 def _settings(path):

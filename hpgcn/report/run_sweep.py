@@ -49,7 +49,7 @@ def panels(found):
     A dot is a run, the line joins the means of values, and a ring marks the best
     combination.
     """
-    factor = 1 if found.metric in metrics.SMALLER_IS_BETTER else 100
+    factor = 1 if found.metric in TARGET_METRICS else 100
     columns = min(len(found.varied), COLUMNS)
     lines = math.ceil(len(found.varied) / columns)
     drawing = figures.figure(1.2 + PANEL * columns, 0.6 + 2.9 * lines)

@@ -7,10 +7,11 @@ import numpy as np
 from hpgcn.errors import printable
 from hpgcn.runtime import text_table
 from hpgcn.runtime.text_table import join_first_names
+from hpgcn.setting_words import score
 
 WORK = ("spmm", "dense", "comm", "wait")  # kinds of work, each timed in a column of the metrics
 HEADINGS = ("run", "graph", "model", "layers x hidden", "strategy", "ranks", "threads", "epochs",
-            "best epoch", "metric", "val %", "test %", "s/epoch", *(f"{kind} s" for kind in WORK),
+            "best epoch", "metric", "val", "test", "s/epoch", *(f"{kind} s" for kind in WORK),
             "MB sent", "peak GB")
 TEXTS = range(5)  # columns that are set to the left
 LEGEND = (
@@ -43,7 +44,7 @@ def cells(run):
         printable(run.get("strategy") or "-"),
         _cell(run.summary.get("ranks"), "d"), _cell(run.number("threads") or None, "d"),
         _cell(run.epochs, "d"), _cell(epoch, ".0f"), printable(run.metric),
-        _cell(val_acc, ".2f", 100), _cell(test_acc, ".2f", 100),
+        _score(val_acc, run.metric), _score(test_acc, run.metric),
         *(_cell(run.median(f"{name}_s"), ".3g") for name in ("epoch", *WORK)),
         _cell(run.median("sent_bytes"), ",.3f", 1e-6), _cell(peak or None, ".2f", 1e-9)]
 
@@ -73,6 +74,10 @@ def table(runs, reference=None):
         notes.insert(0, SPEEDUP.format(reference.name))
     text = text_table.table(rows_of(runs, reference), left=TEXTS, rule=True, keys=1)
     return "\n".join([text, "", LEGEND, *notes])
+
+
+def _score(value, metric):
+    return "-" if value is None or math.isnan(value) else score(float(value), metric)
 
 
 def _cell(value, style, factor=1):

@@ -21,6 +21,7 @@ from hpgcn.runtime.files import file_sha256
 from hpgcn.store.graph_files import in_parts_already, load, save, write_graph, write_partitioned
 from hpgcn.store.json_fields import Field, check_fields, parse_json, read_json, read_lines
 from hpgcn.store.model_files import (
+    SCALE,
     read_model,
     read_model_classes,
     read_predictions,
@@ -33,7 +34,7 @@ from hpgcn.store.prediction_files import prediction_writer
 from hpgcn.store.stored import StoredGraph
 
 __all__ = [
-    "Field", "StoredGraph", "atomic_write", "check_fields", "check_suffix", "discard",
+    "SCALE", "Field", "StoredGraph", "atomic_write", "check_fields", "check_suffix", "discard",
     "file_sha256", "in_parts_already", "load", "parse_json", "prediction_writer", "read_json",
     "read_lines",
     "read_model", "read_model_classes", "read_predictions", "read_state", "refuse_existing",

@@ -24,6 +24,7 @@ from hpgcn.store.schema import (
     PARTITION_FIELDS,
     PARTITION_OPTIONS,
     PARTITIONED,
+    TARGETS,
     mask_name,
     node_fields,
     write_names,
@@ -208,9 +209,11 @@ def _write(writer: Writer, graph: Graph | ReorderedGraph, features: Any,
     elif features is not None:
         writer.dataset("features", features)
 
-    # labels and splits
+    # labels or targets, and splits
     if graph.labels is not None:
         writer.dataset("labels", graph.labels)
+    if graph.targets is not None:
+        writer.dataset(TARGETS, graph.targets)
     for split in range(header.num_splits):
         masks = graph.split_masks(split)
         for key in SPLIT:

@@ -10,7 +10,7 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.contents import NAMED, check_names
 from hpgcn.runtime import faults
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import CLASS_NAMES, read_names, write_names
+from hpgcn.store.schema import CLASS_NAMES, TARGET_NAMES, read_names, write_names
 from hpgcn.store.writer import create
 
 MODEL = "hpgcn-model"
@@ -20,8 +20,10 @@ WRITTEN = ("format", "format_version", "complete")  # attributes that every file
 RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch", *NAMED}
 OF_A_RUN = {"config_toml": str, "epoch": int}
 ARRAYS = {  # arrays of a file of predictions: name -> kinds of dtype, number of dimensions
-    "id": ("iU", 1), "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2),
-    "original_ids": ("iU", 1), "probabilities": ("f", 2)}
+    "id": ("iU", 1), "value": ("f", 2), "logits": ("f", 2), "label": ("i", 1),
+    "embedding": ("f", 2), "original_ids": ("iU", 1), "probabilities": ("f", 2)}
+SCALE = "target_mean", "target_deviation"  # attributes of a model of targets, (t,) float64
+PREDICTION_NAMES = CLASS_NAMES, TARGET_NAMES
 MULTI_LABEL = ("iu", 2)  # if `label` has 0 or 1 for each logit
 
 
@@ -85,39 +87,38 @@ def write_predictions(path: Path | str, arrays: dict[str, Any],
                       attributes: dict[str, Any] | None = None, **options: Any) -> None:
     """Write predictions in ORIGINAL vertex order; DataError for other shapes or dtypes.
 
-    logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional arrays
-    are probabilities (n, c) and embedding (n, h) floating, id and original_ids (n,),
-    class_names (c,) text; None is left out. Options are as in `write_model`.
+    logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. In place of both,
+    value: (n, t) floating, the predicted targets. Optional arrays are probabilities
+    (n, c) and embedding (n, h) floating, id and original_ids (n,), class_names (c,) and
+    target_names (t,) text; None is left out. Options are as in `write_model`.
     """
     arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    class_names = arrays.pop(CLASS_NAMES, None)
-    _check_predictions(path, arrays, class_names)
-    _write(path, PREDICTIONS, arrays, _free(attributes), names={CLASS_NAMES: class_names},
-           **options)
+    names = {field: arrays.pop(field, None) for field in PREDICTION_NAMES}
+    _check_predictions(path, arrays, names)
+    _write(path, PREDICTIONS, arrays, _free(attributes), names=names, **options)
 
 
 def read_predictions(path: Path | str) -> tuple[dict, dict]:
     """Return (arrays, attributes) of a `write_predictions` file; errors as in `read_model`."""
     arrays, attributes = _read(path, PREDICTIONS)
-    class_names = attributes.pop(CLASS_NAMES, None)
-    _check_predictions(path, arrays, class_names)
-    if class_names is not None:
-        arrays[CLASS_NAMES] = np.array(class_names)
+    names = {field: attributes.pop(field, None) for field in PREDICTION_NAMES}
+    _check_predictions(path, arrays, names)
+    arrays |= {field: np.array(each) for field, each in names.items() if each is not None}
     return arrays, attributes
 
 
 def _check_predictions(path: Path | str, arrays: dict[str, np.ndarray],
-                       class_names: Sequence[str] | None) -> None:
-    for name in ("logits", "label"):
+                       names: dict[str, Sequence[str] | None]) -> None:
+    required = ("value",) if "value" in arrays else ("logits", "label")
+    for name in required:
         if name not in arrays:
             raise DataError(f"{path}: dataset {name} is missing")
-    logits = arrays["logits"]
-    label = arrays["label"]
+    logits, label = arrays[required[0]], arrays[required[-1]]
     n = logits.shape[0] if logits.ndim else None
 
     for name, array in arrays.items():
         if name not in ARRAYS:
-            expected = ", ".join((*ARRAYS, CLASS_NAMES))
+            expected = ", ".join((*ARRAYS, *PREDICTION_NAMES))
             raise DataError(f"{path}: array {name} is unknown, expected {expected}")
         several = name == "label" and array.ndim == 2
         kinds, dimensions = MULTI_LABEL if several else ARRAYS[name]
@@ -131,11 +132,13 @@ def _check_predictions(path: Path | str, arrays: dict[str, np.ndarray],
     if shares.shape != logits.shape:
         raise DataError(f"{path}: probabilities has shape {shares.shape}, expected that of logits, "
                         f"{logits.shape}")
-    if label.ndim == 2 and (label.shape != logits.shape or not np.isin(label, (0, 1)).all()):
+    several = label.ndim == 2 and "value" not in arrays
+    if several and (label.shape != logits.shape or not np.isin(label, (0, 1)).all()):
         raise DataError(f"{path}: label has shape {label.shape}, expected 0 or 1 in "
                         f"{logits.shape}, or class ids ({n})")
-    if class_names is not None:
-        check_names(CLASS_NAMES, class_names, logits.shape[1], logits.shape[1], path)
+    for field, each in names.items():
+        if each is not None:
+            check_names(field, each, logits.shape[1], logits.shape[1], path)
 
 
 def _run_facts(attributes: dict[str, Any] | None, config_toml: str, epoch: int) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _write_text(delimiter: str, path: Path | str, arrays: dict[str, np.ndarray],
     def write(file: BinaryIO) -> None:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         rows = csv.writer(_LineWriter(text), delimiter=delimiter)
-        rows.writerow(_columns(arrays))
+        rows.writerow(_columns(path, arrays))
         for block in _blocks(path, arrays):
             rows.writerows(zip(*block))
         text.flush()
@@ -66,8 +66,9 @@ def _write_parquet(path: Path | str, arrays: dict[str, np.ndarray], attributes: 
 
     def write(file: BinaryIO) -> None:
         writer = None
+        names = _columns(path, arrays)
         for block in _blocks(path, arrays):
-            table = pyarrow.table(dict(zip(_columns(arrays), block)))
+            table = pyarrow.table(dict(zip(names, block)))
             writer = writer or parquet.ParquetWriter(file, table.schema)
             writer.write_table(table)
         writer.close()
@@ -76,7 +77,8 @@ def _write_parquet(path: Path | str, arrays: dict[str, np.ndarray], attributes: 
 
 
 def _write_npz(path: Path | str, arrays: dict[str, Any], attributes: Any, **options: Any) -> None:
-    names = ("id", "label", "logits", PROBABILITIES, "embedding", "class_names")
+    names = ("id", "label", "value", "logits", PROBABILITIES, "embedding", "class_names",
+             "target_names")
     chosen = {name: arrays[name] for name in names if name in arrays}
     atomic_write(path, lambda file: np.savez(file, **chosen), **options)
 
@@ -86,11 +88,17 @@ WRITERS = {".csv": partial(_write_text, ","), ".tsv": partial(_write_text, "\t")
            **dict.fromkeys(HDF5_SUFFIXES, write_predictions)}
 
 
-def _columns(arrays: dict[str, np.ndarray]) -> list[str]:
-    """Return the names of the columns, those of `_blocks`."""
-    if PROBABILITIES not in arrays:
-        return [*COLUMNS]
-    return [*COLUMNS, *(f"probability:{name}" for name in _class_names(arrays))]
+def _columns(path: Path | str, arrays: dict[str, np.ndarray]) -> tuple[str, ...]:
+    """Return the names of the columns: those of targets, or COLUMNS of labels and more."""
+    if PROBABILITIES in arrays:
+        return *COLUMNS, *(f"probability:{name}" for name in _class_names(arrays))
+    if "value" not in arrays:
+        return COLUMNS
+    names = tuple(arrays["target_names"].tolist())
+    if COLUMNS[0] in names:
+        raise DataError(f"{path}: target {COLUMNS[0]!r} is called like the column of ids: write "
+                        "another format, -o FILE.npz or FILE.h5")
+    return COLUMNS[:1] + names
 
 
 def _class_names(arrays: dict[str, np.ndarray]) -> list:
@@ -103,8 +111,14 @@ def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
 
     A label is the name of its class, or else its number. If vertices have several
     labels, labels and probabilities are texts joined by SEPARATOR; they are empty
-    without labels.
+    without labels. Instead of both there may be a list for each target.
     """
+    if "value" in arrays:
+        for start in range(0, len(arrays["id"]), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            yield arrays["id"][rows].tolist(), *map(_digits, arrays["value"][rows].T)
+        return
+
     label = arrays["label"]
     names = _class_names(arrays)
     column = _several if label.ndim == 2 else _one
@@ -122,6 +136,11 @@ def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
         each = arrays[PROBABILITIES][rows].T if PROBABILITIES in arrays else ()
         yield (arrays["id"][rows].tolist(), *column(label[rows], logits, names),
                *([float(f"{share:.6g}") for share in shares] for shares in each))
+
+
+def _digits(numbers: np.ndarray) -> list[float]:
+    """Return numbers rounded to nine digits, enough for any float32."""
+    return [float(f"{number:.9g}") for number in numbers.tolist()]
 
 
 def _one(label: np.ndarray, logits: np.ndarray, names: list[str]) -> tuple[list, list]:

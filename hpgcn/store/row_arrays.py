@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graphs.validation import ALL, SPLIT, check_csr, first_true
+from hpgcn.graphs.validation import ALL, LARGEST_TARGET, SPLIT, check_csr, first_true
 from hpgcn.store.csr_arrays import all_finite, read_csr
-from hpgcn.store.schema import DEGREES, ORDER, mask_name
+from hpgcn.store.schema import DEGREES, ORDER, TARGETS, mask_name
 
 if TYPE_CHECKING:
     from hpgcn.graphs.header import Header
     from hpgcn.store.reader import Reader
 
-DENSE = ("features", "labels", "original_ids", "partition/perm", ORDER,
+DENSE = ("features", "labels", TARGETS, "original_ids", "partition/perm", ORDER,
          *(f"degree/{name}" for name in DEGREES))
 
 
@@ -101,6 +101,16 @@ def read_labels(reader: Reader, header: Header, start: int, stop: int) -> np.nda
         refuse_where(reader, (labels < -1) | (labels >= c), start, "labels",
                      f"is outside 0..{c - 1}, and not -1 (unknown)")
     return labels
+
+
+def read_targets(reader: Reader, start: int, stop: int) -> np.ndarray | None:
+    """Read targets, (m, t) float64 with NaN for unknown; None without targets."""
+    if TARGETS not in reader.entries:
+        return None
+    targets = reader.read(TARGETS, start, stop)
+    refuse_where(reader, np.abs(targets) > LARGEST_TARGET, start, TARGETS,
+                 f"is infinite, or larger than {LARGEST_TARGET:g}")
+    return targets
 
 
 def read_masks(reader: Reader, header: Header, start: int, stop: int, splits: list[int] | range,

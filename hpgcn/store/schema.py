@@ -11,7 +11,14 @@ import numpy as np
 
 from hpgcn.graphs.contents import NAMED, check_names
 from hpgcn.graphs.header import Header
-from hpgcn.graphs.validation import MAX_NAME, MAX_SPLITS, MAX_WIDTH, SPLIT, most_classes
+from hpgcn.graphs.validation import (
+    MAX_NAME,
+    MAX_SPLITS,
+    MAX_TARGETS,
+    MAX_WIDTH,
+    SPLIT,
+    most_classes,
+)
 from hpgcn.store.csr_arrays import expect_csr
 
 if TYPE_CHECKING:
@@ -20,7 +27,8 @@ if TYPE_CHECKING:
 
 GRAPH = "hpgcn-graph"
 PARTITIONED = "hpgcn-partitioned-graph"
-CLASS_NAMES, FEATURE_NAMES = NAMED
+CLASS_NAMES, FEATURE_NAMES, TARGET_NAMES = NAMED
+TARGETS = "targets"
 EDGE_FEATURES = "adjacency/edge_features"
 DEGREES = ("row", "column", "loop")
 ORDER = "order/perm"  # new -> original row, in graphs without parts
@@ -59,6 +67,7 @@ def read_header(reader: Reader) -> Header:
     num_edge_features = _expect_edge_features(reader, nnz)
     sparse = _expect_features(reader, n, f)
     multilabel = _expect_labels(reader, n, c)
+    num_targets = _expect_targets(reader, n)
     num_splits = _expect_masks(reader, n)
     for degree in DEGREES:
         reader.expect(f"degree/{degree}", (n,), np.float64)
@@ -81,7 +90,7 @@ def read_header(reader: Reader) -> Header:
     parallel = "parallel_edges" in reader.attributes() and reader.field("parallel_edges", int) == 1
     return Header(name, n, nnz, f, c, directed, ones, multilabel, sparse, num_splits, split,
                   sha256, base, parallel and not ones, **random,
-                  num_edge_features=num_edge_features)
+                  num_edge_features=num_edge_features, num_targets=num_targets)
 
 
 def _expect_features(reader: Reader, n: int, f: int) -> bool:
@@ -120,6 +129,18 @@ def _expect_labels(reader: Reader, n: int, c: int) -> bool:
     else:
         reader.expect("labels", (n,), np.int64)
     return multilabel
+
+
+def _expect_targets(reader: Reader, n: int) -> int:
+    """Check the dataset of targets; return its number of columns, 0 without it."""
+    if TARGETS not in reader.entries:
+        return 0
+    if "labels" in reader.entries:
+        raise reader.error("has datasets labels and targets, expected one of them")
+    width = reader.expect(TARGETS, (n, None), np.float64).shape[1]
+    if not 1 <= width <= MAX_TARGETS:
+        raise reader.error(f"{TARGETS} has {width} columns, expected 1 to {MAX_TARGETS}")
+    return width
 
 
 def _expect_masks(reader: Reader, n: int) -> int:

@@ -84,6 +84,8 @@ class StoredGraph(GraphSource):
                                                  self.header.num_classes)
             self.feature_names = schema.read_names(reader, schema.FEATURE_NAMES,
                                                    self.header.num_features)
+            self.target_names = schema.read_names(reader, schema.TARGET_NAMES,
+                                                  self.header.num_targets)
         except BaseException:
             reader.close()
             raise
@@ -162,6 +164,7 @@ class StoredGraph(GraphSource):
         # keep this order: it decides which of several errors is reported
         indptr, indices, data = self.adjacency_rows(start, stop)
         labels = row_arrays.read_labels(reader, self.header, start, stop)
+        targets = row_arrays.read_targets(reader, start, stop)
         masks = row_arrays.read_masks(reader, self.header, start, stop, splits, labels)
         degrees = row_arrays.read_degrees(reader, start, stop).values()
         features = row_arrays.read_features(reader, self.header, start, stop)
@@ -172,7 +175,8 @@ class StoredGraph(GraphSource):
 
         return Graph(header, start, indptr, indices, data, features, labels, masks, *degrees,
                      vertex=vertex, original_ids=ids, offsets=self.offsets,
-                     class_names=self.class_names, feature_names=self.feature_names)
+                     class_names=self.class_names, feature_names=self.feature_names,
+                     targets=targets, target_names=self.target_names)
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:
@@ -280,6 +284,7 @@ class StoredGraph(GraphSource):
     edge_features = property(attrgetter("_graph.edge_features"),
                              doc="The edge features of all entries, read once.")
     labels = property(attrgetter("_graph.labels"), doc="The labels of all rows, read once.")
+    targets = property(attrgetter("_graph.targets"), doc="The targets of all rows, read once.")
     masks = property(attrgetter("_graph.masks"), doc="The masks of all rows, read once.")
 
     # Parts

@@ -259,7 +259,7 @@ class DelayedVertexCut(RowStrategy):
     def replicate_slab(self, slab: Graph) -> Graph:
         # Only own rows have masks.
         arrays = {name: with_replicas(array, self.replicas, self.comm)
-                  for name in ("features", "labels", "vertex", "original_ids")
+                  for name in ("features", "labels", "targets", "vertex", "original_ids")
                   if (array := getattr(slab, name)) is not None}
         none = np.zeros(self.replicas.ghosts.size, bool)
         masks = slab.masks and {key: np.concatenate([mask, none])

@@ -14,7 +14,7 @@ import numpy as np
 from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.graphs.contents import match_names
+from hpgcn.graphs.contents import match_names, title_targets
 from hpgcn.graphs.named_vertices import find_vertices
 from hpgcn.kernels.bits16 import numbers
 from hpgcn.model import Model, Parameters, check_strategy
@@ -23,6 +23,7 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import set_activity
+from hpgcn.store import SCALE
 from hpgcn.strategies import find_strategy, read_options, without_grid
 from hpgcn.training.files.run_directory import read_run
 from hpgcn.training.saved.checkpoint_state import checksum
@@ -88,9 +89,11 @@ def predict(source: GraphSource | str | os.PathLike[str],
         (probability > 1/2); embedding (n, h) (the last layer's input; absent from models
         of one layer); id (n,), what the input calls each vertex; original_ids (n,) where the graph
         has them; class_names (c,) text where the model has them, or else the graph: then
-        class_names[label] are the names of (n,) labels. None on the other ranks.
-        With `probabilities` also probabilities (n, c) float64: softmax of the logits, or
-        of a multi-label model the sigmoid of each.
+        class_names[label] are the names of (n,) labels. A model of targets gives value (n, t)
+        float64, in the units of the targets, and target_names (t,) text, in place of logits,
+        label and class_names. None on the other ranks. With `probabilities` also
+        probabilities (n, c) float64: softmax of the logits, or of a multi-label model the
+        sigmoid of each.
 
     Raises
     ------
@@ -148,6 +151,9 @@ def choose_results(source: GraphSource, comm: SerialComm, predict: Callable[[], 
     if rows is not None:
         found = {name: array if name == "class_names" else array[rows]
                  for name, array in found.items()}
+    if probabilities and "value" in found:
+        raise agreed(UsageError(f"{assigned('probabilities', True)}: the model predicts targets, "
+                                "which have none"))
     if probabilities:
         found["probabilities"] = shares(found["logits"], several=found["label"].ndim == 2)
     return found
@@ -220,6 +226,8 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,
     order = np.argsort(vertex)
     results = {name: array[order] for name, array in results.items()}
     results["id"] = results.get("original_ids", vertex[order] + source.header.base)
+    if SCALE[0] in attributes:
+        return _values(results, attributes, name)
     if class_names:
         results["class_names"] = np.array(class_names)
 
@@ -228,6 +236,19 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,
     if attributes.get("multilabel", source.header.multilabel) == 1:  # absent from older files
         return {**results, "label": (logits > 0).astype(np.uint8)}
     return {**results, "label": logits.argmax(1)}
+
+
+def _values(results: dict[str, np.ndarray], attributes: dict[str, Any],
+            where: Path | str) -> dict[str, np.ndarray]:
+    """Return results with targets in the user's units in place of the logits."""
+    outputs = results.pop("logits")
+    mean, deviation = (attributes.get(name) for name in SCALE)
+    if not np.shape(mean) == np.shape(deviation) == outputs.shape[1:]:
+        raise DataError(f"{where}: attributes {' and '.join(SCALE)}: expected a number for each of "
+                        f"{outputs.shape[1]} outputs")
+    titles = title_targets(attributes.get("target_names"), outputs.shape[1])
+    return {**results, "value": outputs * np.float64(deviation) + mean,
+            "target_names": np.array(titles)}
 
 
 def _class_names(attributes: dict[str, Any], source: GraphSource, width: int,

@@ -51,7 +51,7 @@ class Propagator(CollectiveClose):
         ORIGINAL numbers of the rows that this rank owns: its part of a matrix H
         of all rows is H[rows].
     features, labels, masks
-        Features, labels and masks of these rows, as a Graph holds them; None where the
+        Features, labels (or targets) and masks of these rows, as a Graph holds them; None where the
         graph has none.
     header : hpgcn.graphs.graph.Header
         Header of the whole graph.
@@ -83,7 +83,8 @@ class Propagator(CollectiveClose):
         self.strategy = strategy
         self.comm = comm
         self.rows = slab.vertex
-        self.features, self.labels, self.masks = slab.features, slab.labels, slab.masks
+        self.features, self.masks = slab.features, slab.masks
+        self.labels = slab.labels if slab.targets is None else slab.targets
         self.header = slab.header
         self.num_rows = int(strategy.layout.offsets[-1])
         self.dtype = dtype

@@ -23,6 +23,7 @@ from hpgcn.runtime import faults, signals
 from hpgcn.runtime.machine import map_large_arrays
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.progress_log import set_activity
+from hpgcn.store import SCALE
 from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.compile.warmup import set_threads, warm_up
 from hpgcn.training.files.result import Result
@@ -193,7 +194,8 @@ class Trainer(CollectiveClose):
         with comm.collective_errors():  # no rank returns before the run directory is complete
             if record:
                 record.finish(summary, weights, state.best.epoch, **self.model_attributes())
-        return Result(summary, config, weights, state.history, **self.shard.names)
+        return Result(summary, config, weights, state.history, **self.shard.names,
+                      **self.target_scale())
 
     def train_epoch(self, epoch: int,
                     after_step: Callable | None = None) -> dict[str, float | None]:
@@ -233,7 +235,8 @@ class Trainer(CollectiveClose):
             metrics |= evaluate(self.evaluation, self.run_info.metric)
             metrics["eval_s"] = float(comm.max([time.perf_counter() - begin])[0])
         check_evaluation(epoch, metrics, self.config.lr)
-        self.state.best.update_if_better(epoch, metrics, self.parameters.flat)
+        self.state.best.update_if_better(epoch, metrics, self.parameters.flat,
+                                         self.run_info.metric)
 
     def is_finished(self) -> bool:
         """Return whether the last complete epoch ends the run, by its number or by patience."""
@@ -241,9 +244,15 @@ class Trainer(CollectiveClose):
                            patience=self.config.patience)
 
     def model_attributes(self) -> dict:
-        """Return the attributes of model.h5: names, strategy, kind of labels."""
+        """Return the attributes of model.h5: names, strategy, kind of labels, scale of targets."""
         return {"names": self.shard.names, "strategy": self.run_info.strategy,
-                "multilabel": self.plan.header.multilabel}
+                "multilabel": self.plan.header.multilabel, **self.target_scale()}
+
+    def target_scale(self) -> dict[str, Any]:
+        """Return mean and deviation of the targets by the names of SCALE; {} without targets."""
+        if not self.plan.spec.target_loss:
+            return {}
+        return {name: getattr(self.plan.targets, name.removeprefix("target_")) for name in SCALE}
 
     def arrays_by_name(self, flat: Array) -> dict[str, np.ndarray]:
         """Split a flat array like the parameters into copies by name, a dict."""

@@ -38,6 +38,10 @@ def folder(tmp_path, monkeypatch):
     with open("people.csv", "w") as file:
         file.write("id,label\n")
         file.writelines(f"p{u},{'doctor' if u % 5 else 'engineer'}\n" for u in range(250))
+    with open("sensors.csv", "w") as file:
+        file.write("id,lanes,limit,speed,load\n")
+        file.writelines(f"p{u},{u % 4},{u % 9},{'' if u % 8 == 1 else u % 9 + u % 4},{u % 4 / 10}\n"
+                        for u in range(250))
     return tmp_path
 
 

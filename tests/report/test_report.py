@@ -90,7 +90,7 @@ def test_a_row_by_hand(tmp_path):
     assert dict(zip(HEADINGS, cells(run), strict=True)) == {
         "run": "run", "graph": "cora", "model": "sage", "layers x hidden": "3 x 128",
         "strategy": "p2p", "ranks": "2", "threads": "4",
-        "epochs": "3", "best epoch": "2", "metric": "macro-f1", "val %": "75.00", "test %": "70.00",
+        "epochs": "3", "best epoch": "2", "metric": "macro-f1", "val": "75.00%", "test": "70.00%",
         "s/epoch": "0.2", "spmm s": "0.2", "dense s": "0.1", "comm s": "0.05", "wait s": "0.125",
         "MB sent": "2.500", "peak GB": "3.00"}
     assert run.notes == []
@@ -161,7 +161,7 @@ def test_no_evaluation_and_no_epoch(tmp_path):
                              make(tmp_path / "b", [], None, None)])
     for run, epochs in zip(runs, ("1", "0")):
         row = dict(zip(HEADINGS, cells(run)))
-        assert (row["epochs"], row["val %"], row["test %"]) == (epochs, "-", "-")
+        assert (row["epochs"], row["val"], row["test"]) == (epochs, "-", "-")
     assert [run.metric for run in runs] == ["macro-f1", "score"]
     report.write(runs, tmp_path / "report.html")
 

@@ -122,9 +122,9 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
     "training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run",
                  "compile_child run inference propagator", "run_grid", "sweep_table",
                  "sweep"],
-    "model": ["spec model_features targets metrics", "loss", "layers/layer", "row_pipeline stages",
-              "layers", "registry", "model_parts", "layers/norms parameters masked_results",
-              "model"]}
+    "model": ["spec model_features targets metrics batch_loss target_scale", "target_loss", "loss",
+              "layers/layer", "row_pipeline stages", "layers", "registry", "model_parts",
+              "layers/norms parameters masked_results", "model"]}
 
 
 @pytest.mark.parametrize("room", FLOORS_INSIDE)

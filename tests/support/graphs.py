@@ -53,6 +53,21 @@ def several_labels(graph, labels=4):
     return Graph.from_scipy(graph.adjacency, graph.features, y, graph.masks)
 
 
+def with_targets(graph, targets=2, *, unknown=0.2):
+    """Return the graph with values to predict in place of labels, some of them NaN.
+
+    They are smooth sums of the features of neighbors, in different units.
+    """
+    rng = np.random.default_rng(9)
+    A = graph.adjacency + sp.eye_array(graph.num_rows)
+    X = graph.features.toarray() if sp.issparse(graph.features) else graph.features
+    smooth = (A @ X) / A.sum(axis=1)[:, None]
+    y = smooth @ rng.standard_normal((X.shape[1], targets)) * 10.0 ** np.arange(targets) + 50
+    y[rng.random(y.shape) < unknown] = np.nan
+    return Graph.from_scipy(graph.adjacency, graph.features, masks=graph.masks, targets=y,
+                            name="made", target_names=[f"t{k}" for k in range(targets)])
+
+
 def scattered(graph, comm):
     """Return the graph with a random partition, one part for each rank."""
     part = np.random.default_rng(5).integers(0, comm.size, graph.num_rows)

@@ -1,7 +1,7 @@
 """Steps that are repeated as recorded calls give the bits of steps that Python computes."""
 import numpy as np
 import pytest
-from graphs import make, several_labels, with_edges
+from graphs import make, several_labels, with_edges, with_targets
 from stacks import KINDS, STACKS
 
 from hpgcn.comm import SerialComm, as_comm, run_on_ranks
@@ -79,10 +79,17 @@ def test_delayed_sums_are_not_repeated(monkeypatch):
 
 
 @pytest.mark.parametrize("graph, settings", [
-    (several_labels(make(n=300)), {}), (with_edges(n=300), {"model": "gine"})],
-    ids=["several labels", "edge features"])
-def test_repeated_steps_of_other_tasks(graph, settings, monkeypatch):
-    check_bits(graph, settings, monkeypatch)
+    (several_labels(make(n=300)), {}), (with_edges(n=300), {"model": "gine"}),
+    *((with_targets(make(n=300)), {"loss": loss}) for loss in ("mse", "mae", "huber")),
+    (with_targets(make(n=300)), {"dtype": "bf16"})],
+    ids=["several labels", "edge features", "mse", "mae", "huber", "bf16 targets"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_repeated_steps_of_other_tasks(graph, settings, ranks, monkeypatch):
+    check_bits(graph, settings, monkeypatch, ranks)
+
+
+def test_repeated_steps_of_ranks_that_share_targets(monkeypatch):
+    check_bits(with_targets(make(n=300), 3), {"strategy": "2d"}, monkeypatch, 4)
 
 
 def test_steps_with_an_effect_that_is_not_recorded_are_computed(monkeypatch, caplog):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from commands import refused
 from cuda_ranks import cuda, gpu, held_bytes
-from graphs import make, several_labels, with_edges
+from graphs import make, several_labels, with_edges, with_targets
 from stacks import KINDS, STACKS
 from training import SETTINGS, assert_same_curves, run, start
 
@@ -105,6 +105,17 @@ def test_aggregation_on_the_host(cuda):
         found = hpgcn.train(make(directed=True), config.replace(**options))
         assert found["device"] == "cuda, aggregation on cpu"
         assert found["final_loss"] == pytest.approx(expected["final_loss"], rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bf16"])
+@pytest.mark.parametrize("loss", ["mse", "mae", "huber"])
+def test_targets(cuda, loss, dtype):
+    graph = with_targets(make(), 3)
+    config = Config(epochs=4, hidden=6, loss=loss, dtype=dtype)
+    expected, found = (hpgcn.train(graph, config.replace(device=name)) for name in ("cpu", "cuda"))
+    tolerance = {"float32": 1e-4, "float64": 1e-10, "bf16": 0.02}[dtype]
+    for key in ("final_loss", "best_val_acc", "test_mae", "test_r2"):
+        assert found[key] == pytest.approx(expected[key], rel=tolerance, abs=tolerance)
 
 
 def test_devices_that_make_no_sense():

@@ -47,7 +47,7 @@ class Propagation(torch.nn.Module):
     rows : (m,) int64 tensor
         ORIGINAL numbers of this rank's rows: each row is on one rank.
     features : (m, f) tensor, sparse CSR where the graph's are sparse; or None
-    labels : (m,) int64 or (m, t) tensor, or None
+    labels : (m,) int64 or (m, t) tensor, float64 if they are targets; or None
     masks : dict of (m,) bool tensors under "train", "val" and "test", or None
     header : hpgcn.graphs.graph.Header
         Sizes of the whole graph: num_nodes, num_features, num_classes..

@@ -25,6 +25,7 @@ from hpgcn.model.layers.sgc import SimplifiedConvolution
 from hpgcn.model.model_parts import blocks_of
 from hpgcn.model.parameters import Parameters
 from hpgcn.runtime.atomic import atomic_write
+from hpgcn.store import SCALE
 from hpgcn.training.files.run_directory import read_run
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     state_dict : dict of tensors by name
     code : str
         Python code that builds the model from PyG's layers and loads that file. Its
-        logits are those of `hpgcn.predict`, except for rounding.
+        logits are those of `hpgcn.predict`, except for rounding. Of a model of targets it
+        ends with their scale.
 
     Raises
     ------
@@ -79,14 +81,19 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     {'conv0.bias': (4,), 'conv0.lin.weight': (4, 6), 'conv1.bias': (2,), 'conv1.lin.weight': (2, 4)}
     """
     # read the trained weights
-    weights, settings, _ = read_run(run)
+    weights, settings, attributes = read_run(run)
     config = Config(**settings)
     parameters, spec = Parameters.stored(weights, config, run)
 
     # walk through the layers, then write tensors and code
     export = Export(spec, parameters.arrays)
     export.follow()
-    return export.tensors(), export.code(file)
+    code = export.code(file)
+    if SCALE[0] in attributes:
+        code += "\n# predictions are model(...) * target_deviation + target_mean\n"
+        code += "".join(f"{name} = torch.tensor({np.ravel(attributes[name]).tolist()})\n"
+                        for name in SCALE)
+    return export.tensors(), code
 
 
 def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor], *,

@@ -59,7 +59,7 @@ def choose_preparation(header, sizes, method, ranks, config):
 
     # seconds of the training
     widths = find_widths(config, find_model(config), max(1, header.num_features),
-                         max(1, header.num_classes))
+                         max(1, header.num_outputs))
     training = epochs * epoch_seconds(int(np.sum(sizes)), header.num_nodes, widths, ranks)
 
     # the method and its effort

@@ -193,6 +193,11 @@ class RankFootprint(DenseFootprint):
         plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
         return list(dict.fromkeys(operand for plan in plans for operand in plan.stored_operands))
 
+    @property
+    def _vertex(self):
+        """Bytes of the data of a vertex, with its targets."""
+        return VERTEX + NUMBER * self.spec.widths[-1] * bool(self.spec.target_loss)
+
     @cached_property
     def parts(self):
         """Bytes of memory of each rank from the first epoch on, a dict under PARTS.
@@ -215,7 +220,8 @@ class RankFootprint(DenseFootprint):
         return {
             "matrix": sum(operand.nbytes(itemsize) for operand in self.operands),
             "features": self.feature_bytes + dropped + self.edge_bytes,
-            "vertices": self.rows * VERTEX + sum(map(self._pruned_rows, self.levels)) * LEVEL_ROW,
+            "vertices": (self.rows * self._vertex
+                         + sum(map(self._pruned_rows, self.levels)) * LEVEL_ROW),
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
             "buffers": (self.plan.buffer_bytes(self.widest, itemsize) + self._persistent_bytes
                         + self._early_bytes),
@@ -276,7 +282,7 @@ class RankFootprint(DenseFootprint):
         """
         itemsize = self.spec.row_itemsize
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
-        slab = self.rows * (VERTEX + SLAB_ROW) + self.entries * entry + self._read_features()
+        slab = self.rows * (self._vertex + SLAB_ROW) + self.entries * entry + self._read_features()
         most = slab + self.plan.read_peak_bytes(max(itemsize, ENTRY_NUMBER * bool(
             self.spec.edge_width)))
         if self.spec.edge_width:  # edge features, as they are read by numbers of entries

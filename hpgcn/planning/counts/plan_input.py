@@ -295,7 +295,8 @@ def assume_widths(header):
 
     Widths are the numbers of features and classes.
     """
-    missing = {what: width for what, width in ASSUMED.items() if not getattr(header, f"num_{what}")}
+    known = {"features": header.num_features, "classes": header.num_outputs}
+    missing = {what: width for what, width in ASSUMED.items() if not known[what]}
     notes = [f"no {'labels' if what == 'classes' else what} in the graph: {width} {what} assumed; "
              "`hpgcn plan --widths` takes other widths" for what, width in missing.items()]
     widths = {f"num_{what}": width for what, width in missing.items()}

@@ -16,6 +16,7 @@ from hpgcn.model import (
     MaskedRows,
     Model,
     Parameters,
+    TargetScale,
     inner_widths,
     make_loss,
     products_of,
@@ -257,8 +258,11 @@ def run_rank(spec, levels, rank, columns):
     counters.phase = "forward"
     logits, backward = training.forward(X, 1)
     masked = MaskedRows(dict.fromkeys(SPLIT, device.empty(0, np.int64)), dict.fromkeys(SPLIT, 1))
-    labels = device.empty((logits.shape[0], spec.widths[-1]), np.float32)
-    loss = make_loss(spec, labels, masked, shared)
+    kind, targets = np.float32, ()
+    if spec.target_loss:
+        kind, targets = np.float64, (TargetScale.unit(spec.widths[-1]),)
+    labels = device.empty((logits.shape[0], spec.widths[-1]), kind)
+    loss = make_loss(spec, labels, masked, shared, *targets)
     _, G = loss.gradient(logits, workspace.buffer("ping", *logits.shape))
     counters.phase = "backward"
     backward(G)

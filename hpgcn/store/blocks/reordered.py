@@ -20,6 +20,7 @@ from hpgcn.graphs.validation import index_dtype
 from hpgcn.store import row_arrays
 from hpgcn.store.blocks.window_rows import WindowRows
 from hpgcn.store.csr_arrays import read_csr
+from hpgcn.store.schema import TARGETS
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -46,6 +47,7 @@ class ReorderedGraph:
         self.header = source.header
         self.class_names = source.class_names
         self.feature_names = source.feature_names
+        self.target_names = source.target_names
         self.window = min(WINDOW, window or WINDOW)
         self.new_row = number[source.vertices(0, number.size)] if source.ordered else number
         self._adjacency = self._entries(source.pattern_rows)
@@ -109,6 +111,13 @@ class ReorderedGraph:
             return None
         return self._rows("labels", lambda start, stop: row_arrays.read_labels(
             self.source.reader, self.header, start, stop))
+
+    @property
+    def targets(self) -> _Windows | None:
+        if not self.header.num_targets:
+            return None
+        return self._rows(TARGETS, lambda start, stop: row_arrays.read_targets(
+            self.source.reader, start, stop))
 
     def split_masks(self, split: int) -> dict[str, np.ndarray]:
         """Return the masks of one split, each (n,) bool."""

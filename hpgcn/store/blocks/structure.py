@@ -78,6 +78,7 @@ class _CheckedRows:
         source, header = self.source, self.source.header
         indptr, indices, data = source.adjacency_rows(start, stop)
         labels = row_arrays.read_labels(source.reader, header, start, stop)
+        row_arrays.read_targets(source.reader, start, stop)
         masks = row_arrays.read_masks(source.reader, header, start, stop, self.splits, labels)
         degrees = row_arrays.read_degrees(source.reader, start, stop).values()
         slab = Graph(header, start, indptr, indices, data, None, None, None, *degrees, vertex=None)

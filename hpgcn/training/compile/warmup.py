@@ -181,15 +181,18 @@ def _small_step(header: Header, config: Config, device: Host, ranks: int) -> Non
 
         X = sp.csr_array(X)
     y = np.eye(3) if header.multilabel else np.arange(3)
+    contents = {"targets": np.eye(3, header.num_targets)} if header.num_targets else {"y": y}
     with warnings.catch_warnings(action="ignore"):  # its labels do not matter
         edges = np.ones(np.count_nonzero(A)) if header.num_edge_features else None
-        tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up", edge_features=edges)
+        tiny = Graph.from_scipy(A, X, masks=([0], [1], [2]), name="warm-up",
+                                edge_features=edges, **contents)
 
     # settings that do not change which kernels are used
     few = config.replace(strategy=without_grid(config), out="", checkpoint_every=0, epochs=1,
                          memory="", scratch="", lr=Config.lr, weight_decay=0.0, class_weight="",
                          metric="auto", split_index=0, batch=smallest(config.batch))
-    metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels
+    others = config.metric in METRICS and not header.num_targets
+    metric = "macro-f1" if others else "auto"  # the same kernels
 
     # the step, and kernels of messages
     rows = device.put(np.ones((2, 1), config.number_dtype))

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hpgcn.errors import DataError
+from hpgcn.graphs.validation import SPLIT
 from hpgcn.runtime.clock import PARTS
+from hpgcn.setting_words import TARGET_METRICS
 from hpgcn.store import Field, check_fields, parse_json, read_json, read_lines
 
 MOST = 2**63 - 1
@@ -16,12 +18,16 @@ FROM_ONE = Field(int, 1, MOST)
 SECONDS = Field(float, 0, 1e12)
 ACCURACY = Field(float, 0, 1, optional=True)
 FINITE = Field(float, -1e300, 1e300)
+SCORE = FINITE._replace(optional=True)
 TEXT = Field(str)
 METRICS = {
     "epoch": FROM_ONE, "loss": FINITE, "train_acc": ACCURACY, "val_acc": ACCURACY,
-    "test_acc": ACCURACY, "val_loss": FINITE._replace(optional=True), "epoch_s": SECONDS,
+    "test_acc": ACCURACY, "val_loss": SCORE, "epoch_s": SECONDS,
     "eval_s": SECONDS, "spmm_s": SECONDS, "dense_s": SECONDS, "comm_s": SECONDS, "wait_s": SECONDS,
     "sent_bytes": COUNT, "sent_messages": COUNT, "peak_rss_bytes": COUNT}
+# fields of graphs with targets, whose metrics are not shares
+TARGET_FIELDS = {f"{key}_{name}": SCORE for key in SPLIT for name in TARGET_METRICS}
+SCORES = dict.fromkeys(("train_acc", "val_acc", "test_acc"), SCORE)
 PART_SECONDS = {f"mean_{part}_s": SECONDS for part in PARTS}  # missing in older runs
 OPTIONAL = {**PART_SECONDS, "exact_loss": FINITE, "steps": FROM_ONE, "asked_bytes": COUNT,
             "masked_additions": COUNT, "bytes_between_nodes": COUNT,
@@ -67,7 +73,8 @@ def read_history(run: Any, before: int = math.inf) -> tuple[list, str]:
 
 def check_metrics(row: dict[str, Any], where: str) -> None:
     """Raise a DataError with the line number for an invalid line of metrics.jsonl."""
-    check_fields(row, METRICS, where)
+    targets = TARGET_FIELDS.keys() <= row.keys()
+    check_fields(row, METRICS | (TARGET_FIELDS | SCORES if targets else {}), where)
     check_fields(row, OPTIONAL, where, whole=False)
     if row["val_acc"] is not None and row["val_loss"] is None:
         raise DataError(f"{where}: val_loss is None, expected a number, like val_acc")
@@ -83,5 +90,7 @@ def read_summary(run: Any, *, whole: bool = True) -> dict[str, Any]:
     if not os.path.lexists(path):
         return None
     summary = read_json(path)
-    check_fields(summary, SUMMARY, path, whole=whole)
+    targets = summary.get("metric") in TARGET_METRICS
+    scores = {"best_val_acc": SCORE, "test_acc": SCORE} if targets else {}
+    check_fields(summary, SUMMARY | scores, path, whole=whole)
     return summary

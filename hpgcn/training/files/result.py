@@ -4,7 +4,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hpgcn.runtime.text_table import html_list, percent
+from hpgcn.graphs.contents import NAMED
+from hpgcn.runtime.text_table import html_list
+from hpgcn.setting_words import score
+from hpgcn.store import SCALE
 from hpgcn.training.files.records import read_history
 from hpgcn.training.files.run_directory import read_run
 
@@ -26,8 +29,10 @@ class Result(dict[str, Any]):
         Weights of the best epoch, by name ("W0", "b0", ...).
     history : list of dict
         The metrics of each epoch, by the names of metrics.jsonl.
-    class_names, feature_names : tuple of str, or None
-        Names of the classes and of the columns of features of the training graph.
+    class_names, feature_names, target_names : tuple of str, or None
+        Names of the classes, of the columns of features and of the targets of the training graph.
+    target_mean, target_deviation : (t,) float64, or None
+        Scale of the targets: predictions are outputs * target_deviation + target_mean.
 
     Examples
     --------
@@ -44,13 +49,19 @@ class Result(dict[str, Any]):
     def __init__(self, summary: Mapping[str, Any], config: Config,
                  weights: dict[str, np.ndarray], history: list[dict[str, Any]],
                  class_names: tuple[str, ...] | None = None,
-                 feature_names: tuple[str, ...] | None = None) -> None:
+                 feature_names: tuple[str, ...] | None = None,
+                 target_names: tuple[str, ...] | None = None,
+                 target_mean: np.ndarray | None = None,
+                 target_deviation: np.ndarray | None = None) -> None:
         super().__init__(summary)
         self.config = config
         self.weights = weights
         self.history = history
         self.class_names = class_names
         self.feature_names = feature_names
+        self.target_names = target_names
+        self.target_mean = target_mean
+        self.target_deviation = target_deviation
 
     @staticmethod
     def read(config: Config, summary: Mapping[str, Any]) -> Result:
@@ -59,8 +70,8 @@ class Result(dict[str, Any]):
         Errors as `read_run`.
         """
         weights, _, attributes = read_run(config.out)
-        return Result(summary, config, weights, read_history(config.out)[0],
-                      attributes.get("class_names"), attributes.get("feature_names"))
+        about = {name: attributes.get(name) for name in (*NAMED, *SCALE)}
+        return Result(summary, config, weights, read_history(config.out)[0], **about)
 
     def __repr__(self) -> str:
         names = ("graph", "epochs", "best_epoch", "final_loss", "best_val_acc", "test_acc", "ranks")
@@ -78,6 +89,7 @@ def summary_pairs(get: Callable, epochs: int) -> list[tuple]:
     """
     sent, predicted = get("sent_bytes_per_epoch"), get("predicted_bytes_per_epoch")
     seconds = get("epoch_s_median")
+    metric = get("metric") or "accuracy"
 
     return [
         ("graph", get("graph")),
@@ -87,8 +99,8 @@ def summary_pairs(get: Callable, epochs: int) -> list[tuple]:
         ("device", get("device")),
         ("epochs", epochs),
         ("best epoch", get("best_epoch")),
-        (f"validation {get('metric') or 'accuracy'}", percent(get("best_val_acc"))),
-        (f"test {get('metric') or 'accuracy'}", percent(get("test_acc"))),
+        (f"validation {metric}", score(get("best_val_acc"), metric)),
+        (f"test {metric}", score(get("test_acc"), metric)),
         ("seconds per epoch", None if seconds is None else f"{seconds:.4g}"),
         ("bytes sent per epoch", None if sent is None else f"{sent:,} ({predicted:,} predicted)"),
         ("results", get("out"))]

@@ -255,7 +255,8 @@ def read_run(path: Any) -> tuple[dict, ...]:
     InputNotFoundError, DataError or StorageError if the path has nothing to read.
     """
     if hasattr(path, "weights"):
-        names = {field: each for field in NAMED if (each := getattr(path, field, None))}
+        names = {field: each for field in (*NAMED, *store.SCALE)
+                 if (each := getattr(path, field, None)) is not None}
         return path.weights, vars(path.config), names
     if hasattr(path, "stored_model"):  # a Run
         return path.stored_model

@@ -85,11 +85,11 @@ class Checkpoints:
         """Raise DataError if weights do not fit the features or classes of the graph."""
         header = self.source.header
         features, *_, classes = widths
-        same = (features, classes) == (header.num_features, header.num_classes)
+        same = (features, classes) == (header.num_features, header.num_outputs)
         if not same and self._same_data(state):
             raise DataError(f"{folder / 'state.h5'}: weights are for {features} features and "
                             f"{classes} classes, expected {header.num_features} and "
-                            f"{header.num_classes}")
+                            f"{header.num_outputs}")
 
     def write(self, state: CheckpointState) -> None:
         """Write a CheckpointState, then delete older and incomplete ones.

@@ -101,7 +101,8 @@ def restore(trainer: Trainer, saved: CheckpointState, history: list[dict]) -> No
                                   if name in under_way})
         state.sums.parts |= under_way.get("parts", {})
     if saved.best_epoch:
-        state.best.update_if_better(saved.best_epoch, saved.best_metrics, flat("best"))
+        state.best.update_if_better(saved.best_epoch, saved.best_metrics, flat("best"),
+                                    trainer.run_info.metric)
 
     # the parameters, and the moments of the optimizer
     trainer.parameters.flat[:] = flat("weights")

@@ -15,7 +15,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, agreed, setting
 from hpgcn.graphs.edge_weights import join_names
 from hpgcn.graphs.graph import Header
-from hpgcn.model import ModelSpec, Targets, find_targets, masked_layers, metric_of
+from hpgcn.model import ModelSpec, Targets, TargetScale, find_targets, masked_layers, metric_of
 from hpgcn.planning.answers.dry_run import drops_AX
 from hpgcn.planning.counts.footprint import DenseFootprint
 from hpgcn.planning.counts.traffic import predict_step
@@ -58,8 +58,8 @@ class RunPlan:
         once before training (`precomputed`).
     metric : str
         The metric of accuracies and of the best epoch.
-    targets : hpgcn.model.Targets
-        Label smoothing and class weights.
+    targets : hpgcn.model.Targets or hpgcn.model.TargetScale
+        Label smoothing and class weights, or the scale of targets.
     learning_rate : LearningRate
     shard : GraphShard
         The rows of this rank, and the maps that multiply by A.
@@ -80,7 +80,7 @@ class RunPlan:
     strategy_choice: str
     spec: ModelSpec
     metric: str
-    targets: Targets
+    targets: Targets | TargetScale
     learning_rate: LearningRate
     shard: GraphShard
     steps: StepPlan
@@ -116,6 +116,8 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
         full_batch = config.batch == FULL
         shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
                            full_batch=full_batch)
+    if spec.target_loss:
+        targets = shard.scale_targets(standardize=config.standardize)
     comm.clock.setup.begin("planning")
     check_memory(comm, lambda: device_bytes(shard), config.dtype)
 
@@ -161,7 +163,10 @@ def check_sets(shard: GraphShard, config: Config, header: Header) -> None:
     """
     columns, labels = shard.columns, shard.labels
     own = columns.row.rank == 0  # one of the ranks that share a row counts it
-    validation = columns.comm.sum([own * np.count_nonzero(shard.masks["val"])])[0]
+    known = shard.masks["val"]
+    if header.num_targets:
+        known = known & ~np.isnan(labels).all(axis=1)
+    validation = columns.comm.sum([own * np.count_nonzero(known)])[0]
     if config.patience and not validation:
         raise agreed(UsageError(
             f"{setting('patience', config.patience)}: {header.name} has no validation "
@@ -169,6 +174,8 @@ def check_sets(shard: GraphShard, config: Config, header: Header) -> None:
             "--split`"))
 
     # classes of training vertices
+    if header.num_targets:
+        return
     chosen = labels[shard.masks["train"]]
     counts = (np.bincount(chosen, minlength=header.num_classes) if labels.ndim == 1
               else chosen.sum(0, np.float64))
@@ -196,9 +203,10 @@ def check_trainable(header: Header, split: int = 0, where: str | None = None) ->
     if not header.num_features:
         raise DataError(f"{header.name}: no features; add them in Graph.from_scipy or with `hpgcn "
                         "convert` and --features FILE, --features identity or --features degree")
-    if not header.num_classes:
+    if not header.num_outputs:
         raise DataError(f"{header.name}: no labels; add them in Graph.from_scipy or with `hpgcn "
-                        "convert` and --labels FILE")
+                        "convert` and --labels FILE; or values to predict, with targets= or "
+                        "--targets FILE")
     if not header.num_splits:
         raise DataError(f"{header.name}: no train, validation and test masks; add them in "
                         "Graph.from_scipy, with `hpgcn convert` and --split, for example --split "

@@ -10,9 +10,17 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.errors import DataError, agreed
-from hpgcn.graphs.contents import NAMED, in_order
+from hpgcn.graphs.contents import NAMED, in_order, title_targets
 from hpgcn.graphs.normalization import NormalizedAdjacency
-from hpgcn.model import MODELS, Features, norm_of, products_of, reads_X, supports_pruning
+from hpgcn.model import (
+    MODELS,
+    Features,
+    TargetScale,
+    norm_of,
+    products_of,
+    reads_X,
+    supports_pruning,
+)
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
@@ -86,12 +94,13 @@ class GraphShard(CollectiveClose):
 
         # the data of the rows that the strategy stores
         slab = self.strategy.replicate_slab(slab)
-        self.labels = slab.labels  # (m,), or (m, t) of many labels
+        # (m,); (m, t) of many labels, or of targets
+        self.labels = slab.labels if slab.targets is None else slab.targets
         self.masks = slab.masks  # dict of (m,) bool, or None
         self.vertex = slab.vertex  # (m,) int64 ORIGINAL numbers
         self.key = comm.device.put(slab.vertex)
         self.original_ids = slab.original_ids  # (m,) or None
-        self.names = {field: getattr(slab, field) for field in NAMED}  # class and feature names
+        self.names = {field: getattr(slab, field) for field in NAMED}
         X = in_order(slab.features, feature_order, in_place=source.path is not None)
         X = X[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
         self._features = X if source.header.sparse_features else stored(X, spec.row_dtype)
@@ -114,6 +123,17 @@ class GraphShard(CollectiveClose):
             for levels, whole in zip(self.levels, (self._training_map, None)))
         self.feature_entries = [self._count_features(field)
                                 for field in (self.train, self.evaluated)]
+
+    def scale_targets(self, *, standardize: bool) -> TargetScale:
+        """Put `labels`, which are targets, into the units of the model; return their scale.
+
+        All ranks call this together. A DataError on all ranks as `TargetScale.of`.
+        """
+        names = title_targets(self.names["target_names"], self.labels.shape[1])
+        scale = TargetScale.of(self.labels, self.masks, self.columns, names,
+                               standardize=standardize)
+        self.labels = scale.standardized(self.labels)
+        return scale
 
     def _training_map(self, hop: int) -> Strategy:
         """Return the map for product `hop` with A in training steps without pruned rows."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.runtime.clock import PARTS
+from hpgcn.setting_words import ERRORS
 from hpgcn.store import Field
 from hpgcn.training.files.records import COUNT, FINITE, SECONDS
 
@@ -73,8 +74,8 @@ SUMMED_PARTS = dict.fromkeys(PARTS, SECONDS)  # fields of `EpochSums.parts`, lik
 class BestEpoch:
     """The best epoch so far.
 
-    It has the highest validation accuracy, then the lowest loss, then the lowest
-    number.
+    It has the best validation metric, which is the lowest of ERRORS and else the
+    highest, then the lowest loss, then the lowest number.
     """
 
     def __init__(self) -> None:
@@ -83,14 +84,16 @@ class BestEpoch:
         self.weights = None  # flat, on the device
         self.key = None
 
-    def update_if_better(self, epoch: int, metrics: dict[str, Any], flat: Array) -> None:
-        """Store a copy of the weights if the epoch is the best.
+    def update_if_better(self, epoch: int, metrics: dict[str, Any], flat: Array,
+                         metric: str = "accuracy") -> None:
+        """Store a copy of the weights if the epoch is the best by a metric.
 
         Without validation vertices every epoch is the best.
         """
         key = None
         if metrics["val_acc"] is not None:
-            key = (metrics["val_acc"], -metrics["val_loss"])
+            sign = -1 if metric in ERRORS else 1
+            key = (sign * metrics["val_acc"], -metrics["val_loss"])
         if self.key is None or key is None or key > self.key:
             self.epoch = epoch
             self.metrics = metrics

@@ -5,10 +5,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
+from hpgcn.graphs.validation import SPLIT
+from hpgcn.model import METRICS, BatchLoss, Features, MaskedRows, Model, make_loss
+from hpgcn.setting_words import TARGET_METRICS
 
 if TYPE_CHECKING:
     from hpgcn.model.parameters import Parameters
+    from hpgcn.model.target_scale import TargetScale
     from hpgcn.model.targets import Targets
     from hpgcn.parallel.shared_rows import SharedRows
     from hpgcn.parallel.workspace import Workspace
@@ -26,13 +29,13 @@ class StepView(NamedTuple):
     """
 
     model: Model
-    loss: Loss | MultiLabelLoss
+    loss: BatchLoss
     features: Features
     replay: StepReplay | None = None
 
 
 def make_views(shard: GraphShard, parameters: Parameters, workspace: Workspace,
-               targets: Targets) -> list[StepView]:
+               targets: Targets | TargetScale) -> list[StepView]:
     """Return the StepViews for training and for evaluation.
 
     All ranks call this together. This releases the features of the shard. Both views
@@ -114,6 +117,8 @@ def evaluate(view: StepView, metric: str = "auto") -> dict[str, Any]:
 
     logits = view.replay.run(compute, results) if view.replay else compute()
     found = view.loss.evaluate(logits)
-    if metric in METRICS:
+    if metric in TARGET_METRICS:
+        found |= {f"{key}_acc": found[f"{key}_{metric}"] for key in SPLIT}
+    elif metric in METRICS:
         found |= {f"{key}_acc": value for key, value in METRICS[metric](view.loss, logits).items()}
     return found
