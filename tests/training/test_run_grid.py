@@ -190,6 +190,15 @@ def test_a_run_that_diverges_is_not_the_best(path):
             hpgcn.sweep(path, hpgcn.Config(epochs=5), {"lr": [1e30]})
 
 
+def test_values_of_numpy(path, tmp_path):
+    """A float64 of NumPy is written to config.toml as a number."""
+    config = hpgcn.Config(epochs=1, out=str(tmp_path))
+    for _ in range(2):
+        found = hpgcn.sweep(path, config, {"lr": np.logspace(-2, -1, 2), "hidden": np.array([4])})
+    assert [type(row["lr"]) for row in found] == [float, float]
+    assert (tmp_path / "lr-0.1,hidden-4" / "config.toml").exists()
+
+
 def test_splits(tmp_path):
     several = make(n=60)
     masks = {key: np.stack([mask, mask[::-1]], axis=1) for key, mask in several.masks.items()}
