@@ -48,8 +48,8 @@ def describe(path, *, verify=False):
                            *_checkpoints(folder.parent)])
     if names & {"metrics.jsonl", "config.toml"}:
         return label_list([*_run(folder, names), *(_verified(folder, names) if verify else ())])
-    runs, holds_runs = expanded([path])
-    if holds_runs:
+    runs, _ = expanded([path])
+    if len(runs) > 1:
         raise DataError(f"{path}: a folder of {len(runs)} runs: compare them with `hpgcn report "
                         f"{path}`, or inspect one of them")
     raise DataError(f"{path}: neither a run directory (no config.toml or metrics.jsonl) nor a "
