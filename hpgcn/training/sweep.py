@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hpgcn.comm import as_comm
 from hpgcn.config import SETTINGS, Config
 from hpgcn.errors import ConfigError, DivergedError, HpgcnError, UsageError, setting
+from hpgcn.model import check_strategy, make_spec, metric_of
+from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.files.records import read_summary
 from hpgcn.training.files.run_directory import refuse_existing_run
 from hpgcn.training.run import train
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.header import Header
 
 log = logging.getLogger("hpgcn")
 
@@ -112,6 +115,8 @@ def train_all(source: GraphSource, grid: RunGrid, configs: list[Config], comm: A
         check_trainable(source.header, where=source.where)
         for number, config in enumerate(configs):
             source.header.check_split(config.split_index, source.where)
+            if not config.scratch:  # which chooses the number of ranks
+                check_on_graph(config, source.header, started.get("ranks", comm.size))
             if config.out and comm.rank == 0 and not overwrite:
                 begun[number] = is_begun(config, source)
     begun = comm.bcast(begun)
@@ -142,6 +147,16 @@ def train_all(source: GraphSource, grid: RunGrid, configs: list[Config], comm: A
              **{name: getattr(config, name) for name in (*REPEATS, *grid.values)}}
             for number, (config, result) in enumerate(zip(configs, results))]
     return Sweep([*grid.values], rows, configs, results)
+
+
+def check_on_graph(config: Config, header: Header, ranks: int) -> None:
+    """Raise the error with which a run on this graph and number of ranks would be refused."""
+    spec = make_spec(header, config)
+    metric_of(spec, config.metric)
+    options = read_options(config)
+    strategy = find_strategy(options)
+    check_strategy(strategy, spec, ranks)
+    strategy.choose_shape(options, ranks)
 
 
 def describe(config: Config, grid: RunGrid) -> str:

@@ -5,8 +5,8 @@ import signal
 
 import numpy as np
 import pytest
+from commands import ended, refused, succeed
 from commands import hpgcn as started
-from commands import refused, succeed
 from graphs import make
 
 import hpgcn
@@ -251,6 +251,15 @@ def test_values_are_refused_as_those_of_their_flag(path, tmp_path, name, good, b
     out = tmp_path / "runs"
     assert refused(2, "train", path, "--sweep", f"{name}={good},{bad}", "--out", out) == line
     assert not out.exists()
+
+
+@pytest.mark.parametrize("flags", [
+    ("--model", "gat", "--heads", 8, "--sweep", "hidden=16,63"),
+    ("--sweep", "strategy=p2p,2d:3x1", "--ranks", 2),
+    ("--sweep", "metric=accuracy,roc-auc")], ids=str)
+def test_combinations_are_checked_on_the_graph_first(path, tmp_path, flags):
+    done = ended("train", path, *flags, "--out", tmp_path / "runs")
+    assert done.returncode in (2, 78) and not (tmp_path / "runs").exists(), done.stderr
 
 
 def test_what_excludes_it(path):
