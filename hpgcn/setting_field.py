@@ -74,8 +74,8 @@ def checked(entry, value):
     if isinstance(value, int) and abs(value) >= 1 << 63:
         expected = "an integer of 64 bits" if kind is int else kind.__name__
         raise UsageError(f"{assigned(name)}: expected {expected}")
-    if kind is float and type(value) is int:
-        value = float(value)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        value = float(value)  # also of NumPy's float64, which is a float with another repr
     if kind is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
 

@@ -17,7 +17,7 @@ from hpgcn.cli.inspect_files import (
 )
 from hpgcn.config import Config
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, UsageError
-from hpgcn.report import read_runs
+from hpgcn.report import expanded, read_runs
 from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.text_table import label_list
 from hpgcn.training.files.run_directory import FILES
@@ -48,6 +48,10 @@ def describe(path, *, verify=False):
                            *_checkpoints(folder.parent)])
     if names & {"metrics.jsonl", "config.toml"}:
         return label_list([*_run(folder, names), *(_verified(folder, names) if verify else ())])
+    runs, _ = expanded([path])
+    if len(runs) > 1:
+        raise DataError(f"{path}: a folder of {len(runs)} runs: compare them with `hpgcn report "
+                        f"{path}`, or inspect one of them")
     raise DataError(f"{path}: neither a run directory (no config.toml or metrics.jsonl) nor a "
                     "checkpoint (no state.h5)")
 

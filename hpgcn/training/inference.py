@@ -149,7 +149,7 @@ def choose_results(source: GraphSource, comm: SerialComm, predict: Callable[[], 
     if found is None:
         return None
     if rows is not None:
-        found = {name: array if name == "class_names" else array[rows]
+        found = {name: array if name.endswith("_names") else array[rows]
                  for name, array in found.items()}
     if probabilities and "value" in found:
         raise agreed(UsageError(f"{assigned('probabilities', True)}: the model predicts targets, "

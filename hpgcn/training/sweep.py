@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from hpgcn.comm import as_comm
 from hpgcn.config import SETTINGS, Config
 from hpgcn.errors import ConfigError, DivergedError, HpgcnError, UsageError, setting
+from hpgcn.model import check_strategy, make_spec, metric_of
+from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.files.records import read_summary
 from hpgcn.training.files.run_directory import refuse_existing_run
 from hpgcn.training.run import train
-from hpgcn.training.run_grid import REPEATS, RunGrid, check_sweep
+from hpgcn.training.run_grid import ALL, REPEATS, RunGrid, check_sweep
 from hpgcn.training.setup.placement import opened
 from hpgcn.training.setup.run_plan import check_trainable
 from hpgcn.training.sweep_table import Sweep
@@ -21,14 +23,15 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.header import Header
 
 log = logging.getLogger("hpgcn")
 
 
 def sweep(source: GraphSource | str | os.PathLike[str], config: Config | None = None,
           values: Mapping[str, Iterable] | None = None, comm: Comm | None = None, *,
-          seeds: Iterable[int] | None = None, splits: Iterable[int] | None = None, ranks: int = 1,
-          nodes: int | Sequence[int] | None = None, progress: bool = False,
+          seeds: Iterable[int] | None = None, splits: Iterable[int] | str | None = None,
+          ranks: int = 1, nodes: int | Sequence[int] | None = None, progress: bool = False,
           overwrite: bool = False) -> Sweep:
     """Train every combination of settings; all ranks of `comm` call this together.
 
@@ -45,7 +48,7 @@ def sweep(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     values : dict of str to iterable, optional
         The values of each setting that is varied, by its name in Config.
     seeds, splits : iterable of int, optional
-        Every combination is trained with each seed, on each split.
+        Every combination is trained with each seed, on each split. `splits` may be "all".
     overwrite : bool
         Train every run anew, and replace its directory.
 
@@ -80,17 +83,23 @@ def sweep(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     given = {name: [] if isinstance(each, str) else list(each)
              for name, each in (values or {}).items()}
     check_sweep(given)
-    repeats = [None if each is None else list(each) for each in (seeds, splits)]
-    for flag, each in zip(("seeds", "splits"), repeats):
-        if each is not None and (not each or len({*each}) < len(each)):
-            raise UsageError(f"{flag}: expected one number or more, each once")
-    grid = RunGrid(given, *repeats)
+    grid = RunGrid(given, _numbers("seeds", seeds),
+                   ALL if isinstance(splits, str) and splits == ALL else _numbers("splits", splits))
     started = {"ranks": ranks, "nodes": nodes} if comm is None else {"comm": comm}
     world = as_comm(comm)
     with opened(source, world) as graph:
+        grid = grid.of(graph.header)
         configs = grid.configs(config or Config())
         return train_all(graph, grid, configs, world, started, progress=progress,
                          overwrite=overwrite)
+
+
+def _numbers(name: str, given: Iterable | None) -> list | None:
+    """Return seeds or splits as a list; UsageError if it is empty, or one occurs twice."""
+    found = None if given is None else list(given)
+    if found is not None and (not found or len({*found}) < len(found)):
+        raise UsageError(f"{name}: expected one number or more, each once")
+    return found
 
 
 def train_all(source: GraphSource, grid: RunGrid, configs: list[Config], comm: Any,
@@ -106,6 +115,8 @@ def train_all(source: GraphSource, grid: RunGrid, configs: list[Config], comm: A
         check_trainable(source.header, where=source.where)
         for number, config in enumerate(configs):
             source.header.check_split(config.split_index, source.where)
+            if not config.scratch:  # which chooses the number of ranks
+                check_on_graph(config, source.header, started.get("ranks", comm.size))
             if config.out and comm.rank == 0 and not overwrite:
                 begun[number] = is_begun(config, source)
     begun = comm.bcast(begun)
@@ -138,6 +149,16 @@ def train_all(source: GraphSource, grid: RunGrid, configs: list[Config], comm: A
     return Sweep([*grid.values], rows, configs, results)
 
 
+def check_on_graph(config: Config, header: Header, ranks: int) -> None:
+    """Raise the error with which a run on this graph and number of ranks would be refused."""
+    spec = make_spec(header, config)
+    metric_of(spec, config.metric)
+    options = read_options(config)
+    strategy = find_strategy(options)
+    check_strategy(strategy, spec, ranks)
+    strategy.choose_shape(options, ranks)
+
+
 def describe(config: Config, grid: RunGrid) -> str:
     """Return the settings in which a run differs from others, as text."""
     return ", ".join(f"{name.replace('_', '-')} {getattr(config, name)}" for name in grid.varied)
@@ -162,5 +183,5 @@ def is_begun(config: Config, source: GraphSource) -> bool:
                               f"{was!r}; {way}")
     summary = read_summary(config.out)
     if summary and summary.get("graph_checksum") not in (None, str(source.checksum())):
-        raise ConfigError(f"{config.out}: was trained on other data than {source.where}; {way}")
+        raise ConfigError(f"{config.out}: was trained on another graph than {source.where}; {way}")
     return True

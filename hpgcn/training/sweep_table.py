@@ -115,14 +115,14 @@ class Sweep(list[dict[str, Any]]):
                  "validation", "best epoch", "epochs", "seconds per epoch"]]
         for row in self:
             seconds = row.get("epoch_s_median")
-            rows.append([*(str(row[name]) for name in repeats), percent(row.get("test_acc")),
-                         percent(row.get("best_val_acc")), str(row.get("best_epoch", UNKNOWN)),
-                         str(row.get("epochs", UNKNOWN)),
+            scores = [self._shown(row.get(score)) for score in ("test_acc", "best_val_acc")]
+            rows.append([*(str(row[name]) for name in repeats), *scores,
+                         *(str(row.get(name, UNKNOWN)) for name in ("best_epoch", "epochs")),
                          UNKNOWN if seconds is None else f"{seconds:.4g}"])
         means, = self.combinations
         for name in ("mean", "std"):
-            rows.append([name, *[""] * (len(repeats) - 1), percent(means["test_acc"][name]),
-                         percent(means["best_val_acc"][name]), "", "", ""])
+            scores = [self._shown(means[score][name]) for score in ("test_acc", "best_val_acc")]
+            rows.append([name, *[""] * (len(repeats) - 1), *scores, "", "", ""])
         return table(rows, rule=True, keys=len(repeats))
 
     def _means(self) -> str:
@@ -134,9 +134,17 @@ class Sweep(list[dict[str, Any]]):
         combinations = self.combinations
         for each in combinations:
             rows.append([*(str(each[name]) for name in self.varied), str(each["runs"]),
-                         *(_with_deviation(each[name]) for name in SCORES)])
+                         *(self._with_deviation(each[name]) for name in SCORES)])
         marks = {} if best is None else {combinations.index(best) + 1: BEST}
         return table(rows, rule=True, keys=len(self.varied), marks=marks)
+
+    def _with_deviation(self, mean: dict[str, float | None]) -> str:
+        return " ± ".join(self._shown(mean[name]) for name in ("mean", "std")
+                          if mean[name] is not None) or UNKNOWN
+
+    def _shown(self, value: object) -> str:
+        """Return a score, or the mean of several, as text."""
+        return percent(value)
 
 
 def value_order(value: Any) -> tuple:
@@ -149,8 +157,3 @@ def _mean(values: list) -> dict[str, float | None]:
     known = None not in values
     return {"mean": statistics.fmean(values) if known else None,
             "std": statistics.stdev(values) if known and len(values) > 1 else None}
-
-
-def _with_deviation(score: dict[str, float | None]) -> str:
-    return " ± ".join(percent(score[name]) for name in ("mean", "std")
-                      if score[name] is not None) or UNKNOWN

@@ -1,6 +1,6 @@
 """`hpgcn report OUT` of a sweep: its runs, their table, and a picture of each setting."""
 import pytest
-from commands import succeed
+from commands import refused, succeed
 from graphs import make
 
 import hpgcn
@@ -23,6 +23,7 @@ def test_the_table_of_a_folder(swept, tmp_path):
     text = succeed("report", out, "--html", tmp_path / "r.html", "-q")
     sweep = report.sweep_of(report.read_runs(report.expanded([out])[0]))
     assert text.startswith(sweep.text()) and text.count("/seed-1 ") >= 4
+    assert "a folder of 8 runs: compare them with `hpgcn report" in refused(65, "inspect", out)
     assert sweep.varied == ("hidden", "norm")  # lr is equal in all runs
     assert sweep.best == {name: each for name, each in found.best.items() if name != "lr"}
     assert len(sweep) == 8 and sweep[0]["hidden"] == 8

@@ -24,7 +24,11 @@ def in_memory(A: sp.csr_array, X: np.ndarray, y: np.ndarray) -> None:
     result = hpgcn.train(graph, config, callbacks=[lambda metrics: metrics["loss"] < 0.1])
     assert_type(result, hpgcn.Result)
     assert_type(result.weights, dict[str, np.ndarray])
-    found = hpgcn.predict(graph, result)
+    swept = hpgcn.sweep(graph, config, {"lr": [0.01, 0.1]}, seeds=range(3))
+    assert_type(swept, hpgcn.Sweep)
+    assert_type(swept[0], dict[str, Any])
+    assert_type(swept.best_config, hpgcn.Config | None)
+    found = hpgcn.predict(graph, result, vertices=[1, 2], probabilities=True)
     assert_type(found, dict[str, np.ndarray] | None)
     summary: Mapping[str, Any] = result
     print(summary["test_acc"])

@@ -184,3 +184,22 @@ def test_under_mpiexec(folder):
     ended = started("predict", folder / "run", "-o", folder / "three.csv", "--vertices",
                     folder / "unknown", ranks=2)
     assert ended.returncode == 65 and ended.stderr.count("has no vertex 'v99'") == 1
+
+
+@pytest.mark.long
+def test_rows_of_models_of_pyg_and_with_arrays_in_files(folder, tmp_path):
+    pytest.importorskip("torch")
+    succeed("export", folder / "run", tmp_path / "m.pt", "--to", "pyg", "-q")
+    flags = ("--vertices", folder / "few.txt", "--probabilities")
+    succeed("predict", folder / "run", "-o", tmp_path / "own.csv", *flags)
+    succeed("predict", tmp_path / "m.pt", folder / "g.h5", "--from", "pyg", "-o",
+            tmp_path / "pyg.csv", *flags)
+    succeed("predict", folder / "run", "-o", tmp_path / "files.csv", *flags, "--memory", "2G",
+            "--scratch", tmp_path, "--ranks", 3)
+    own = rows(tmp_path / "own.csv")
+    for name in ("pyg.csv", "files.csv"):
+        found = rows(tmp_path / name)
+        assert [row[0] for row in found] == [row[0] for row in own]
+        np.testing.assert_allclose([[float(cell) for cell in row[3:]] for row in found[1:]],
+                                   [[float(cell) for cell in row[3:]] for row in own[1:]],
+                                   rtol=1e-4)

@@ -5,13 +5,14 @@ import signal
 
 import numpy as np
 import pytest
+from commands import ended, refused, succeed
 from commands import hpgcn as started
-from commands import refused, succeed
 from graphs import make
 
 import hpgcn
 from hpgcn.errors import ConfigError, DivergedError, UsageError
 from hpgcn.model import metrics
+from hpgcn.runtime.temporary import temporary_file
 from hpgcn.training.setup import run_partition
 from hpgcn.training.sweep_table import Sweep
 
@@ -108,7 +109,7 @@ def test_other_settings_and_other_data_are_refused(path, tmp_path):
     with pytest.raises(ConfigError, match=r"lr-0\.1: layers is 3, but the run was started with 2"):
         hpgcn.sweep(path, config.replace(layers=3), {"lr": [0.1, 0.2]})
     hpgcn.save(make(n=60, seed=5), tmp_path / "other.h5")
-    with pytest.raises(ConfigError, match="trained on other data than"):
+    with pytest.raises(ConfigError, match="trained on another graph than"):
         hpgcn.sweep(tmp_path / "other.h5", config, {"lr": [0.1]})
     assert not (tmp_path / "runs" / "lr-0.2").exists()
     (tmp_path / "runs" / "lr-0.3").mkdir()
@@ -183,8 +184,44 @@ def test_a_run_that_diverges_is_not_the_best(path):
         assert "lr" in found[0]["error"] and found.results[0] is None
         assert found.combinations[0]["test_acc"] == {"mean": None, "std": None}
         assert found.best["lr"] == 0.01 and "none" in repr(found)
+        assert hpgcn.sweep(path, hpgcn.Config(epochs=5), {"lr": [1e30, 0.01]},
+                           ranks=2).best["lr"] == 0.01
         with pytest.raises(DivergedError):
             hpgcn.sweep(path, hpgcn.Config(epochs=5), {"lr": [1e30]})
+
+
+def test_values_of_numpy(path, tmp_path):
+    """A float64 of NumPy is written to config.toml as a number."""
+    config = hpgcn.Config(epochs=1, out=str(tmp_path))
+    for _ in range(2):
+        found = hpgcn.sweep(path, config, {"lr": np.logspace(-2, -1, 2), "hidden": np.array([4])})
+    assert [type(row["lr"]) for row in found] == [float, float]
+    assert (tmp_path / "lr-0.1,hidden-4" / "config.toml").exists()
+
+
+def test_splits(tmp_path):
+    several = make(n=60)
+    masks = {key: np.stack([mask, mask[::-1]], axis=1) for key, mask in several.masks.items()}
+    graph = hpgcn.Graph.from_scipy(several.adjacency, several.features,
+                                   np.zeros(60, int) + np.arange(60) % 3, masks)
+    found = hpgcn.sweep(graph, hpgcn.Config(epochs=1, out=str(tmp_path)), {"lr": [0.1]},
+                        splits="all", seeds=[4])
+    assert [row["split_index"] for row in found] == [0, 1]
+    assert (tmp_path / "lr-0.1" / "split-1" / "seed-4" / "summary.json").exists()
+    assert len(hpgcn.sweep(graph, hpgcn.Config(epochs=1), splits=[1])) == 1
+    with pytest.raises(ConfigError, match="has 2 splits"):
+        hpgcn.sweep(graph, hpgcn.Config(epochs=1), splits=[2])
+
+
+def test_what_a_killed_process_left_does_not_count(path, tmp_path):
+    out = tmp_path / "runs" / "lr-0.1"
+    out.mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:  # the file stays
+        patch.setattr("os.unlink", lambda *given, **named: None)
+        with temporary_file(out) as left:
+            left.write_text("half")
+    assert [*out.iterdir()]
+    hpgcn.sweep(path, hpgcn.Config(epochs=1, out=str(tmp_path / "runs")), {"lr": [0.1]})
 
 
 def test_smaller_is_better_of_some_metrics(monkeypatch):
@@ -214,6 +251,15 @@ def test_values_are_refused_as_those_of_their_flag(path, tmp_path, name, good, b
     out = tmp_path / "runs"
     assert refused(2, "train", path, "--sweep", f"{name}={good},{bad}", "--out", out) == line
     assert not out.exists()
+
+
+@pytest.mark.parametrize("flags", [
+    ("--model", "gat", "--heads", 8, "--sweep", "hidden=16,63"),
+    ("--sweep", "strategy=p2p,2d:3x1", "--ranks", 2),
+    ("--sweep", "metric=accuracy,roc-auc")], ids=str)
+def test_combinations_are_checked_on_the_graph_first(path, tmp_path, flags):
+    done = ended("train", path, *flags, "--out", tmp_path / "runs")
+    assert done.returncode in (2, 78) and not (tmp_path / "runs").exists(), done.stderr
 
 
 def test_what_excludes_it(path):

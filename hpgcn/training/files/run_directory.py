@@ -34,6 +34,7 @@ from hpgcn.errors import (
 from hpgcn.graphs.contents import NAMED
 from hpgcn.runtime import faults
 from hpgcn.runtime.files import open_each, replaced
+from hpgcn.runtime.temporary import NAME as LEFT
 from hpgcn.runtime.temporary import remove
 from hpgcn.training.files.records import read_history
 
@@ -52,9 +53,9 @@ OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a 
 def refuse_existing_run(path: Path | str, overwrite: bool) -> None:
     """Raise OutputError if the run directory exists already.
 
-    A file is refused, and so is a directory that is not empty, unless `overwrite`. It
-    is also refused if it cannot be read, or if a name in it is too long for the file
-    system.
+    A file is refused, and so is a directory that is not empty, unless `overwrite`. Files
+    that a killed process left do not count. It is also refused if it cannot be read, or
+    if a name in it is too long for the file system.
     """
     path = Path(path)
 
@@ -62,7 +63,8 @@ def refuse_existing_run(path: Path | str, overwrite: bool) -> None:
     try:
         if _exists(path) and not path.is_dir():
             raise OutputError(f"{path}: exists and is not a directory")
-        in_use = _exists(path) and any(each.name != PARTITIONS for each in path.iterdir())
+        in_use = _exists(path) and not all(
+            each.name == PARTITIONS or LEFT.fullmatch(each.name) for each in path.iterdir())
         if in_use and not overwrite:
             raise OutputError(f"{path}: run directory exists; {setting('resume')} continues it, "
                               f"{setting('overwrite', True)} replaces it; or choose another "
