@@ -5,8 +5,8 @@ import os
 import numpy as np
 
 from hpgcn.config import SETTINGS
-from hpgcn.model import metrics
 from hpgcn.report import figures
+from hpgcn.setting_words import TARGET_METRICS
 from hpgcn.training.run_grid import FIXED, REPEATS
 from hpgcn.training.sweep_table import SCORES, Sweep, value_order
 

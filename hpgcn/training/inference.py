@@ -13,7 +13,7 @@ import numpy as np
 
 from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, UsageError, assigned
 from hpgcn.graphs.contents import match_names, title_targets
 from hpgcn.graphs.named_vertices import find_vertices
 from hpgcn.kernels.bits16 import numbers
@@ -146,14 +146,15 @@ def choose_results(source: GraphSource, comm: SerialComm, predict: Callable[[], 
         if comm.rank == 0 and vertices is not None:
             rows = find_vertices(source, vertices, where)
     found = predict()
+    with comm.collective_errors():
+        if probabilities and found and "value" in found:
+            raise UsageError(f"{assigned('probabilities', True)}: the model predicts targets, "
+                             "which have none")
     if found is None:
         return None
     if rows is not None:
         found = {name: array if name.endswith("_names") else array[rows]
                  for name, array in found.items()}
-    if probabilities and "value" in found:
-        raise agreed(UsageError(f"{assigned('probabilities', True)}: the model predicts targets, "
-                                "which have none"))
     if probabilities:
         found["probabilities"] = shares(found["logits"], several=found["label"].ndim == 2)
     return found

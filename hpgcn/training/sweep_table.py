@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.model.metrics import goodness
-from hpgcn.runtime.text_table import percent, table
+from hpgcn.runtime.text_table import table
+from hpgcn.setting_words import score
 from hpgcn.training.run_grid import REPEATS
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Sweep(list[dict[str, Any]]):
 
     def _shown(self, value: object) -> str:
         """Return a score, or the mean of several, as text."""
-        return percent(value)
+        return score(value, self.metric)
 
 
 def value_order(value: Any) -> tuple:

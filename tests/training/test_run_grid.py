@@ -11,7 +11,6 @@ from graphs import make
 
 import hpgcn
 from hpgcn.errors import ConfigError, DivergedError, UsageError
-from hpgcn.model import metrics
 from hpgcn.runtime.temporary import temporary_file
 from hpgcn.training.setup import run_partition
 from hpgcn.training.sweep_table import Sweep
@@ -224,12 +223,11 @@ def test_what_a_killed_process_left_does_not_count(path, tmp_path):
     hpgcn.sweep(path, hpgcn.Config(epochs=1, out=str(tmp_path / "runs")), {"lr": [0.1]})
 
 
-def test_smaller_is_better_of_some_metrics(monkeypatch):
-    rows = [{"lr": lr, "metric": "rmse", "best_val_acc": error, "test_acc": error}
-            for lr, error in ((0.1, 0.5), (0.2, 0.3), (0.3, 0.4))]
-    assert Sweep(["lr"], rows).best["lr"] == 0.1
-    monkeypatch.setattr(metrics, "SMALLER_IS_BETTER", {"rmse"})
-    assert Sweep(["lr"], rows).best["lr"] == 0.2
+@pytest.mark.parametrize("metric, best", [("rmse", 0.2), ("r2", 0.1)])
+def test_smaller_is_better_of_some_metrics(metric, best):
+    rows = [{"lr": lr, "metric": metric, "best_val_acc": value, "test_acc": value}
+            for lr, value in ((0.1, 0.5), (0.2, 0.3), (0.3, 0.4))]
+    assert Sweep(["lr"], rows).best["lr"] == best
 
 
 @pytest.mark.parametrize("flag, message", [
