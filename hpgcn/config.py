@@ -141,6 +141,11 @@ class Config:
         "of K new parts, or of FILE. neighbors:K,...,K:B: B training vertices and K random "
         "neighbors per row, the first K for the last product with A", BATCHES, metavar="BATCH",
         cost=True)
+    training_graph: str = setting(
+        "all", "vertices that training multiplies by. train, train+val: only the vertices of "
+        "these masks and the edges between them, normalized anew (inductive training). "
+        "Evaluation reads the whole graph", BATCHES, choices=("all", "train", "train+val"),
+        cost=True)
     epochs: int = setting(
         200, "maximum number of epochs", RUN, low=1, common=True, plan=True, resumable=True)
     patience: int = setting(

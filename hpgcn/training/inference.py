@@ -201,7 +201,7 @@ def _infer(placed: Placement, comm: SerialComm, spec: ModelSpec, parameters: Par
                       Workspace(spec.row_dtype, device), shard.key)
 
         set_activity("computing the logits")
-        logits, embedded = model.infer(shard.release_features().select(None, device), embed=True)
+        logits, embedded = model.infer(shard.release_features()[1], embed=True)
 
         # gather rows from one rank of each row block
         arrays = {"vertex": shard.vertex}

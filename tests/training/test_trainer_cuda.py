@@ -80,6 +80,13 @@ def test_every_strategy(gpu, strategy, directed):
           Config(strategy=strategy, layers=2, hidden=7, dtype="float64"), gpu)
 
 
+@pytest.mark.parametrize("strategy", ["p2p", "2d", "mop"])
+@pytest.mark.parametrize("changes", [{"input_dropout": 0.0}, {"norm": "batch"}], ids=str)
+def test_training_graph(gpu, strategy, changes):
+    config = Config(strategy=strategy, training_graph="train", hidden=7, dtype="float64", **changes)
+    check(make(directed=True, weighted=True), config, gpu)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_edge_features(gpu, dtype):

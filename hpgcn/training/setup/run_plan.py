@@ -115,7 +115,7 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
         # the rows of this rank, and the maps that multiply by A
         full_batch = config.batch == FULL
         shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
-                           full_batch=full_batch)
+                           full_batch=full_batch, training_graph=config.training_graph)
     comm.clock.setup.begin("planning")
     check_memory(comm, lambda: device_bytes(shard), config.dtype)
 

@@ -7,6 +7,7 @@ over a separate communicator.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,9 +88,11 @@ class MiniBatches(FullBatch):
         self.workspace = view.model.workspace
         if device.in_files:
             self.workspace = Workspace(self.workspace.dtype, device)
-        self.vertex = device.keep(shard.key)
-        self.train = device.keep(shard.masks["train"])
-        self.labels = shard.labels if shard.labels.ndim > 1 else device.keep(shard.labels)
+        select = partial(shard.train.select, 0)
+        self.vertex = device.keep(view.model.vertex[0])
+        self.train = device.keep(select(shard.masks["train"]))
+        labels = select(shard.labels)
+        self.labels = labels if labels.ndim > 1 else device.keep(labels)
 
         # batches ahead of their steps
         self.steps = plan.per_epoch
@@ -142,7 +145,7 @@ class MiniBatches(FullBatch):
         rows = batch.rows[-1]
         train = np.flatnonzero(self.train[rows])
         products = products_of(self.shard.spec)
-        field = batch.field(self.shard.strategy, products, device)
+        field = batch.field(self.shard.training_strategy, products, device)
         return batch, field, features, HOST.take(self.labels, rows), train
 
     def memory(self) -> AbstractContextManager:
