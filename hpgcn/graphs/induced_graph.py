@@ -80,6 +80,12 @@ class InducedGraph(AdjacencySource):
         self.header = dataclasses.replace(source.header, num_nodes=self.rows.size,
                                           num_edges=int(self._pointers[-1]))
 
+    def __str__(self) -> str:
+        lonely = np.count_nonzero(np.diff(self._pointers) == 0)
+        return (f"{self.rows.size:,} of {self.kept.size:,} vertices, {self.header.num_edges:,} of "
+                f"{self.source.header.num_edges:,} stored entries, {lonely:,} vertices without "
+                "entries")
+
     def slab(self, start: int, stop: int, split: int | None = None) -> Graph:
         """Return the rows [start, stop) as a Graph without features, labels and masks."""
         vertex = self.source.vertices(0, self.kept.size)[self.rows[start:stop]]

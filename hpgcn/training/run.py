@@ -23,7 +23,7 @@ from hpgcn.training.saved.resume import load_resume_state
 from hpgcn.training.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.placement import check_local_ranks, opened, same_everywhere
 from hpgcn.training.setup.run_plan import check_trainable
-from hpgcn.training.setup.step_plan import check_steps
+from hpgcn.training.setup.step_plan import check_batch
 from hpgcn.training.steps.stopping import check_callbacks, raise_if_stop_requested
 from hpgcn.training.trainer import make_trainer
 
@@ -126,7 +126,7 @@ def check_settings(config: Config) -> None:
     """Raise UsageError for settings that are invalid for every graph."""
     options = read_options(config)
     strategy = find_strategy(options)
-    check_steps(config, strategy, strategy.title(options))
+    check_batch(config, strategy, strategy.title(options))
     find_model(config)
 
 

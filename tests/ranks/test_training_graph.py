@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from graphs import dealt, make, scattered, with_edges
 from held import check_held, footprint_of, run_two_epochs
-from training import WIDE, alone, assert_same_curves, metrics_of, on_ranks, run, served, start
+from training import WIDE, alone, assert_same_curves, on_ranks, run, served, start
 
 import hpgcn
 from hpgcn import store
@@ -117,7 +117,7 @@ def test_edge_features_of_entries_with_owners(comm):
                              {name: mask[kept] for name, mask in masks.items()}, classes=True,
                              edge_features=graph.edge_features[inside])
     ours, weights = run(dealt(graph, comm), config, comm)
-    theirs, expected = run(inner, config.replace(training_graph="all", strategy="auto"))
+    _, expected = run(inner, config.replace(training_graph="all", strategy="auto"))
     np.testing.assert_allclose(weights, expected, rtol=1e-9, atol=1e-12)
     assert_same_curves(ours, alone(graph, config)[0], 1e-12)
 
@@ -139,7 +139,7 @@ def test_memory_and_traffic_are_planned(comm, strategy, changes, kind):
 
 def test_delayed_sums_are_refused():
     config = settings("vertex-cut", "gcn", "train", delay="2")
-    with pytest.raises(UsageError, match="trains only on the whole graph; remove"):
+    with pytest.raises(UsageError, match="trains on the whole graph; remove"):
         hpgcn.train(make(**KIND), config)
 
 

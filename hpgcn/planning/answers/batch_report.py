@@ -125,8 +125,8 @@ def plans_of(footprint, ordered, inputs, request):
     if not sampler.induced:
         levels = (decreasing_levels(sum(products_of(spec))),) * 2
     products = footprint.steps.products(spec, levels)
-    return BatchPlans(footprint.training, footprint.prediction, products, spec.row_itemsize, sampler,
-                      unit, ordered.vertex)
+    return BatchPlans(footprint.training, footprint.prediction, products, spec.row_itemsize,
+                      sampler, unit, ordered.vertex)
 
 
 def sampler_of(inputs, ordered, request, seed):

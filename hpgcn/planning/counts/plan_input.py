@@ -8,7 +8,7 @@ import numpy as np
 from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, setting
 from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.induced_graph import training_rows
 from hpgcn.graphs.partition import run_offsets
@@ -214,6 +214,9 @@ class PlanInput(ModelInput):
 
         # the rows that each layer computes, in training and in evaluation
         hops = sum(products_of(self.spec))
+        if masks is None and config.training_graph != "all":
+            raise DataError(f"{self.name}: {setting('training_graph', config.training_graph)} "
+                            "needs a split; add one with `hpgcn convert --split`")
         within = training_rows(masks, config.training_graph)
         views = [[rows] * (hops + 1) for rows in (within, None)]
         if config.prune and supports_pruning(self.spec) and masks is not None:

@@ -89,6 +89,8 @@ class GraphShard(CollectiveClose):
             n = source.header.num_nodes
             self.within = on_all_ranks(layout.rows.start + np.flatnonzero(own), n, comm)
             induced = InducedGraph(source, self.within, slab, self._add_up)
+            if comm.rank == 0:
+                log.info("training graph (%s): %s", training_graph, induced)
             grid = replace(placed.rank_grid, layout=layout.restricted(self.within))
             self.training_strategy = self._build(placed.strategy, self._adjacency(induced), grid)
             del induced

@@ -60,17 +60,13 @@ class StepPlan:
     threaded: bool = False
 
 
-def check_steps(config: Config, strategy: type[Strategy], title: str) -> None:
-    """Raise UsageError if `batch` is malformed, or steps exclude other settings.
+def check_batch(config: Config, strategy: type[Strategy], title: str) -> None:
+    """Raise UsageError if the setting `batch` is malformed or excludes other settings.
 
     These settings are `memory` without `scratch`, and the strategy, whose name is
     `title`.
     """
     batch = config.batch
-    if config.training_graph != "all" and strategy.num_monitored_steps:
-        raise UsageError(f"{setting('training_graph', config.training_graph)}: strategy {title} "
-                         f"with {setting('delay', config.delay)} trains only on the whole graph; "
-                         f"remove {setting('delay')}")
     if parse(batch) is None:
         return
     if config.memory and not config.scratch:
