@@ -12,6 +12,8 @@ from hpgcn.graphs.validation import MAX_WIDTH, first_true
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from hpgcn.graphs.graph_source import AdjacencySource
+
 
 CHUNK = 1 << 18  # entries whose features are read at a time
 
