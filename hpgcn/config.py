@@ -86,6 +86,9 @@ class Config:
         2, "number of layers", MODEL, low=1, high=1000, common=True)
     hidden: int = setting(
         16, "width of the hidden layers", MODEL, low=1, high=1 << 24, common=True)
+    embedding: int = setting(
+        0, "width of a learned row for each vertex, the input of the first layer: alone, or to the "
+        "right of features. 0: none", MODEL, low=0, high=1 << 20, cost=True)
     dropout: float = setting(
         0.5, "dropout before each layer", MODEL, low=0, high=1, open_high=True, common=True)
     input_dropout: float = setting(

@@ -139,7 +139,7 @@ def test_memory_and_traffic_are_planned(comm, strategy, changes, kind):
 
 def test_delayed_sums_are_refused():
     config = settings("vertex-cut", "gcn", "train", delay="2")
-    with pytest.raises(UsageError, match="trains on the whole graph; remove"):
+    with pytest.raises(UsageError, match="keeps rows of the whole graph; remove"):
         hpgcn.train(make(**KIND), config)
 
 

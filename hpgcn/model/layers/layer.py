@@ -72,7 +72,7 @@ class Layer:
     or sparse, in `out` and without its last bias. It also returns backward(G, below,
     gradient), which writes the layer's parts of `gradient` (this rank's partial sums).
     From the gradient G of Z, backward returns that of the input before dropout and
-    ReLU; None for layer 0. `below` are the bits that dropout and ReLU kept of the
+    ReLU; None for a layer of constant features. `below` are the bits that dropout and ReLU kept of the
     layer's input; None if they are applied elsewhere. What the backward reads is kept
     if `keep`; otherwise it may not be called.
 
@@ -131,6 +131,7 @@ class Layer:
                  columns: SharedRows, workspace: Workspace, scale: float, *,
                  vertex: Sequence = ()) -> None:
         self.number = number
+        self.needs_gradient = number > 0 or spec.embedding > 0  # that of its input
         self.fan_in, self.fan_out = spec.layers[number]
         self.scale = scale
 

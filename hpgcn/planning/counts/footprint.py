@@ -14,7 +14,7 @@ from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, re
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.counts.locality import Locality
-from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, owned_width
+from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, learned_width, owned_width
 from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.strategies import Plan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
@@ -88,7 +88,8 @@ class DenseFootprint:
 
     @property
     def _parameter_bytes(self):
-        return COPIES * num_parameters(self.spec) * self.spec.itemsize
+        learned = learned_width(self.spec, self.layout.columns, np.arange(self.rows.size))
+        return COPIES * (num_parameters(self.spec) + self.rows * learned) * self.spec.itemsize
 
     @cached_property
     def feature_bytes(self):
@@ -227,7 +228,7 @@ class RankFootprint(DenseFootprint):
             "buffers": (sum(plan.buffer_bytes(self.widest, itemsize) for plan in self.roots)
                         + self._persistent_bytes + self._early_bytes),
             "plan": sum(operand.index_entries for operand in self.operands) * POINTER,
-            "parameters": np.full(self.rows.size, self._parameter_bytes),
+            "parameters": self._parameter_bytes,
             "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
 
     @cached_property
@@ -307,7 +308,7 @@ class RankFootprint(DenseFootprint):
         if spec.sparse_features:
             entry = 2 * INDEX + POINTER + spec.itemsize
             return self.train.feature_entries[0] * 2 * entry
-        read = self.rows * spec.widths[0] * READ
+        read = self.rows * spec.num_features * READ
         held = self._owned(spec.widths[0]) * self.rows * spec.row_itemsize
         copied = self.layout.columns > 1 or spec.row_itemsize != READ or spec.precomputed
         return read + held * copied

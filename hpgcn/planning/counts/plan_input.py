@@ -133,7 +133,7 @@ class ModelInput:
 
     def __init__(self, name, header, config, widths):
         self.name, self.header, self.config = name, header, config
-        header, self.notes = (header, []) if widths else assume_widths(header)
+        header, self.notes = (header, []) if widths else assume_widths(header, config.embedding)
         self.spec = make_spec(header, config, widths)
         self.steps = Steps()
         self.prepared = {}
@@ -317,12 +317,14 @@ class PlanInput(ModelInput):
         return rcm_within_parts(self.graph, part, k, original_ties=self.offsets is None)
 
 
-def assume_widths(header):
+def assume_widths(header, embedding=0):
     """Return the Header with ASSUMED widths where they lack, and notes.
 
-    Widths are the numbers of features and classes.
+    Widths are the numbers of features and classes. Learned rows of width `embedding`
+    stand for features.
     """
-    missing = {what: width for what, width in ASSUMED.items() if not getattr(header, f"num_{what}")}
+    missing = {what: width for what, width in ASSUMED.items()
+               if not getattr(header, f"num_{what}") + embedding * (what == "features")}
     notes = [f"no {'labels' if what == 'classes' else what} in the graph: {width} {what} assumed; "
              "`hpgcn plan --widths` takes other widths" for what, width in missing.items()]
     widths = {f"num_{what}": width for what, width in missing.items()}

@@ -23,11 +23,14 @@ class Result(dict[str, Any]):
     ----------
     config : hpgcn.Config
     weights : dict of str -> ndarray
-        Weights of the best epoch, by name ("W0", "b0", ...).
+        Weights of the best epoch, by name ("W0", "b0", ...). With the setting `embedding`,
+        "embedding" has the learned rows, (n, embedding) in ORIGINAL order, on rank 0.
     history : list of dict
         The metrics of each epoch, by the names of metrics.jsonl.
     class_names, feature_names : tuple of str, or None
         Names of the classes and of the columns of features of the training graph.
+    vertex_ids : (n,) array, or None
+        What the input calls the vertices of learned rows, on rank 0.
 
     Examples
     --------
@@ -44,13 +47,15 @@ class Result(dict[str, Any]):
     def __init__(self, summary: Mapping[str, Any], config: Config,
                  weights: dict[str, np.ndarray], history: list[dict[str, Any]],
                  class_names: tuple[str, ...] | None = None,
-                 feature_names: tuple[str, ...] | None = None) -> None:
+                 feature_names: tuple[str, ...] | None = None,
+                 vertex_ids: np.ndarray | None = None) -> None:
         super().__init__(summary)
         self.config = config
         self.weights = weights
         self.history = history
         self.class_names = class_names
         self.feature_names = feature_names
+        self.vertex_ids = vertex_ids
 
     @staticmethod
     def read(config: Config, summary: Mapping[str, Any]) -> Result:
@@ -60,7 +65,8 @@ class Result(dict[str, Any]):
         """
         weights, _, attributes = read_run(config.out)
         return Result(summary, config, weights, read_history(config.out)[0],
-                      attributes.get("class_names"), attributes.get("feature_names"))
+                      attributes.get("class_names"), attributes.get("feature_names"),
+                      attributes.get("vertex_ids"))
 
     def __repr__(self) -> str:
         names = ("graph", "epochs", "best_epoch", "final_loss", "best_val_acc", "test_acc", "ranks")

@@ -47,6 +47,7 @@ class GraphShard(CollectiveClose):
     `prune`. Mini-batches (not `full_batch`) derive their own receptive fields from it.
     With another `training_graph` than "all", training steps have a strategy of their own
     for the graph that the rows `within`, (n,) bool, induce.
+    With learned rows, `vertex_ids` on rank 0 are those of all vertices in ORIGINAL order.
     `feature_order` (f,) is that of the columns, if the file has another. The slab that
     was read is released once the maps exist, because it would double the memory of the
     adjacency.
@@ -103,9 +104,8 @@ class GraphShard(CollectiveClose):
         self.key = comm.device.put(slab.vertex)
         self.original_ids = slab.original_ids  # (m,) or None
         self.names = {field: getattr(slab, field) for field in NAMED}  # class and feature names
-        X = in_order(slab.features, feature_order, in_place=source.path is not None)
-        X = X[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
-        self._features = X if source.header.sparse_features else stored(X, spec.row_dtype)
+        self.vertex_ids = self._gathered_ids(source.header.base) if spec.embedding else None
+        self._features = self._input_of(slab, feature_order, in_place=source.path is not None)
 
         # which rows each layer computes, and the maps between them
         products = products_of(spec)
@@ -127,6 +127,31 @@ class GraphShard(CollectiveClose):
                                            precomputed=spec.precomputed)
         self.feature_entries = [self._count_features(field)
                                 for field in (self.train, self.evaluated)]
+
+    def _gathered_ids(self, base: int) -> np.ndarray | None:
+        """Return the ids of all vertices in ORIGINAL order on rank 0; None elsewhere."""
+        own = slice(None if self.columns.layout.column == 0 else 0)  # the others have the same rows
+        ids = self.vertex + base if self.original_ids is None else self.original_ids
+        vertex, ids = (self.comm.gather_rows(each[own]) for each in (self.vertex, ids))
+        if self.comm.rank:
+            return None
+        found = np.empty_like(ids)
+        found[vertex] = ids
+        return found
+
+    def _input_of(self, slab: Graph, feature_order: np.ndarray | None, *, in_place: bool) -> Any:
+        """Return this rank's columns of the features, with room for learned rows behind them."""
+        spec = self.spec
+        own = self.columns.of(spec.widths[0])
+        if not spec.embedding:
+            X = in_order(slab.features, feature_order, in_place=in_place)
+            X = X[:, own].astype(spec.dtype, copy=False)
+            return X if spec.sparse_features else stored(X, spec.row_dtype)
+        whole = np.zeros((slab.num_rows, own.stop - own.start), spec.dtype)
+        if slab.features is not None:
+            X = in_order(slab.features, feature_order, in_place=in_place)[:, own]
+            whole[:, :X.shape[1]] = X.toarray() if slab.header.sparse_features else X
+        return whole
 
     def _adjacency(self, source: AdjacencySource, slab: Graph | None = None) -> NormalizedAdjacency:
         """Return the matrix by which the layers multiply."""

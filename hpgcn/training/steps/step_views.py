@@ -7,13 +7,14 @@ over a separate communicator.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn.kernels.host.pools import start_pool
 from hpgcn.model import Model, Parameters, products_of
+from hpgcn.model.embedding import initial_rows, own_columns
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import return_freed_memory
@@ -88,11 +89,9 @@ class MiniBatches(FullBatch):
         self.workspace = view.model.workspace
         if device.in_files:
             self.workspace = Workspace(self.workspace.dtype, device)
-        select = partial(shard.train.select, 0)
-        self.vertex = device.keep(view.model.vertex[0])
-        self.train = device.keep(select(shard.masks["train"]))
-        labels = select(shard.labels)
-        self.labels = labels if labels.ndim > 1 else device.keep(labels)
+        self.vertex = device.keep(shard.key)
+        self.train = device.keep(shard.masks["train"])
+        self.labels = shard.labels if shard.labels.ndim > 1 else device.keep(shard.labels)
 
         # batches ahead of their steps
         self.steps = plan.per_epoch
@@ -142,10 +141,13 @@ class MiniBatches(FullBatch):
         batch = self.builder.batch(epoch + 1, batch)
         device = self.full_view.model.columns.device
         features = self.full_view.features.select(device.put(batch.rows[0]), device)
-        rows = batch.rows[-1]
-        train = np.flatnonzero(self.train[rows])
         products = products_of(self.shard.spec)
         field = batch.field(self.shard.training_strategy, products, device)
+        own = self.shard.train.rows[0]  # rows of the training graph, if it has fewer
+        if own is not None:
+            field = replace(field, rows=[own[rows] for rows in field.rows])
+        rows = field.rows[-1]
+        train = np.flatnonzero(self.train[rows])
         return batch, field, features, HOST.take(self.labels, rows), train
 
     def memory(self) -> AbstractContextManager:
@@ -177,7 +179,9 @@ def make_parts(plan: RunPlan) -> tuple:
     # the model on the rows of this rank
     placed = device.in_memory if plan.steps.builder else nullcontext  # for each of many steps
     with placed():
-        parameters = Parameters.initial(spec).on(device)
+        own = own_columns(spec, shard.columns.of(spec.widths[0]))
+        learned = initial_rows(spec, shard.vertex, own)
+        parameters = Parameters.initial(spec).with_rows(learned).on(device)
     workspace = Workspace(spec.row_dtype, device)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets)
     if not plan.steps.builder and may_replay(shard.comm):
@@ -191,5 +195,6 @@ def make_parts(plan: RunPlan) -> tuple:
     with placed():
         optimizer = OPTIMIZERS[config.optimizer](
             parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
-            decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
+            decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm,
+            own=learned.size, comm=shard.comm if spec.embedding else None)
     return training, batches, evaluation, parameters, optimizer
