@@ -284,16 +284,33 @@ def predict(args):
 
 @writes("out")
 def export(args):
-    """Write a trained model as a state_dict for PyG."""
-    from hpgcn.interop.torch import export_pyg, save_state_dict
+    """Write a trained model as a state_dict for PyG, or its learned rows with ids."""
     from hpgcn.runtime.atomic import refuse_existing
     from hpgcn.training.files import run_directory
 
     refuse_existing(args.out, args.overwrite)
     run_directory.check_files(args.model)  # --overwrite replaces none of them
-    state, code = export_pyg(Path(args.model), file=args.out)
-    save_state_dict(args.out, state, overwrite=args.overwrite)
+    {"pyg": export_pyg, "embedding": export_rows}[args.to](args)
+
+
+def export_pyg(args):
+    """Write the state_dict of a run, and print the code that loads it."""
+    from hpgcn.interop import torch
+
+    state, code = torch.export_pyg(Path(args.model), file=args.out)
+    torch.save_state_dict(args.out, state, overwrite=args.overwrite)
     print_unless_quiet(args, code.rstrip())
+
+
+def export_rows(args):
+    """Write the learned rows of a run with the ids of their vertices."""
+    from hpgcn.store.learned_row_files import write_learned_rows, writer_of
+    from hpgcn.training.saved.learned_rows import read_learned
+
+    writer_of(args.out)
+    ids, rows = read_learned(Path(args.model))
+    write_learned_rows(args.out, ids, rows, overwrite=args.overwrite)
+    print_unless_quiet(args, f"wrote {printable(args.out)}")
 
 
 @writes("html", "breakdown")

@@ -196,9 +196,9 @@ def predict(command):
 def export(command):
     add = command.add_argument
     add("model", metavar="RUN", help="run directory or its model.h5")
-    add("out", metavar="FILE", help="state_dict to write (.pt)")
-    add("--to", required=True, choices=["pyg"], metavar="LIBRARY",
-        help="library whose layers load the state_dict: pyg")
+    add("out", metavar="FILE", help="file to write: state_dict (.pt), or rows (.csv, .tsv, .npz)")
+    add("--to", required=True, choices=["pyg", "embedding"], metavar="FORM",
+        help="pyg: state_dict for layers of PyG. embedding: learned rows with ids")
     add("--overwrite", action="store_true", help="replace an existing file")
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.kernels.host.record import ALL, repeat
+from hpgcn.model.keyed_values import keyed_uniform
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
@@ -39,8 +40,6 @@ def initial_rows(spec: ModelSpec, vertex: np.ndarray, columns: slice) -> np.ndar
     Numbers are uniform with mean 0 and variance 1 / d, so a row has a norm of about 1.
     `vertex`, (m,), are ORIGINAL numbers. `columns` are those of the d that are needed.
     """
-    from hpgcn.model.parameters import keyed_uniform
-
     d = spec.embedding
     rows = np.empty((vertex.size, columns.stop - columns.start), spec.dtype)
     if rows.size:

@@ -1,7 +1,6 @@
 """All parameters of a model in one flat array, with keyed initial values."""
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from itertools import accumulate
@@ -11,6 +10,7 @@ import numpy as np
 
 from hpgcn.errors import DataError
 from hpgcn.model.embedding import NAME as EMBEDDING
+from hpgcn.model.keyed_values import keyed_uniform
 from hpgcn.model.layers.layer import layer_of
 from hpgcn.model.model_parts import blocks_of
 from hpgcn.model.registry import MODELS, find_model, find_widths, spec_of
@@ -92,10 +92,10 @@ class Parameters:
                name: Any) -> tuple[Parameters, ModelSpec]:
         """Build Parameters from the arrays in a file; return them and the ModelSpec.
 
-        `arrays` are by name; those of learned rows are left out. `options` are the Config of the run that trained them,
-        `name` is that of the file. A UsageError as `find_model`; a DataError if an
-        array is missing, is one too many, or has another shape than its neighbors
-        imply.
+        `arrays` are by name; learned rows are left out. `options` are the Config of the
+        run that trained them, `name` is that of the file. A UsageError as `find_model`; a
+        DataError if an array is missing, is one too many, or has another shape than its
+        neighbors imply.
         """
         arrays = {key: array for key, array in arrays.items() if key != EMBEDDING}
 
@@ -170,14 +170,3 @@ def parameter_shapes(spec: ModelSpec) -> dict[str, tuple]:
 def num_parameters(spec: ModelSpec) -> int:
     """Return the number of elements of all parameters of a model."""
     return sum(map(math.prod, parameter_shapes(spec).values()))
-
-
-def keyed_uniform(seed: int, name: str, count: int, first: int = 0) -> np.ndarray:
-    """Return numbers [first, first + count) of a sequence keyed by (seed, name).
-
-    They are float64 in [0, 1). `first` is a multiple of 4.
-    """
-    key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
-    # NumPy keeps the raw bits of Philox stable; a count of its counter gives four of them
-    drawn = np.random.Philox(key=key).advance(first // 4).random_raw(count)
-    return (drawn >> np.uint64(11)) * 2.0**-53

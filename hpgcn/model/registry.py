@@ -205,8 +205,8 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
     """Return the ModelSpec of a run on the graph with this header.
 
     By default `widths` are the graph's features, the options' hidden layers and the
-    graph's classes. The width of learned rows is added to the first. UsageError if the graph has no features or classes in that case;
-    errors as `find_model`.
+    graph's classes. The width of learned rows is added to the first. UsageError if the
+    graph has no features or classes in that case; errors as `find_model`.
     """
     # the widths of all layers
     architecture = find_model(options)
@@ -218,7 +218,8 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
 
     # what the first layer can do with the features
     sparse = header.sparse_features and widths[0] == header.num_features
-    constant = (options.precompute and not options.embedding and options.first_dropout == 0 and not sparse
+    constant = (options.precompute and options.first_dropout == 0 and not sparse
+                and not options.embedding
                 and options.batch == Config.batch)  # a batch has a matrix of its own
 
     spec = spec_of(options, architecture, widths, sparse_features=sparse,

@@ -24,7 +24,12 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import find_strategy, read_options, without_grid
 from hpgcn.training.files.run_directory import read_run
 from hpgcn.training.saved.checkpoint_state import checksum
-from hpgcn.training.saved.learned_rows import check_learned, rows_of_graph, scatter_rows
+from hpgcn.training.saved.learned_rows import (
+    check_ids,
+    check_learned,
+    rows_of_graph,
+    scatter_rows,
+)
 from hpgcn.training.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.placement import (
     assign_rows,
@@ -161,7 +166,7 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,
     # compute; rank 0 gathers the result
     with translate_gpu_oom(comm, spec.dtype), assign_rows(source, comm, config) as placed:
         results = _infer(placed, comm, spec, parameters, order,
-                         (learned, attributes.get("vertex_ids"), name))
+                         (learned, attributes, name))
     if comm.rank:
         return None
 
@@ -197,16 +202,17 @@ def _infer(placed: Placement, comm: SerialComm, spec: ModelSpec, parameters: Par
            feature_order: np.ndarray | None, learned: tuple) -> dict[str, Any]:
     """Return the arrays of `predict`, in the order in which ranks own rows.
 
-    `learned` are the learned rows of the run, their ids, and its name. "vertex" stands in place of "label". The arrays are on rank 0; on other ranks each
-    of them is None.
+    `learned` are the learned rows of the run, its attributes, and its name. "vertex" stands in
+    place of "label". The arrays are on rank 0; on other ranks each of them is None.
     """
     device = comm.device
     with GraphShard(placed, spec, comm, feature_order=feature_order) as shard:
         columns = shard.columns
         if spec.embedding:
-            rows, ids, name = learned
+            rows, attributes, name = learned
             with comm.collective_errors():
                 if not comm.rank:
+                    ids = check_ids(attributes, rows, name)
                     rows = rows_of_graph(rows, ids, shard, placed.source.where, name)
             parameters = parameters.with_rows(scatter_rows(shard, rows))
         model = Model(spec, parameters.on(device), shard.evaluated, columns,

@@ -244,9 +244,9 @@ class Trainer(CollectiveClose):
                            patience=self.config.patience)
 
     def model_attributes(self) -> dict:
-        """Return what model.h5 has besides weights: names, ids, strategy, kind of labels."""
-        return {"names": self.shard.names, "vertex_ids": self.shard.vertex_ids, "strategy": self.run_info.strategy,
-                "multilabel": self.plan.header.multilabel}
+        """Return the contents of model.h5 besides weights: names, ids and attributes."""
+        return {"names": self.shard.names, "vertex_ids": self.shard.vertex_ids,
+                "strategy": self.run_info.strategy, "multilabel": self.plan.header.multilabel}
 
     def arrays_by_name(self, flat: Array) -> dict[str, np.ndarray]:
         """Split a flat array like the parameters into copies by name, a dict.

@@ -72,9 +72,9 @@ class Layer:
     or sparse, in `out` and without its last bias. It also returns backward(G, below,
     gradient), which writes the layer's parts of `gradient` (this rank's partial sums).
     From the gradient G of Z, backward returns that of the input before dropout and
-    ReLU; None for a layer of constant features. `below` are the bits that dropout and ReLU kept of the
-    layer's input; None if they are applied elsewhere. What the backward reads is kept
-    if `keep`; otherwise it may not be called.
+    ReLU, or None unless `needs_gradient`. `below` are the bits that dropout and ReLU
+    kept of the layer's input; None if they are applied elsewhere. What the backward
+    reads is kept if `keep`; otherwise it may not be called.
 
     Arrays come from `buffer(name, rows, width)`, once for all steps. `discard` drops the
     contents of those that are overwritten before they are read again. G may lie in

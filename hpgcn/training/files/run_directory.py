@@ -251,9 +251,10 @@ def read_run(path: Any) -> tuple[dict, ...]:
     """Return weights, settings and attributes of a run or a model.h5.
 
     They are three dicts. The attributes have `class_names` and `feature_names`, tuples
-    of str, if classes and features have names, and the `vertex_ids` of learned rows. An object with `weights` and a `config`,
-    such as the result of train, has no other attributes. An InputNotFoundError,
-    DataError or StorageError if the path has nothing to read.
+    of str, if classes and features have names, and the `vertex_ids` of learned rows. An
+    object with `weights` and a `config`, such as the result of train, has no other
+    attributes. An InputNotFoundError, DataError or StorageError if the path has nothing
+    to read.
     """
     if hasattr(path, "weights"):
         names = {field: each for field in (*NAMED, "vertex_ids")

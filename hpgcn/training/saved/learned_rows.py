@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgcn.errors import DataError, setting
+from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.model.embedding import NAME, own_columns
+from hpgcn.training.files.run_directory import read_run
 
 if TYPE_CHECKING:
     from hpgcn.training.setup.shard import GraphShard
@@ -77,15 +78,34 @@ def check_learned(arrays: dict[str, np.ndarray], width: int, where: Any,
     return rows
 
 
-def rows_of_graph(rows: np.ndarray, ids: np.ndarray | None, shard: GraphShard, graph: str,
+def check_ids(attributes: dict[str, Any], rows: np.ndarray, where: Any) -> np.ndarray:
+    """Return the `vertex_ids` of learned rows; DataError unless each row has one."""
+    ids = attributes.get("vertex_ids")
+    if np.shape(ids) != rows.shape[:1]:
+        raise DataError(f"{where}: vertex_ids has shape {np.shape(ids)}, expected {rows.shape[:1]}")
+    return ids
+
+
+def read_learned(run: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids and the learned rows of a run, (n,) and (n, d).
+
+    Raise a UsageError if it has none; errors as `read_run`.
+    """
+    weights, settings, attributes = read_run(run)
+    rows = check_learned(weights, settings["embedding"], run)
+    if rows is None:
+        raise UsageError(f"{run}: has no learned rows; train with {setting(NAME, 64)}")
+    return check_ids(attributes, rows, run), rows
+
+
+def rows_of_graph(rows: np.ndarray, known: np.ndarray, shard: GraphShard, graph: str,
                   run: Any) -> np.ndarray:
     """Return the rows of a run for the vertices of a graph, (n, d) in ORIGINAL order.
 
-    `ids` are those of the vertices of `rows`, as the input of the run called them. Raise a
-    DataError if a vertex of the graph is not among them. Rank 0 calls this.
+    `known` are the ids of the vertices of `rows`, as the input of the run called them.
+    Raise a DataError if a vertex of the graph is not among them. Rank 0 calls this.
     """
     wanted = shard.vertex_ids
-    known = np.arange(len(rows)) if ids is None else ids
     place = np.zeros(wanted.size, np.int64)
     missing = np.ones(wanted.size, bool)
     if known.dtype.kind == wanted.dtype.kind and known.size:
