@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class EmbeddingStage:
                 rows = self.learned
                 if self.rows is not None:
                     rows = ops.gather(rows, self.rows, self.buffer("learned", H.shape[0], width))
-                repeat(operator.setitem, H, self._place, rows)
+                repeat(operator.setitem, H, (slice(None), slice(self.features, None)), rows)
             if context.keep and self.p:
                 drawn = {**self.drop, "epoch": context.step}
                 if width:
@@ -93,10 +93,6 @@ class EmbeddingStage:
                                 **drawn)
         return H, partial(self._backward, H, mask)
 
-    @property
-    def _place(self) -> tuple[Any, slice]:
-        return slice(None), slice(self.features, None)
-
     def _backward(self, H: Array, mask: Array | None, G: Array, gradient: Parameters) -> None:
         """Write the gradient of the learned rows; others were set to 0."""
         ops = kernels.backend(G)
@@ -104,7 +100,8 @@ class EmbeddingStage:
         with self.columns.comm.clock("dense"):
             if width:
                 own = self.buffer("learned", G.shape[0], width)
-                repeat(operator.setitem, own, ALL, G[self._place])
+                # a layer may leave out the columns of features
+                repeat(operator.setitem, own, ALL, G[:, G.shape[1] - width:])
                 if mask is not None:
                     ops.apply_mask(own, mask, ops.dropout_scale(self.p))
                 if self.rows is None:

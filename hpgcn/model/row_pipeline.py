@@ -80,7 +80,7 @@ class RowPipeline:
                  gradient: Parameters) -> Array | None:
         """Compute the gradients of W and of H as rows of A^T G return."""
         layer = self.layer
-        W, dW = layer.parameter("W"), gradient.arrays[layer.name_of("W")]
+        W, dW = layer.parameter("W")[layer.constant:], gradient.arrays[layer.name_of("W")]
         if layer.scale != 1:
             W = derived(operator.mul, W, W.dtype.type(layer.scale))
         ops = kernels.backend(G)

@@ -1,9 +1,19 @@
 """Learned rows of vertices: results of ranks, traffic, memory, checkpoints."""
 import numpy as np
 import pytest
-from graphs import make, scattered
+from graphs import make, scattered, with_edges
 from held import check_held, footprint_of, run_two_epochs
-from training import WIDE, alone, assert_same_curves, on_ranks, run, served, start
+from training import (
+    WIDE,
+    alone,
+    assert_same_curves,
+    loss_and_gradient,
+    on_ranks,
+    run,
+    served,
+    settings_of,
+    start,
+)
 
 import hpgcn
 from hpgcn.config import Config
@@ -62,6 +72,37 @@ def test_other_settings(comm, strategy, case):
     source = scattered(graph, comm)
     history, _ = run(source, config, comm)
     assert_same_curves(history, alone(graph, config)[0], 1e-10)
+
+
+@pytest.mark.parametrize("strategy", ["p2p", "vertex-cut", "1.5d"])
+@on_ranks(2, 3)
+def test_edge_features(comm, strategy):
+    graph = with_edges(n=150)
+    config = settings(strategy, "gcn").replace(model="gine", hidden=9)
+    assert_same_curves(run(scattered(graph, comm), config, comm)[0], alone(graph, config)[0], 1e-10)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage-mean", "gin", "gat", "sgc", "appnp", "gine"])
+@pytest.mark.parametrize("changes", [{}, {"hidden": 20}, {"residual": True, "hidden": 12}], ids=str)
+def test_finite_differences(model, changes):
+    if model == "appnp" and changes.get("residual"):
+        pytest.skip("appnp has no residual")
+    graph = with_edges(n=24, f=5, c=3, directed=True)
+    heads = {"heads": 1, "output_heads": 1} if model == "gat" else {}
+    config = settings("p2p", "gcn", **{"hidden": 4, **changes}).replace(
+        **settings_of(model) | heads)
+    with start(graph, config) as trainer:
+        rows, scale = trainer.parameters.rows, 1e-6
+        gradient = loss_and_gradient(trainer)[1][-rows.size:].reshape(rows.shape).copy()
+        for place in ((0, 0), (7, 3), (20, 6), (12, 2)):
+            losses = []
+            for step in (scale, -scale):
+                before = rows[place]
+                rows[place] += step
+                losses.append(loss_and_gradient(trainer)[0])
+                rows[place] = before
+            found = (losses[0] - losses[1]) / (2 * scale)
+            np.testing.assert_allclose(gradient[place], found, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("batch", ["vertices:40", "neighbors:2,3:25", "neighbors:-1:40"])

@@ -25,7 +25,7 @@ class GraphIsomorphism(Layer):
     """
 
     norm = "none"
-    self_loops = False
+    self_loops = one_matrix_deep = False
     takes_AX = reads_self = True
     last_bias = "b_b"
 
