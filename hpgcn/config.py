@@ -89,6 +89,9 @@ class Config:
         2, "number of layers", MODEL, low=1, high=1000, common=True)
     hidden: int = setting(
         16, "width of the hidden layers", MODEL, low=1, high=1 << 24, common=True)
+    embedding: int = setting(
+        0, "width of a learned row for each vertex, the input of the first layer: alone, or to the "
+        "right of features. 0: none", MODEL, low=0, high=1 << 20, cost=True)
     dropout: float = setting(
         0.5, "dropout before each layer", MODEL, low=0, high=1, open_high=True, common=True)
     input_dropout: float = setting(
@@ -143,6 +146,11 @@ class Config:
         "edges between them. parts:Q, parts:Q:K or parts:Q:FILE: Q random parts of the graph file, "
         "of K new parts, or of FILE. neighbors:K,...,K:B: B training vertices and K random "
         "neighbors per row, the first K for the last product with A", BATCHES, metavar="BATCH",
+        cost=True)
+    training_graph: str = setting(
+        "all", "vertices that training multiplies by. train, train+val: only the vertices of "
+        "these masks and the edges between them, normalized anew (inductive training). "
+        "Evaluation reads the whole graph", BATCHES, choices=("all", "train", "train+val"),
         cost=True)
     epochs: int = setting(
         200, "maximum number of epochs", RUN, low=1, common=True, plan=True, resumable=True)

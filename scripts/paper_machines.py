@@ -123,7 +123,8 @@ def footprint(strategy, ranks, n, edges, widths):
     sizes = LevelSizes.of([None] * (hops + 1), plan.layout)
     plans = [plan] * hops
     entries = np.full(ranks, nnz // ranks)
-    return RankFootprint(spec, plan.layout, sizes, sizes, Steps(), plan, plans, plans, entries)
+    return RankFootprint(spec, plan.layout, sizes, sizes, Steps(), plan, plan, plans, plans,
+                         entries)
 
 
 def aggregation(device, n, edges, width):

@@ -63,6 +63,8 @@ def read(source: Source, memory: int) -> Raw:
             raw.labels = _classes(file, raw, memory)
         elif name == "role.json":
             raw.masks = _roles(file, raw.num_nodes, memory)
+            raw.notes.append("published for inductive training, on the edges between train "
+                             "vertices alone: `hpgcn train --training-graph train`")
     raw.notes += [f"no {join_names(missing)} beside {ADJACENCY}"] * bool(missing)
     return raw
 

@@ -293,23 +293,42 @@ def predict(args):
 
 @writes("out")
 def export(args):
-    """Write a trained model as a state_dict for PyG, or its matrices as ONNX."""
+    """Write a trained model for PyG or as ONNX, or its learned rows with ids."""
     from hpgcn.runtime.atomic import refuse_existing
     from hpgcn.training.files import run_directory
 
     refuse_existing(args.out, args.overwrite)
     run_directory.check_files(args.model)  # --overwrite replaces none of them
-    if args.library == "onnx":
-        from hpgcn.interop.onnx import export_onnx, save_onnx
+    {"pyg": export_pyg, "onnx": export_onnx, "embedding": export_rows}[args.to](args)
 
-        model, text = export_onnx(Path(args.model))
-        save_onnx(args.out, model, overwrite=args.overwrite)
-    else:
-        from hpgcn.interop.torch import export_pyg, save_state_dict
 
-        state, text = export_pyg(Path(args.model), file=args.out)
-        save_state_dict(args.out, state, overwrite=args.overwrite)
+def export_pyg(args):
+    """Write the state_dict of a run, and print the code that loads it."""
+    from hpgcn.interop import torch
+
+    state, code = torch.export_pyg(Path(args.model), file=args.out)
+    torch.save_state_dict(args.out, state, overwrite=args.overwrite)
+    print_unless_quiet(args, code.rstrip())
+
+
+def export_onnx(args):
+    """Write the matrices of a run as ONNX, and print what remains to be done."""
+    from hpgcn.interop import onnx
+
+    model, text = onnx.export_onnx(Path(args.model))
+    onnx.save_onnx(args.out, model, overwrite=args.overwrite)
     print_unless_quiet(args, text.rstrip())
+
+
+def export_rows(args):
+    """Write the learned rows of a run with the ids of their vertices."""
+    from hpgcn.store.learned_row_files import write_learned_rows, writer_of
+    from hpgcn.training.saved.learned_rows import read_learned
+
+    writer_of(args.out)
+    ids, rows = read_learned(Path(args.model))
+    write_learned_rows(args.out, ids, rows, overwrite=args.overwrite)
+    print_unless_quiet(args, f"wrote {printable(args.out)}")
 
 
 @writes("html", "breakdown")

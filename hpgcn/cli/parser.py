@@ -206,10 +206,12 @@ def predict(command):
 def export(command):
     add = command.add_argument
     add("model", metavar="RUN", help="run directory or its model.h5")
-    add("out", metavar="FILE", help="file to write: a state_dict (.pt), or a model (.onnx)")
-    add("--to", dest="library", required=True, choices=["pyg", "onnx"], metavar="LIBRARY",
+    add("out", metavar="FILE", help="file to write: a state_dict (.pt), a model (.onnx), or rows "
+                                    "(.csv, .tsv, .npz)")
+    add("--to", required=True, choices=["pyg", "onnx", "embedding"], metavar="FORM",
         help="pyg: a state_dict, and code that loads it. onnx: the matrices of a model whose "
-             "products with the graph all come first (gcn and sgc of one layer) or last (appnp)")
+             "products with the graph all come first (gcn and sgc of one layer) or last (appnp). "
+             "embedding: learned rows with ids")
     add("--overwrite", action="store_true", help="replace an existing file")
 
 

@@ -12,7 +12,8 @@ from hpgcn.graphs.validation import MAX_WIDTH, first_true
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.graph_source import AdjacencySource
+
 
 CHUNK = 1 << 18  # entries whose features are read at a time
 
@@ -96,8 +97,8 @@ def _find(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return place, keys[place] == wanted if keys.size else np.zeros(wanted.size, bool)
 
 
-def read_chosen(source: GraphSource, numbers: np.ndarray) -> np.ndarray:
-    """Return the features of some stored entries of a GraphSource, (r, d) float32.
+def read_chosen(source: AdjacencySource, numbers: np.ndarray) -> np.ndarray:
+    """Return the features of some stored entries of an AdjacencySource, (r, d) float32.
 
     `numbers`, (r,) int64 increasing, are entries of the whole graph. A file is read
     piece by piece.

@@ -21,13 +21,10 @@ MAKERS = {"torch_geometric": "from_pyg(data)", "dgl": "from_dgl(g)", "networkx":
 DIGESTS = "graph_sha256", "source_sha256", "content_sha256"
 
 
-class GraphSource(ABC):
-    """A graph in memory (`hpgcn.Graph`) or in a file (`hpgcn.store.StoredGraph`).
+class AdjacencySource(ABC):
+    """Rows of an adjacency, as matrices are made from them.
 
-    Runs read a graph through this interface and never test its class. Rows are numbered
-    in the order of the source; if it has parts, its rows lie part after part. DataError
-    for rows that do not exist. A file validates all that it reads, with the errors of
-    `hpgcn.store`.
+    Rows are numbered in the order of the source.
 
     Attributes
     ----------
@@ -35,43 +32,15 @@ class GraphSource(ABC):
         Counts and kinds of the whole graph.
     path : str or None
         The file; None in memory.
-    offsets : (k + 1,) int64 or None
-        Part p has the rows [offsets[p], offsets[p + 1]); None without parts.
-    class_names : tuple of str (c,), or None
-        What the input calls each class, or each label of multi-label data.
-    feature_names : tuple of str (f,), or None
-        What the input calls each column of the features.
-    target_names : tuple of str (t,), or None
-        What the input calls each target.
     """
 
     header: Header
     path: str | None = None
-    offsets: np.ndarray | None
-    class_names: tuple[str, ...] | None
-    feature_names: tuple[str, ...] | None
-    target_names: tuple[str, ...] | None
-
-    # Identity
 
     @property
     def where(self) -> str:
         """Path of the file, or name of the graph in memory, for messages."""
         return self.path or self.header.name
-
-    @abstractmethod
-    def checksum(self) -> int | str:
-        """Return a checksum of the content that is fast to compute."""
-
-    @abstractmethod
-    def digests(self) -> dict[str, str]:
-        """Return a dict under DIGESTS: the SHA-256 of the graph, its source and its content.
-
-        For a graph in memory the three are equal, and do not depend on the order of its
-        rows.
-        """
-
-    # Rows
 
     @abstractmethod
     def slab(self, start: int, stop: int, split: int | None = None) -> Graph:
@@ -88,24 +57,12 @@ class GraphSource(ABC):
             np.ndarray, np.ndarray, np.ndarray | None]:
         """Return (indptr from 0, indices, data or None) of the rows [start, stop)."""
 
-    def pattern_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (indptr from 0, indices) of the rows [start, stop); values are not read."""
-        return self.adjacency_rows(start, stop)[:2]
-
     @abstractmethod
     def pointers(self, start: int, stop: int) -> np.ndarray:
         """Return the row pointers of the rows [start, stop), (m + 1,) int64.
 
         They count entries from the first row of the whole graph.
         """
-
-    @abstractmethod
-    def vertices(self, start: int, stop: int) -> np.ndarray:
-        """Return the ORIGINAL vertex numbers of the rows [start, stop), (m,) int64."""
-
-    @abstractmethod
-    def ids(self) -> np.ndarray:
-        """Return the ids of the vertices in the input, in the order of rows, (n,) int64 or text."""
 
     @abstractmethod
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
@@ -127,6 +84,60 @@ class GraphSource(ABC):
 
         These are sums of rows and columns, and the weights of self loops.
         """
+
+
+class GraphSource(AdjacencySource):
+    """A graph in memory (`hpgcn.Graph`) or in a file (`hpgcn.store.StoredGraph`).
+
+    Runs read a graph through this interface and never test its class. Rows are numbered
+    in the order of the source; if it has parts, its rows lie part after part. DataError
+    for rows that do not exist. A file validates all that it reads, with the errors of
+    `hpgcn.store`.
+
+    Attributes
+    ----------
+    offsets : (k + 1,) int64 or None
+        Part p has the rows [offsets[p], offsets[p + 1]); None without parts.
+    class_names : tuple of str (c,), or None
+        What the input calls each class, or each label of multi-label data.
+    feature_names : tuple of str (f,), or None
+        What the input calls each column of the features.
+    target_names : tuple of str (t,), or None
+        What the input calls each target.
+    """
+
+    offsets: np.ndarray | None
+    class_names: tuple[str, ...] | None
+    feature_names: tuple[str, ...] | None
+    target_names: tuple[str, ...] | None
+
+    # Identity
+
+    @abstractmethod
+    def checksum(self) -> int | str:
+        """Return a checksum of the content that is fast to compute."""
+
+    @abstractmethod
+    def digests(self) -> dict[str, str]:
+        """Return a dict under DIGESTS: the SHA-256 of the graph, its source and its content.
+
+        For a graph in memory the three are equal, and do not depend on the order of its
+        rows.
+        """
+
+    # Rows
+
+    def pattern_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (indptr from 0, indices) of the rows [start, stop); values are not read."""
+        return self.adjacency_rows(start, stop)[:2]
+
+    @abstractmethod
+    def vertices(self, start: int, stop: int) -> np.ndarray:
+        """Return the ORIGINAL vertex numbers of the rows [start, stop), (m,) int64."""
+
+    @abstractmethod
+    def ids(self) -> np.ndarray:
+        """Return the ids of the vertices in the input, in the order of rows, (n,) int64 or text."""
 
     @abstractmethod
     def split_masks(self, split: int) -> dict[str, np.ndarray] | None:

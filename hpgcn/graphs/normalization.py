@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hpgcn.graphs.graph import Graph
-    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.graph_source import AdjacencySource
 
 CHUNK = 1 << 21  # entries read at a time
 PORTIONS = 8  # pieces in which rows are read if columns are cut into blocks
@@ -28,7 +28,7 @@ class NormalizedAdjacency:
     The value of `norm` selects A + I ("none"), or D_row^-1/2 (A + I) D_col^-1/2
     ("sym"), D_row^-1 (A + I) ("row"), or D_row^-1/2 (A + I) D_row^-1/2 ("in").
 
-    It reads blocks of `source`, a GraphSource of all rows, when they are needed. It
+    It reads blocks of `source`, an AdjacencySource of all rows, when they are needed. It
     then holds the degrees of all vertices, 16 bytes each. A degree that is not positive
     gives the factor 0. `self_loops` adds loops of weight 1 where none are. `slab`: this
     rank's rows, if read already. `dtype` is that of its values, and of rows that it
@@ -39,7 +39,7 @@ class NormalizedAdjacency:
     matrix counts as not symmetric.
     """
 
-    def __init__(self, source: GraphSource, *, norm: str = "sym", self_loops: bool = True,
+    def __init__(self, source: AdjacencySource, *, norm: str = "sym", self_loops: bool = True,
                  dtype: DTypeLike = np.float32, slab: Graph | None = None,
                  row_dtype: DTypeLike = None, numbered: bool = False) -> None:
         self.source = source

@@ -75,6 +75,10 @@ def export_onnx(run: Result | str | os.PathLike[str]) -> tuple[Any, str]:
     weights, settings, _ = read_run(run)
     parameters, spec = Parameters.stored(weights, Config(**settings), run)
 
+    if spec.target_loss or spec.embedding:
+        what = "targets" if spec.target_loss else "learned rows of vertices"
+        raise UsageError(f"ONNX: the model has {what}; write all results with `hpgcn predict`")
+
     # the nodes of each layer, in order
     *blocks, last = blocks_of(spec)
     if not last.kind.after_mlp:

@@ -3,13 +3,14 @@
 Each forward pass returns the function of its backward pass.
 """
 from hpgcn.model.batch_loss import BatchLoss, MaskedRows
+from hpgcn.model.keyed_values import keyed_uniform
 from hpgcn.model.layers.layer import Layer
 from hpgcn.model.loss import make_loss
 from hpgcn.model.masked_results import masked_layers
 from hpgcn.model.metrics import METRICS, metric_of
 from hpgcn.model.model import Model
 from hpgcn.model.model_features import Features
-from hpgcn.model.parameters import Parameters, keyed_uniform, num_parameters
+from hpgcn.model.parameters import Parameters, num_parameters
 from hpgcn.model.registry import (
     MODELS,
     check_strategy,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpgcn import kernels
 from hpgcn.kernels.host.record import ALL, repeat
+from hpgcn.model.embedding import EmbeddingStage
 from hpgcn.model.layers.jump import JUMPS
 from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.layers.norms import NORMS
@@ -71,6 +72,11 @@ class Model:
             last = len(groups) - 1
             jump = JUMPS[spec.jump](groups[first:last], groups[last], self.layers[first:])
             self.stages = [*(stage for group in groups[:first] for stage in group), jump]
+        if spec.embedding:
+            rows = field.rows[0]
+            self.stages.insert(0, EmbeddingStage(
+                spec, parameters, rows if rows is None else put(rows), self.vertex[0], columns,
+                workspace))
 
     def _groups(self) -> list[list]:
         """Create the layers and norms, and return the stages of each layer."""
@@ -78,7 +84,7 @@ class Model:
         scale = kernels.backend(self.parameters.flat).dropout_scale
         groups = []
         before = None  # the activation that the next layer's backward applies
-        factor = scale(self.spec.first_dropout)
+        factor = 1.0 if self.spec.embedding else scale(self.spec.first_dropout)
 
         for block, hop in zip(blocks, self.field.hops):
             given = (self.spec, self.parameters, hop, self.columns, self.workspace)
@@ -220,7 +226,7 @@ class Model:
         self.columns.comm.in_rank_order()
         H, dropped = features.X, ()
         p = self.spec.first_dropout
-        if p:
+        if p and not self.spec.embedding:  # whose stage draws it
             with self.clock("dense"):
                 first = self.columns.of(self.spec.widths[0]).start
                 H = features.dropped(self.vertex[0], self.workspace, seed=self.spec.seed,
@@ -253,7 +259,7 @@ class Model:
             norm.update_running_moments(gradient)
 
     def _backward(self, backward: Callable, dropped: tuple, G: Array) -> Parameters:
-        gradient = Parameters.zeros(self.spec, self.columns.device)
+        gradient = Parameters.zeros(self.spec, self.columns.device, self.parameters.rows.shape)
         repeat(operator.setitem, gradient.flat, ALL, 0)
         backward(G, gradient)
         self.columns.device.discard(*dropped)  # the next step draws again

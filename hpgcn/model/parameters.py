@@ -1,7 +1,6 @@
 """All parameters of a model in one flat array, with keyed initial values."""
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from itertools import accumulate
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn.errors import DataError
+from hpgcn.model.embedding import NAME as EMBEDDING
+from hpgcn.model.keyed_values import keyed_uniform
 from hpgcn.model.layers.layer import layer_of
 from hpgcn.model.model_parts import blocks_of
 from hpgcn.model.registry import MODELS, find_model, find_widths, spec_of
@@ -24,30 +25,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """All weights and biases in one flat array.
+    """All weights and biases in one flat array, and the learned rows of this rank.
 
     One array needs only one allreduce and one optimizer step.
     """
 
-    flat: np.ndarray  # (p,), weights first
+    flat: np.ndarray  # (p + m d_j,), weights first, learned rows last
     arrays: dict[str, np.ndarray]  # views into it by name, in the order of `parameter_shapes`
+    shared: np.ndarray  # (p,), a view: the part that all ranks have
+    rows: np.ndarray  # (m, d_j), a view: learned rows of this rank's vertices
 
     @staticmethod
-    def zeros(spec: ModelSpec, device: Host = HOST) -> Parameters:
-        """Return the parameters of a model, all 0, in the memory of `device`."""
-        flat = device.xp.zeros(num_parameters(spec), spec.dtype)
-        return Parameters.over(flat, parameter_shapes(spec))
+    def zeros(spec: ModelSpec, device: Host = HOST, rows: tuple = (0, 0)) -> Parameters:
+        """Return the parameters of a model, all 0, in the memory of `device`.
+
+        `rows` is the shape of the learned rows of this rank.
+        """
+        flat = device.xp.zeros(num_parameters(spec) + math.prod(rows), spec.dtype)
+        return Parameters.over(flat, parameter_shapes(spec), rows)
 
     @staticmethod
-    def over(flat: Array, shapes: dict[str, tuple]) -> Parameters:
+    def over(flat: Array, shapes: dict[str, tuple], rows: tuple = (0, 0)) -> Parameters:
         """Return Parameters whose arrays are views of a flat array.
 
-        `shapes` are those of the arrays, in this order.
+        `shapes` are those of the arrays, in this order; `rows` that of learned rows.
         """
         ends = accumulate(map(math.prod, shapes.values()))
         arrays = {name: flat[end - math.prod(shape):end].reshape(shape)
                   for (name, shape), end in zip(shapes.items(), ends)}
-        return Parameters(flat, arrays)
+        cut = flat.size - math.prod(rows)
+        return Parameters(flat, arrays, flat[:cut], flat[cut:].reshape(rows))
 
     def on(self, device: Host) -> Parameters:
         """Return a copy in the memory of `device`.
@@ -55,11 +62,16 @@ class Parameters:
         On the host, return views of the same array.
         """
         shapes = {name: array.shape for name, array in self.arrays.items()}
-        return Parameters.over(device.put(self.flat), shapes)
+        return Parameters.over(device.put(self.flat), shapes, self.rows.shape)
+
+    def with_rows(self, rows: np.ndarray) -> Parameters:
+        """Return a copy with other learned rows, (m, d_j)."""
+        shapes = {name: array.shape for name, array in self.arrays.items()}
+        return Parameters.over(np.concatenate([self.shared, rows.ravel()]), shapes, rows.shape)
 
     @staticmethod
     def initial(spec: ModelSpec) -> Parameters:
-        """Return initial values of parameters.
+        """Return initial values of parameters, without learned rows.
 
         Glorot uniform weights keyed by (seed, name), gains and variances 1, all others 0.
 
@@ -80,14 +92,16 @@ class Parameters:
                name: Any) -> tuple[Parameters, ModelSpec]:
         """Build Parameters from the arrays in a file; return them and the ModelSpec.
 
-        `arrays` are by name. `options` are the Config of the run that trained them,
-        `name` is that of the file. A UsageError as `find_model`; a DataError if an
-        array is missing, is one too many, or has another shape than its neighbors
-        imply.
+        `arrays` are by name; learned rows are left out. `options` are the Config of the
+        run that trained them, `name` is that of the file. A UsageError as `find_model`; a
+        DataError if an array is missing, is one too many, or has another shape than its
+        neighbors imply.
         """
+        arrays = {key: array for key, array in arrays.items() if key != EMBEDDING}
+
         # take the width of each layer from its first matrix
         architecture = find_model(options)
-        widths = list(find_widths(options, architecture, 1, 1))
+        widths = list(find_widths(options, architecture, 1 + options.embedding, 1))
         blocks = blocks_of(spec_of(options, architecture, widths, edge_width=1))
         for block in blocks:
             matrices = [key for key, shape in block.shapes().items() if len(shape) == 2]
@@ -156,10 +170,3 @@ def parameter_shapes(spec: ModelSpec) -> dict[str, tuple]:
 def num_parameters(spec: ModelSpec) -> int:
     """Return the number of elements of all parameters of a model."""
     return sum(map(math.prod, parameter_shapes(spec).values()))
-
-
-def keyed_uniform(seed: int, name: str, count: int) -> np.ndarray:
-    """Return `count` float64 in [0, 1) that depend only on (seed, name)."""
-    key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
-    # NumPy keeps the raw bits of Philox stable
-    return (np.random.Philox(key=key).random_raw(count) >> np.uint64(11)) * 2.0**-53

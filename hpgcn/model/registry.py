@@ -63,7 +63,7 @@ def _check_halves(options: Config, name: str) -> None:
     if options.activation not in ("own", "relu"):
         raise UsageError(f"{where}: activation {options.activation} does not support bf16; "
                          "expected relu")
-    for field in ("norm", "residual", "ffn", "jump"):
+    for field in ("norm", "residual", "ffn", "jump", "embedding"):
         value = getattr(options, field)
         if value != getattr(Config, field):
             raise UsageError(f"{where}: {assigned(field, value)} does not support bf16; expected "
@@ -207,8 +207,8 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
     """Return the ModelSpec of a run on the graph with this header.
 
     By default `widths` are the graph's features, the options' hidden layers and the
-    graph's classes. UsageError if the graph has no features or classes in that case;
-    errors as `find_model`.
+    graph's classes. The width of learned rows is added to the first. UsageError if the
+    graph has no features or classes in that case; errors as `find_model`.
     """
     # the widths of all layers
     architecture = find_model(options)
@@ -216,10 +216,12 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
         widths = find_widths(options, architecture, header.num_features, header.num_outputs)
     elif MODELS[architecture].after_mlp:
         widths = (*widths, widths[-1])
+    widths = (widths[0] + options.embedding, *widths[1:])
 
     # what the first layer can do with the features
     sparse = header.sparse_features and widths[0] == header.num_features
     constant = (options.precompute and options.first_dropout == 0 and not sparse
+                and not options.embedding
                 and options.batch == Config.batch)  # a batch has a matrix of its own
 
     spec = spec_of(options, architecture, widths, sparse_features=sparse,

@@ -80,13 +80,13 @@ class RowPipeline:
                  gradient: Parameters) -> Array | None:
         """Compute the gradients of W and of H as rows of A^T G return."""
         layer = self.layer
-        W, dW = layer.parameter("W"), gradient.arrays[layer.name_of("W")]
+        W, dW = layer.parameter("W")[layer.constant:], gradient.arrays[layer.name_of("W")]
         if layer.scale != 1:
             W = derived(operator.mul, W, W.dtype.type(layer.scale))
         ops = kernels.backend(G)
         part = layer.columns.device.empty(dW.shape, dW.dtype)
         repeat(operator.setitem, dW, ALL, 0)
-        dH = layer.input_gradient(H) if layer.number else None
+        dH = layer.input_gradient(H) if layer.needs_gradient else None
         if self.lower:
             expect(self.lower, dH, "backward")
 
@@ -94,7 +94,7 @@ class RowPipeline:
             rows = slice(first, last)
             with layer.clock("dense"):
                 ops.add(ops.matmul(H[rows].T, dY[rows], part), dW)
-                if layer.number:
+                if layer.needs_gradient:
                     mask = None if below is None else below[rows]
                     ops.matmul(dY[rows], W.T, dH[rows], mask=mask)
 

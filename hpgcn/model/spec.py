@@ -38,6 +38,7 @@ class ModelSpec:
     output_heads: int = 0  # heads of the last layer, averaged; 0: as `heads`
     attention_dropout: float = 0.0  # dropout of entries of each head's softmax
     keeps_rows: bool = False  # ghost rows of a constant X were received once
+    embedding: int = 0  # columns of the input that are learned, to the right of features
     edge_width: int = 0  # columns of the edge features that messages read
     drop_AX: bool = False  # A H is not stored if A comes first: the gradient is H^T (A^T G)
     # layers whose product with A, if it comes last, is masked by the dropout behind it
@@ -52,6 +53,9 @@ class ModelSpec:
         if len(widths) < 2 or min(widths) < 1:
             raise UsageError(f"widths {','.join(map(str, widths))}: expected two or more positive "
                              "numbers (features, hidden widths, classes)")
+        if self.num_features < 0:
+            raise UsageError(f"widths {','.join(map(str, widths))}: expected a first width of at "
+                             f"least {self.embedding}, for embedding {self.embedding}")
         if self.linear_first + self.linear_last >= self.num_layers:
             raise UsageError(f"widths {','.join(map(str, widths))}: expected "
                              f"{self.linear_first + self.linear_last + 2} or more, for "
@@ -60,6 +64,11 @@ class ModelSpec:
         if self.sparse_features and self.precomputed:
             raise UsageError("sparse_features and precomputed exclude each other: A X is computed "
                              "once only if X is dense")
+
+    @property
+    def num_features(self) -> int:
+        """Columns of the input that are features of the graph."""
+        return self.widths[0] - self.embedding
 
     @property
     def itemsize(self) -> int:

@@ -238,9 +238,9 @@ class Residual:
         if self.matrix:
             whole = layer.gathered(G, layer.fan_out)
             layer.weight_gradient(gradient, "W_res", layer.self_rows(H, "part"), whole)
-            if layer.number:
+            if layer.needs_gradient:
                 own = layer.times_W_transposed(whole, "W_res", "residual")
-        elif layer.number:
+        elif layer.needs_gradient:
             own = layer.buffer("residual", *G.shape)
             repeat(operator.setitem, own, ALL, G)
         G = backward(G, gradient)

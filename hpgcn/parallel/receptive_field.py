@@ -20,6 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.graphs.graph import Graph
+    from hpgcn.parallel.layout import BlockLayout
     from hpgcn.strategies.strategy import Strategy
 
 SHARE, SHARE_GIVEN = 0.5, 0.75  # share of all rows beyond which a level is not restricted
@@ -33,43 +34,62 @@ def layer_bounds(products: list[int]) -> list[int]:
     return list(accumulate(products, initial=0))
 
 
+def on_all_ranks(numbers: np.ndarray, n: int, comm: SerialComm) -> np.ndarray:
+    """Mark the rows that any rank numbers, (n,) bool; all ranks call this together."""
+    marks = np.zeros(n, np.uint8)
+    marks[numbers] = 1
+    comm.allreduce(marks, "plan", op="max")
+    return marks.view(bool)
+
+
 def find_levels(slab: Graph, masks: list[np.ndarray], hops: int, comm: SerialComm, *,
-                precomputed: bool = False) -> list:
+                precomputed: bool = False, within: np.ndarray | None = None) -> list:
     """Return the rows of each level, found over all ranks.
 
     All ranks call this together.
 
     slab: hpgcn.graphs.graph.Graph, this rank's rows. masks: list of (m,) bool, rows of
     this rank whose logits are read. hops: products with A of all layers. precomputed:
-    the first product is formed once, and its layer reads the result. Returns a list of
-    hops + 1: (n,) bool equal on all ranks, or None for all rows.
+    the first product is formed once, and its layer reads the result. within: (n,) bool,
+    the rows that induce the graph; None for all. Returns a list of hops + 1: (n,) bool
+    equal on all ranks, or `within` for all of its rows.
     """
     own = slice(slab.start, slab.start + slab.num_rows)
     columns = slab.indices
     degrees = np.diff(slab.indptr)
-
-    def on_all_ranks(numbers: np.ndarray) -> np.ndarray:
-        marks = np.zeros(slab.header.num_nodes, np.uint8)
-        marks[numbers] = 1
-        comm.allreduce(marks, "plan", op="max")
-        return marks.view(bool)
+    n = slab.header.num_nodes
+    count = n if within is None else np.count_nonzero(within)
 
     def unless_most(level: np.ndarray, place: int) -> np.ndarray | None:
         share = SHARE_GIVEN if place <= precomputed else SHARE
-        return level if np.count_nonzero(level) <= level.size * share else None
+        return level if np.count_nonzero(level) <= count * share else within
 
     # begin with the rows that the loss reads
-    level = on_all_ranks(slab.start + np.flatnonzero(np.any(masks, axis=0)))
+    level = on_all_ranks(slab.start + np.flatnonzero(np.any(masks, axis=0)), n, comm)
     level = unless_most(level, hops)
     levels = [level]
 
     # add neighbors, from the last product to the first
     for hop in reversed(range(hops)):
-        if level is not None and not (precomputed and hop == 0):
-            neighbors = on_all_ranks(columns[np.repeat(level[own], degrees)])
+        if level is not within and not (precomputed and hop == 0):
+            neighbors = on_all_ranks(columns[np.repeat(level[own], degrees)], n, comm)
+            if within is not None:
+                neighbors &= within
             level = unless_most(neighbors | level, hop)
         levels.insert(0, level)
     return levels
+
+
+def compressed(levels: list, within: np.ndarray | None) -> list:
+    """Return levels of the graph that the rows `within` induce, numbered without gaps.
+
+    A level is (n,) bool and the result (k,) bool, or None for all k rows. Equal levels
+    stay one object.
+    """
+    if within is None:
+        return levels
+    found = {id(level): None if level is within else level[within] for level in levels}
+    return [found[id(level)] for level in levels]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +108,7 @@ class Hop:
 class ReceptiveField:
     """Rows of this rank at the L + 1 levels between layers, and the maps between them."""
 
-    strategy: object  # that of all rows
+    strategy: object  # that of all rows of the graph, or of the graph of training
     rows: list  # (m_l,) int64 numbers within the rank's block, or None for all
     totals: list  # rows of each level over all ranks
     sizes: list  # m_l
@@ -96,22 +116,24 @@ class ReceptiveField:
 
     @staticmethod
     def of(strategy: Strategy, levels: list, products: list[int], *, precomputed: bool = False,
-           whole: Callable | None = None) -> ReceptiveField:
+           whole: Callable | None = None, layout: BlockLayout | None = None,
+           within: np.ndarray | None = None) -> ReceptiveField:
         """Return the ReceptiveField with maps between the levels of `find_levels`.
 
         All ranks call this together.
 
         products: with A, of each of L layers. whole: function that returns the map of
-        all rows for the number of a product; default: the strategy itself.
+        all rows for the number of a product; default: the strategy itself. If the
+        strategy has only the rows `within`, `layout` is that of all rows.
         """
-        layout = strategy.layout
+        layout = layout or strategy.layout
         own = slice(layout.rows.start, layout.rows.stop)
-        n = int(layout.offsets[-1])
+        n = int(strategy.layout.offsets[-1])
         put = strategy.comm.device.put
 
         # a map for each product; the whole matrix if no rows are left out
         maps = []
-        for hop, (rows_in, rows_out) in enumerate(pairwise(levels)):
+        for hop, (rows_in, rows_out) in enumerate(pairwise(compressed(levels, within))):
             given = strategy.map_for_product(hop)
             if precomputed and hop == 0:
                 maps.append(None)

@@ -108,7 +108,7 @@ class SharedRows:
         the sums for all other columns.
         """
         if self.row.size == 1:
-            self.comm.allreduce(gradient.flat, "weights")
+            self.comm.allreduce(gradient.shared, "weights")
             return
 
         # divide each array among the ranks that share rows

@@ -17,7 +17,7 @@ MODEL = "hpgcn-model"
 PREDICTIONS = "hpgcn-predictions"
 CHECKPOINT = "hpgcn-checkpoint"
 WRITTEN = ("format", "format_version", "complete")  # attributes that every file has
-RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch", *NAMED}
+RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch", "vertex_ids", *NAMED}
 OF_A_RUN = {"config_toml": str, "epoch": int}
 ARRAYS = {  # arrays of a file of predictions: name -> kinds of dtype, number of dimensions
     "id": ("iU", 1), "value": ("f", 2), "logits": ("f", 2), "label": ("i", 1),
@@ -29,15 +29,17 @@ MULTI_LABEL = ("iu", 2)  # if `label` has 0 or 1 for each logit
 
 def write_model(path: Path | str, weights: dict[str, np.ndarray], *, config_toml: str, epoch: int,
                 attributes: dict[str, Any] | None = None, names: dict[str, Any] | None = None,
-                **options: Any) -> None:
+                vertex_ids: np.ndarray | None = None, **options: Any) -> None:
     """Write the weights of a model, arrays by name; a slash in a name creates a group.
 
     `config_toml` is the resolved configuration. `attributes` are bool, int, float, str,
     lists of numbers, or None (left out). `names` is a dict of class_names and
-    feature_names, each a sequence of str or None. Other options are those of
-    `store.writer.create`.
+    feature_names, each a sequence of str or None. `vertex_ids`, (n,), are the ids of
+    learned rows. Other options are those of `store.writer.create`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
+    if vertex_ids is not None:
+        arrays["vertex_ids"] = vertex_ids
     _write(path, MODEL, arrays, _run_facts(attributes, config_toml, epoch), names=names, **options)
 
 
@@ -45,9 +47,12 @@ def read_model(path: Path | str) -> tuple[dict, dict]:
     """Return the weights in a model file, by name, and its attributes.
 
     Attributes that all files have are left out. `class_names` and `feature_names` are
-    among the attributes, each a tuple of str, if classes and features have names.
+    among the attributes, each a tuple of str, if classes and features have names. So are
+    the `vertex_ids` of learned rows.
     """
     arrays, attributes = _read(path, MODEL, OF_A_RUN)
+    if "vertex_ids" in arrays:
+        attributes["vertex_ids"] = arrays["vertex_ids"]
     weights = {name.removeprefix("weights/"): array for name, array in arrays.items()
                if name.startswith("weights/")}
     for name, array in weights.items():

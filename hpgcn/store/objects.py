@@ -23,7 +23,7 @@ FILTERS = {  # part of HDF5 itself, and without need of another library
     h5py.h5z.FILTER_SHUFFLE: "shuffle",
     h5py.h5z.FILTER_FLETCHER32: "fletcher32"}
 NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
-TEXTUAL = ("/original_ids", "/id", "/class_names", "/feature_names",
+TEXTUAL = ("/original_ids", "/vertex_ids", "/id", "/class_names", "/feature_names",
            "/target_names")  # datasets that may be text
 
 

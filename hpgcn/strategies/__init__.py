@@ -131,9 +131,15 @@ def strategy_by_name(name: str) -> type[Strategy]:
 def variant(strategy: type[Strategy], config: Config) -> type[Strategy]:
     """Return the class of a strategy under the setting `delay` of a Config.
 
-    A vertex cut with a delay has a class of its own.
+    A vertex cut with a delay has a class of its own. Raise a UsageError if it excludes
+    another setting.
     """
     delayed = strategy is VertexCut and config.delay != Config.delay
+    for name in ("training_graph", "embedding") * delayed:
+        value = getattr(config, name)
+        if value != getattr(Config, name):
+            raise UsageError(f"{setting(name, value)}: excludes {setting('delay', config.delay)}, "
+                             f"which keeps rows of the whole graph; remove {setting('delay')}")
     return DELAYED[config.delay.rpartition(":")[0]] if delayed else strategy
 
 

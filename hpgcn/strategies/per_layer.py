@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hpgcn.comm.communicator import SerialComm
-    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.graph_source import AdjacencySource
     from hpgcn.graphs.normalization import NormalizedAdjacency
     from hpgcn.parallel.layout import BlockLayout
     from hpgcn.parallel.pattern import Pattern
@@ -135,7 +135,7 @@ class PerLayer(Strategy):
     def map_for_product(self, number: int) -> Strategy:
         return self.maps[self.kinds[number]]
 
-    def read_edge_features(self, source: GraphSource, dtype: DTypeLike) -> None:
+    def read_edge_features(self, source: AdjacencySource, dtype: DTypeLike) -> None:
         for each in self.maps.values():
             each.read_edge_features(source, dtype)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hpgcn.comm.communicator import SerialComm
-    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.graph_source import AdjacencySource
     from hpgcn.graphs.normalization import NormalizedAdjacency
     from hpgcn.kernels import Array
     from hpgcn.parallel.counts import Collective, PairMessages
@@ -307,7 +307,7 @@ class RowStrategy(Strategy):
     def messages(self, dtype: DTypeLike) -> RowMessages:
         return RowMessages(self, dtype)
 
-    def read_edge_features(self, source: GraphSource, dtype: DTypeLike) -> None:
+    def read_edge_features(self, source: AdjacencySource, dtype: DTypeLike) -> None:
         blocks = [block for product in dict.fromkeys((self.product, self.back))
                   for block in product.all_blocks()]
         device = self.comm.device

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.graphs.graph import Graph
-    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.graph_source import AdjacencySource
     from hpgcn.graphs.normalization import NormalizedAdjacency
     from hpgcn.kernels import Array
     from hpgcn.runtime.clock import Clock
@@ -315,10 +315,10 @@ class Strategy:
         """Return the messages.RowMessages of this map, for one layer and rows of `dtype`."""
         raise NotImplementedError
 
-    def read_edge_features(self, source: GraphSource, dtype: DTypeLike) -> None:
+    def read_edge_features(self, source: AdjacencySource, dtype: DTypeLike) -> None:
         """Read the features of the entries that this rank stores, as `dtype`.
 
-        The map was built from a NormalizedAdjacency of the GraphSource `source` with
+        The map was built from a NormalizedAdjacency of the AdjacencySource `source` with
         `numbered`; the values of its blocks become rows of these features.
         """
         raise NotImplementedError

@@ -18,6 +18,7 @@ from hpgcn.graphs.contents import match_names, title_targets
 from hpgcn.graphs.named_vertices import find_vertices
 from hpgcn.kernels.bits16 import numbers
 from hpgcn.model import Model, Parameters, check_strategy
+from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.disk import page_cache
@@ -27,6 +28,12 @@ from hpgcn.store import SCALE
 from hpgcn.strategies import find_strategy, read_options, without_grid
 from hpgcn.training.files.run_directory import read_run
 from hpgcn.training.saved.checkpoint_state import checksum
+from hpgcn.training.saved.learned_rows import (
+    check_ids,
+    check_learned,
+    rows_of_graph,
+    scatter_rows,
+)
 from hpgcn.training.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.placement import (
     assign_rows,
@@ -201,14 +208,17 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,
                                   source.where, name)
         if note and not comm.rank:
             log.warning(note)
-        if source.header.num_features != spec.widths[0]:
+        if source.header.num_features != spec.num_features:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
-                            f"but the model was trained on {spec.widths[0]}")
+                            f"but the model was trained on {spec.num_features}")
+        learned = check_learned(weights, spec.embedding, name) if not comm.rank else None
+        weights = {key: array for key, array in weights.items() if key != EMBEDDING}
         if spec.edge_width and source.header.num_edge_features != spec.edge_width:
             raise DataError(f"{source.header.name}: {source.header.num_edge_features} edge "
                             f"features, but the model was trained on {spec.edge_width}")
         class_names = _class_names(attributes, source, spec.widths[-1], name)
-        spec = replace(spec, sparse_features=source.header.sparse_features)
+        sparse = source.header.sparse_features and not spec.embedding
+        spec = replace(spec, sparse_features=sparse)
         check_strategy(strategy, spec, comm.size)
 
     # all ranks must have the same graph, settings and weights
@@ -218,7 +228,8 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,
 
     # compute; rank 0 gathers the result
     with translate_gpu_oom(comm, spec.dtype), assign_rows(source, comm, config) as placed:
-        results = _infer(placed, comm, spec, parameters, order)
+        results = _infer(placed, comm, spec, parameters, order,
+                         (learned, attributes, name))
     if comm.rank:
         return None
 
@@ -266,20 +277,27 @@ def _class_names(attributes: dict[str, Any], source: GraphSource, width: int,
 
 
 def _infer(placed: Placement, comm: SerialComm, spec: ModelSpec, parameters: Parameters,
-           feature_order: np.ndarray | None) -> dict[str, Any]:
+           feature_order: np.ndarray | None, learned: tuple) -> dict[str, Any]:
     """Return the arrays of `predict`, in the order in which ranks own rows.
 
-    "vertex" stands in place of "label". The arrays are on rank 0; on other ranks each
-    of them is None.
+    `learned` are the learned rows of the run, its attributes, and its name. "vertex" stands in
+    place of "label". The arrays are on rank 0; on other ranks each of them is None.
     """
     device = comm.device
     with GraphShard(placed, spec, comm, feature_order=feature_order) as shard:
         columns = shard.columns
+        if spec.embedding:
+            rows, attributes, name = learned
+            with comm.collective_errors():
+                if not comm.rank:
+                    ids = check_ids(attributes, rows, name)
+                    rows = rows_of_graph(rows, ids, shard, placed.source.where, name)
+            parameters = parameters.with_rows(scatter_rows(shard, rows))
         model = Model(spec, parameters.on(device), shard.evaluated, columns,
                       Workspace(spec.row_dtype, device), shard.key)
 
         set_activity("computing the logits")
-        logits, embedded = model.infer(shard.release_features().select(None, device), embed=True)
+        logits, embedded = model.infer(shard.release_features()[1], embed=True)
 
         # gather rows from one rank of each row block
         arrays = {"vertex": shard.vertex}

@@ -145,7 +145,8 @@ def _train(comm: Any, source: Any,
 
         # whether it can be trained on, and files written
         with comm.collective_errors():
-            check_trainable(graph.header, config.split_index, graph.where)
+            check_trainable(graph.header, config.split_index, graph.where,
+                            embedding=config.embedding)
             if config.checkpoint_every and not config.out:
                 raise UsageError(f"{assigned('checkpoint_every', config.checkpoint_every)}: needs "
                                  f"a run directory, set {setting('out')}")

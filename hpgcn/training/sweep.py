@@ -112,9 +112,9 @@ def train_all(source: GraphSource, grid: RunGrid, configs: list[Config], comm: A
     # check all runs before the first takes its time
     begun = [False] * len(configs)
     with comm.collective_errors():
-        check_trainable(source.header, where=source.where)
         for number, config in enumerate(configs):
-            source.header.check_split(config.split_index, source.where)
+            check_trainable(source.header, config.split_index, source.where,
+                            embedding=config.embedding)
             if not config.scratch:  # which chooses the number of ranks
                 check_on_graph(config, source.header, started.get("ranks", comm.size))
             if config.out and comm.rank == 0 and not overwrite:

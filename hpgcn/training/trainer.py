@@ -19,6 +19,7 @@ import numpy as np
 from hpgcn.comm import MpiComm, SerialComm
 from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.model import Parameters, check_strategy, make_spec
+from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.runtime import faults, signals
 from hpgcn.runtime.machine import map_large_arrays
 from hpgcn.runtime.progress_bar import bar
@@ -29,6 +30,7 @@ from hpgcn.training.compile.warmup import set_threads, warm_up
 from hpgcn.training.files.result import Result
 from hpgcn.training.files.run_info import RunInfo, log_setup, make_run_info
 from hpgcn.training.files.trace import Trace, write_traffic
+from hpgcn.training.saved.learned_rows import gather_rows
 from hpgcn.training.saved.resume import restore
 from hpgcn.training.setup.run_plan import RunPlan, check_sets, make_run_plan
 from hpgcn.training.steps.divergence import check_evaluation
@@ -195,7 +197,7 @@ class Trainer(CollectiveClose):
             if record:
                 record.finish(summary, weights, state.best.epoch, **self.model_attributes())
         return Result(summary, config, weights, state.history, **self.shard.names,
-                      **self.target_scale())
+                      **self.target_scale(), vertex_ids=self.shard.vertex_ids)
 
     def train_epoch(self, epoch: int,
                     after_step: Callable | None = None) -> dict[str, float | None]:
@@ -244,9 +246,10 @@ class Trainer(CollectiveClose):
                            patience=self.config.patience)
 
     def model_attributes(self) -> dict:
-        """Return the attributes of model.h5: names, strategy, kind of labels, scale of targets."""
-        return {"names": self.shard.names, "strategy": self.run_info.strategy,
-                "multilabel": self.plan.header.multilabel, **self.target_scale()}
+        """Return the contents of model.h5 besides weights: names, ids, attributes, scale."""
+        return {"names": self.shard.names, "vertex_ids": self.shard.vertex_ids,
+                "strategy": self.run_info.strategy, "multilabel": self.plan.header.multilabel,
+                **self.target_scale()}
 
     def target_scale(self) -> dict[str, Any]:
         """Return mean and deviation of the targets by the names of SCALE; {} without targets."""
@@ -255,7 +258,15 @@ class Trainer(CollectiveClose):
         return {name: getattr(self.plan.targets, name.removeprefix("target_")) for name in SCALE}
 
     def arrays_by_name(self, flat: Array) -> dict[str, np.ndarray]:
-        """Split a flat array like the parameters into copies by name, a dict."""
-        parameters = Parameters.zeros(self.plan.spec)
+        """Split a flat array like the parameters into copies by name, a dict.
+
+        All ranks call this together. Only that of rank 0 has the learned rows, (n, d).
+        """
+        parameters = Parameters.zeros(self.plan.spec, rows=self.parameters.rows.shape)
         parameters.flat[:] = self.comm.device.get(flat)
-        return parameters.arrays
+        arrays = dict(parameters.arrays)
+        if self.plan.spec.embedding:
+            learned = gather_rows(self.shard, parameters.rows)
+            if learned is not None:
+                arrays[EMBEDDING] = learned
+        return arrays

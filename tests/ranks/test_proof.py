@@ -103,7 +103,7 @@ class TwoHops(Layer):
         G = first.backward(G, out=self.buffer("scratch", self.rows_in, self.width_out))
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W", H, G)
-        if not self.number:
+        if not self.needs_gradient:
             return None
         return self.masked(self.times_W_transposed(G, "W", "ping", self.scale), below)
 

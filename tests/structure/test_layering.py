@@ -117,12 +117,14 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
         "formats random_contents vertex_changes", "edge_feature_files", "convert", "generators"],
     "store": ["objects manifest json_fields", "writer", "reader", "csr_arrays schema",
               "row_arrays", "row_order", "blocks/window_rows", "blocks/reordered",
-              "blocks/structure", "stored", "graph_files model_files", "prediction_files"],
+              "blocks/structure", "stored", "graph_files model_files",
+              "prediction_files learned_row_files"],
     "planning": ["counts", "seconds", "answers"],
     "training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run",
                  "compile_child run inference propagator", "run_grid", "sweep_table",
                  "sweep"],
-    "model": ["spec model_features targets metrics batch_loss target_scale", "target_loss", "loss",
+    "model": ["spec model_features targets metrics batch_loss target_scale keyed_values",
+              "target_loss", "loss embedding",
               "layers/layer", "row_pipeline stages", "layers", "registry", "model_parts",
               "layers/norms parameters masked_results", "model"]}
 

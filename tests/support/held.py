@@ -108,7 +108,9 @@ def check_held(footprint, trainer, rank=0):
     features += [each for each in parts if each is not None]
     if spec.sparse_features:
         dropped += 2 * trainer.training.features.X.data.nbytes
-    wholes = getattr(shard.strategy, "maps", {"": shard.strategy}).values()
+    strategies = {shard.strategy, shard.training_strategy}
+    wholes = [each for strategy in strategies
+              for each in getattr(strategy, "maps", {"": strategy}).values()]
     maps = [*wholes, *(each for field in (shard.train, shard.evaluated) for each in field.maps
                        if each is not None)]
     matrices, listed = zip(*map(matrix_of, dict.fromkeys(maps)))
@@ -117,7 +119,7 @@ def check_held(footprint, trainer, rank=0):
         "features": (distinct([array for each in features for array in arrays_of(each)]) + dropped
                      + distinct([getattr(each, "edge_features", None) for each in wholes])),
         "activations": said["activations"] if attentions else sum(work.values()),
-        "buffers": shard.strategy.buffer_bytes + distinct(
+        "buffers": sum(each.buffer_bytes for each in strategies) + distinct(
             [array for layer in layers if layer.uses_edge_features
              for array in layer.messages.arrays]),
         "plan": distinct([array for each in listed for array in each]),

@@ -80,6 +80,23 @@ def test_every_strategy(gpu, strategy, directed):
           Config(strategy=strategy, layers=2, hidden=7, dtype="float64"), gpu)
 
 
+@pytest.mark.parametrize("strategy", ["p2p", "2d", "mop"])
+@pytest.mark.parametrize("changes", [{"input_dropout": 0.0}, {"norm": "batch"}], ids=str)
+def test_training_graph(gpu, strategy, changes):
+    config = Config(strategy=strategy, training_graph="train", hidden=7, dtype="float64", **changes)
+    check(make(directed=True, weighted=True), config, gpu)
+
+
+@pytest.mark.parametrize("strategy", ["p2p", "2d", "mop"])
+@pytest.mark.parametrize("kind, changes", [
+    ({"train": 9, "degree": 3}, {"clip_norm": 0.1}), ({"sparse": True}, {"input_dropout": 0.0}),
+    ({}, {"batch": "vertices:60", "strategy": "p2p"})], ids=str)
+def test_embedding(gpu, strategy, kind, changes):
+    config = Config(**{"strategy": strategy, "embedding": 9, "hidden": 7, "dtype": "float64",
+                       **changes})
+    check(make(**kind), config, gpu)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_edge_features(gpu, dtype):

@@ -14,6 +14,7 @@ from hpgcn.config import Config
 from hpgcn.errors import UsageError, setting
 from hpgcn.interop.torch.state_dict import TENSORS
 from hpgcn.model import norm_of
+from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.model.layers.appnp import PersonalizedPropagation
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution
@@ -27,6 +28,7 @@ from hpgcn.model.parameters import Parameters
 from hpgcn.runtime.atomic import atomic_write
 from hpgcn.store import SCALE
 from hpgcn.training.files.run_directory import read_run
+from hpgcn.training.saved.learned_rows import check_learned
 
 if TYPE_CHECKING:
     from hpgcn.training.files.result import Result
@@ -84,9 +86,10 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     weights, settings, attributes = read_run(run)
     config = Config(**settings)
     parameters, spec = Parameters.stored(weights, config, run)
+    learned = check_learned(weights, spec.embedding, run)
 
     # walk through the layers, then write tensors and code
-    export = Export(spec, parameters.arrays)
+    export = Export(spec, {**parameters.arrays, EMBEDDING: learned})
     export.follow()
     code = export.code(file)
     if SCALE[0] in attributes:
@@ -136,6 +139,12 @@ class Export:
         """Append all layers of the model in order."""
         spec = self.spec
         blocks = blocks_of(spec)
+        if spec.embedding:
+            rows = self.arrays[EMBEDDING]
+            self.attributes[EMBEDDING] = f"torch.nn.Embedding{rows.shape}"
+            self.state[f"{EMBEDDING}.weight"] = rows
+            both = "torch.cat([x, self.embedding.weight], 1)"
+            self.statements.append(f"x = {both if spec.num_features else 'self.embedding.weight'}")
         self._dropout(spec.first_dropout)
         if spec.jump != "none":
             self.statements.append("found = []")

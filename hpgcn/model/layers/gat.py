@@ -106,6 +106,6 @@ class GraphAttention(Layer):
             repeat(operator.setitem, gradient.arrays[self.name_of(name)], ALL, found)
 
         self.weight_gradient(gradient, "W", H, dx)
-        if not self.number:
+        if not self.needs_gradient:
             return None
         return self.times_W_transposed(dx, "W", "ping", self.scale, below)

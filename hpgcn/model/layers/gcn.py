@@ -37,7 +37,7 @@ class GraphConvolution(Layer):
         """Compute the gradients if T = A H was stored: that of W is T^T G."""
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W", T, G)
-        if not self.number:
+        if not self.needs_gradient:
             return None
         dT = self.times_W_transposed(G, "W", "scratch", self.scale)
         self.discard(T)
@@ -51,7 +51,7 @@ class GraphConvolution(Layer):
         whole = self.gathered(dY, self.fan_out)
         self.weight_gradient(gradient, "W", H, whole)
         dH = None
-        if self.number:
+        if self.needs_gradient:
             dH = self.input_gradient(H)
             self.times_W_transposed(whole, "W", dH, self.scale, below)
         self.discard(dY)

@@ -25,7 +25,7 @@ class GraphIsomorphism(Layer):
     """
 
     norm = "none"
-    self_loops = False
+    self_loops = one_matrix_deep = False
     takes_AX = reads_self = True
     last_bias = "b_b"
 
@@ -113,14 +113,14 @@ class GraphIsomorphism(Layer):
         # the first linear layer, whichever side the product with A is on
         if self.stores_AX:
             self.weight_gradient(gradient, "W_a", kept, whole)
-            if not self.number:
+            if not self.needs_gradient:
                 return None
             G = self.A.backward(dS, out=self.buffer("ping", self.rows_in, dS.shape[1]))
             return self.masked(self._add_self(G, dS), below)
         dY = self.A.backward(dU, out=self.buffer("scratch", self.rows_in, dU.shape[1]))
         dY = self.gathered(self._add_self(dY, dU), self.inner)
         self.weight_gradient(gradient, "W_a", H, dY)
-        if not self.number:
+        if not self.needs_gradient:
             return None
         return self.times_W_transposed(dY, "W_a", "ping", self.scale, below)
 

@@ -67,4 +67,4 @@ class EdgeIsomorphism(GraphIsomorphism):
             for name, total in zip(("W_edge", "b_edge"), sums):
                 repeat(operator.setitem, gradient.arrays[self.name_of(name)], ALL,
                        derived(operator.truediv, total, self.scale))
-        return self.masked(self._add_self(dH, dS), below) if self.number else None
+        return self.masked(self._add_self(dH, dS), below) if self.needs_gradient else None

@@ -62,6 +62,9 @@ class Layer:
     supports_bf16 : bool
         The layer reads rows stored in 16 bits. Only kernels compute with them, in
         float32.
+    one_matrix_deep : bool
+        `times_W_transposed` is called only with matrices that multiply H or A H. It may then
+        leave out columns of constant features.
     last_bias : str
         Name of the bias that the model adds after the layer; "" for none.
     shapes(spec, number)
@@ -72,9 +75,9 @@ class Layer:
     or sparse, in `out` and without its last bias. It also returns backward(G, below,
     gradient), which writes the layer's parts of `gradient` (this rank's partial sums).
     From the gradient G of Z, backward returns that of the input before dropout and
-    ReLU; None for layer 0. `below` are the bits that dropout and ReLU kept of the
-    layer's input; None if they are applied elsewhere. What the backward reads is kept
-    if `keep`; otherwise it may not be called.
+    ReLU, or None unless `needs_gradient`. `below` are the bits that dropout and ReLU
+    kept of the layer's input; None if they are applied elsewhere. What the backward
+    reads is kept if `keep`; otherwise it may not be called.
 
     Arrays come from `buffer(name, rows, width)`, once for all steps. `discard` drops the
     contents of those that are overwritten before they are read again. G may lie in
@@ -106,7 +109,7 @@ class Layer:
     any_norm = takes_AX = reads_self = after_mlp = uses_attention = supports_bf16 = False
     uses_edge_features = False
     masks_result = bare = False
-    supports_pruning = True
+    supports_pruning = one_matrix_deep = True
     activation = "relu"
     default_hops = 0
     last_bias = "b"
@@ -131,6 +134,7 @@ class Layer:
                  columns: SharedRows, workspace: Workspace, scale: float, *,
                  vertex: Sequence = ()) -> None:
         self.number = number
+        self.needs_gradient = number > 0 or spec.embedding > 0  # that of its input
         self.fan_in, self.fan_out = spec.layers[number]
         self.scale = scale
 
@@ -154,6 +158,7 @@ class Layer:
         self.precomputed = spec.precomputed and number == 0
         self.spmm_first = (self.precomputed
                            or spmm_first(self.fan_in, self.inner, sparse, hop.narrows))
+        self.constant = self._constant_columns(spec)
         self.stores_AX = self.spmm_first and not (spec.drop_AX and number)
 
         self.overwrites_input = False  # set by the model
@@ -161,6 +166,18 @@ class Layer:
         self.bias = self.last_bias and self.name_of(self.last_bias)
         self._self_part = None
         self.formed = None  # result of the next `times_W`, if a stage has formed it already
+
+    def _constant_columns(self, spec: ModelSpec) -> int:
+        """Return how many first columns the gradient of the input leaves out.
+
+        They are features of the graph, which need none, if W comes first.
+        """
+        added = spec.residual and self.fan_in == self.fan_out  # to a gradient of all columns
+        if (self.number or not spec.embedding or self.spmm_first or added
+                or not self.one_matrix_deep):
+            return 0
+        own = self.columns.of(self.fan_in)
+        return max(min(own.stop, spec.num_features) - own.start, 0)
 
     def prepare(self, features: Features, width: int) -> None:
         """Exchange the constant input Features, in slices of `width` columns.
@@ -194,7 +211,7 @@ class Layer:
         """
         if self.overwrites_input:
             return H
-        return self.buffer("ping", self.rows_in, self.width_in)
+        return self.buffer("ping", self.rows_in, self.width_in - self.constant)
 
     def self_rows(self, H: Array, name: str) -> Array:
         """Return the input rows that this layer computes.
@@ -263,7 +280,7 @@ class Layer:
         """
         with self.clock("dense", part="gemm"):
             W = self.parameter(name)
-            W = W[self.columns.of(W.shape[0])]
+            W = W[self.columns.of(W.shape[0])][self.constant:]
             if scale != 1:
                 W = derived(operator.mul, W, W.dtype.type(scale))  # scale the smallest operand
             if isinstance(out, str):

@@ -31,7 +31,7 @@ class Linear(Layer):
                   gradient: Parameters) -> Array | None:
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, self.matrix, H, G)
-        if not self.number:
+        if not self.needs_gradient:
             return None
         return self.times_W_transposed(G, self.matrix, self.place, self.scale, below)
 

@@ -60,7 +60,7 @@ class SageMean(Layer):
         self.weight_gradient(gradient, "W_self", self.self_rows(H, "part"), whole)
 
         own_gradient = None
-        if self.number:
+        if self.needs_gradient:
             own_gradient = self.times_W_transposed(whole, "W_self", "scratch2", self.scale)
 
         # the neighbors
@@ -69,7 +69,7 @@ class SageMean(Layer):
             dY = self.A.backward(G, out=dY, **self.last_use)
             whole = self.gathered(dY, self.fan_out)
         self.weight_gradient(gradient, "W_neighbour", T if self.stores_AX else H, whole)
-        if not self.number:
+        if not self.needs_gradient:
             return None
 
         if self.stores_AX:

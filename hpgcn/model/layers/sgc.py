@@ -37,6 +37,6 @@ class SimplifiedConvolution(Layer):
             G = A.backward(G, out=self.buffer(name, self.hop.rows[number], self.width_out))
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W", H, G)
-        if not self.number:
+        if not self.needs_gradient:
             return None
         return self.times_W_transposed(G, "W", "ping", self.scale, below)

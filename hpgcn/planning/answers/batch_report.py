@@ -118,14 +118,15 @@ def batches_of(ordered, inputs, strategy, shape, offsets, request):
 
 def plans_of(footprint, ordered, inputs, request):
     """Return the BatchPlans of a RankFootprint of all OrderedRows; errors as `sampler_of`."""
+    ordered = ordered.of_training
     sampler, unit = sampler_of(inputs, ordered, request, inputs.config.seed)
     spec = inputs.spec
     levels = footprint.levels
     if not sampler.induced:
         levels = (decreasing_levels(sum(products_of(spec))),) * 2
     products = footprint.steps.products(spec, levels)
-    return BatchPlans(footprint.plan, footprint.prediction, products, spec.row_itemsize, sampler,
-                      unit, ordered.vertex)
+    return BatchPlans(footprint.training, footprint.prediction, products, spec.row_itemsize,
+                      sampler, unit, ordered.vertex)
 
 
 def sampler_of(inputs, ordered, request, seed):
@@ -150,7 +151,8 @@ def sampler_of(inputs, ordered, request, seed):
     # others deal vertices, or parts of them
     n = inputs.header.num_nodes
     if not kind.samples_parts:
-        return kind(n, request.size, seed), ordered.vertex
+        unit = np.searchsorted(np.sort(ordered.vertex), ordered.vertex)
+        return kind(unit.size, request.size, seed), unit
 
     stored_parts = None
     if inputs.offsets is not None:

@@ -203,6 +203,7 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
     plan = strategy.Plan.floor(ordered.pattern, rank_grid) if floor else None
     if plan is None:
         levels = [*ordered.train, *ordered.evaluated] if strategy.supports_pruning else []
+        levels.append(ordered.within)
         fewer = any(level is not None for level in levels)
         if strategy.Plan.needs_order and (fewer or nodes.aware):
             ordered = ordered.in_order()
@@ -211,7 +212,15 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
     if not strategy.supports_pruning:
         train = evaluated = [None] * len(train)
 
-    def plans(levels):
+    # the plan of the graph that training vertices induce
+    training, of_training = plan, train
+    if ordered.within is not None:
+        inner = ordered.of_training
+        training = strategy.Plan.of(inner.pattern, replace(
+            rank_grid, layout=layout.restricted(ordered.within)))
+        of_training = inner.train if strategy.supports_pruning else train
+
+    def plans(plan, levels):
         return [None if inputs.spec.precomputed and hop == 0
                 else plan.plan_for_product(hop).restrict(rows_out, rows_in)
                 for hop, (rows_in, rows_out) in enumerate(pairwise(levels))]
@@ -231,5 +240,6 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
     views = [LevelSizes.of(levels, plan.layout, pointers, products)
              for levels in (train, evaluated)]
     entries = np.repeat(np.diff(ordered.stored_before(layout.offsets)), layout.columns)
-    return RankFootprint(spec, plan.layout, *views, inputs.steps, plan, plans(train),
-                         plans(evaluated), entries, inputs.locality, strategy.name)
+    return RankFootprint(spec, plan.layout, *views, inputs.steps, plan, training,
+                         plans(training, of_training), plans(plan, evaluated), entries,
+                         inputs.locality, strategy.name)

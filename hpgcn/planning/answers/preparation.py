@@ -58,7 +58,7 @@ def choose_preparation(header, sizes, method, ranks, config):
         return Preparation(method, effort, setting("effort", effort))
 
     # seconds of the training
-    widths = find_widths(config, find_model(config), max(1, header.num_features),
+    widths = find_widths(config, find_model(config), max(1, header.num_features + config.embedding),
                          max(1, header.num_outputs))
     training = epochs * epoch_seconds(int(np.sum(sizes)), header.num_nodes, widths, ranks)
 

@@ -182,7 +182,7 @@ def _count(inputs, candidate):
     strategy = variant(STRATEGIES[candidate.strategy], inputs.config)
     ordered = arranged(inputs, candidate, strategy)[0].in_order()
     return batch_reads(footprint, plans_of(footprint, ordered, inputs, request),
-                       ordered.feature_entries)
+                       ordered.of_training.feature_entries)
 
 
 def _compute(machine, counted):

@@ -14,12 +14,13 @@ from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, re
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.counts.locality import Locality
-from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, owned_width
+from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, learned_width, owned_width
 from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.strategies import Plan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
 
 ENTRY_NUMBER = 8  # bytes of the number by which features of an edge are found
+INDUCED_ROW = 5 * 8  # bytes of a row of the graph of training: number, entries, three degrees
 READ_EDGE = 32  # more of an entry while its features are read: numbers, sorted and distinct
 VERTEX = 8 + 8 + 3 + 2 * 8  # bytes of a row: original number, label, three masks, two positions
 # bytes of a row of a level: number, original number, label, place in the level below
@@ -87,7 +88,8 @@ class DenseFootprint:
 
     @property
     def _parameter_bytes(self):
-        return COPIES * num_parameters(self.spec) * self.spec.itemsize
+        learned = learned_width(self.spec, self.layout.columns, np.arange(self.rows.size))
+        return COPIES * (num_parameters(self.spec) + self.rows * learned) * self.spec.itemsize
 
     @cached_property
     def feature_bytes(self):
@@ -157,6 +159,7 @@ class RankFootprint(DenseFootprint):
     """Memory and work of all ranks for a graph, with the matrix A and messages."""
 
     plan: Plan  # plan of all rows
+    training: Plan  # that of the graph of training steps: `plan`, unless it has fewer rows
     train_plans: list  # plan of each product with A; None for one that was formed once
     evaluated_plans: list
     entries: np.ndarray  # (P,) stored entries of A in the rows of each rank, as read from the file
@@ -183,6 +186,11 @@ class RankFootprint(DenseFootprint):
         """Number of columns for which message buffers are allocated."""
         return self.steps.widest(self.spec, self.plan.traffic)
 
+    @property
+    def roots(self):
+        """The plans of all rows of a graph, one of which may be that of training; a list."""
+        return list(dict.fromkeys((self.plan, self.training)))
+
     @cached_property
     def operands(self):
         """All stored matrices, a list.
@@ -190,7 +198,7 @@ class RankFootprint(DenseFootprint):
         They are A itself and the submatrices of pruned layers, for training and
         evaluation.
         """
-        plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
+        plans = [*self.roots, *filter(None, self.train_plans + self.evaluated_plans)]
         return list(dict.fromkeys(operand for plan in plans for operand in plan.stored_operands))
 
     @property
@@ -223,17 +231,17 @@ class RankFootprint(DenseFootprint):
             "vertices": (self.rows * self._vertex
                          + sum(map(self._pruned_rows, self.levels)) * LEVEL_ROW),
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
-            "buffers": (self.plan.buffer_bytes(self.widest, itemsize) + self._persistent_bytes
-                        + self._early_bytes),
+            "buffers": (sum(plan.buffer_bytes(self.widest, itemsize) for plan in self.roots)
+                        + self._persistent_bytes + self._early_bytes),
             "plan": sum(operand.index_entries for operand in self.operands) * POINTER,
-            "parameters": np.full(self.rows.size, self._parameter_bytes),
+            "parameters": self._parameter_bytes,
             "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
 
     @cached_property
     def edge_bytes(self):
         """Bytes of the edge features that each rank stores, (P,)."""
         # each strategy has a matrix and its transpose, and the features of an entry once
-        entries = sum(operand.entries for operand in self.plan.stored_operands)
+        entries = sum(operand.entries for plan in self.roots for operand in plan.stored_operands)
         return entries // 2 * self.spec.edge_width * self.spec.itemsize
 
     @property
@@ -264,7 +272,7 @@ class RankFootprint(DenseFootprint):
         """Bytes of the second buffers for a product that begins early, (P,)."""
         if self._begins_early is None:
             return np.zeros_like(self.rows)
-        plan = self.plan.plan_for_product(self._begins_early)
+        plan = self.training.plan_for_product(self._begins_early)
         return plan.early_bytes(self.widest, self.spec.row_itemsize)
 
     @property
@@ -283,16 +291,21 @@ class RankFootprint(DenseFootprint):
         itemsize = self.spec.row_itemsize
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
         slab = self.rows * (self._vertex + SLAB_ROW) + self.entries * entry + self._read_features()
-        most = slab + self.plan.read_peak_bytes(max(itemsize, ENTRY_NUMBER * bool(
-            self.spec.edge_width)))
+        read = max(itemsize, ENTRY_NUMBER * bool(self.spec.edge_width))
+        most = slab + self.plan.read_peak_bytes(read)
+        if self.training is not self.plan:  # its matrix is made beside the other
+            most = np.maximum(most, slab + sum(self.plan.kept_bytes(itemsize))
+                              + self.training.pattern.num_rows * INDUCED_ROW
+                              + self.entries * entry + self.training.read_peak_bytes(read))
         if self.spec.edge_width:  # edge features, as they are read by numbers of entries
             kept = sum(self.plan.kept_bytes(ENTRY_NUMBER)) + READ_EDGE * self.operands[0].entries
             most = np.maximum(most, slab + kept + self.edge_bytes * READ // self.spec.itemsize
                               + self.edge_bytes * (self.spec.itemsize != READ))
-        if len(self.operands) > len(self.plan.stored_operands):
+        if len(self.operands) > sum(len(plan.stored_operands) for plan in self.roots):
             kept = sum(self.parts[name] for name in PARTS
                        if name not in ("activations", "parameters"))
-            most = np.maximum(most, kept + self.plan.restrict_bytes(itemsize))
+            most = np.maximum(most, kept + np.max(
+                [plan.restrict_bytes(itemsize) for plan in self.roots], axis=0))
         return most.astype(np.int64)
 
     def _read_features(self):
@@ -301,7 +314,7 @@ class RankFootprint(DenseFootprint):
         if spec.sparse_features:
             entry = 2 * INDEX + POINTER + spec.itemsize
             return self.train.feature_entries[0] * 2 * entry
-        read = self.rows * spec.widths[0] * READ
+        read = self.rows * spec.num_features * READ
         held = self._owned(spec.widths[0]) * self.rows * spec.row_itemsize
         copied = self.layout.columns > 1 or spec.row_itemsize != READ or spec.precomputed
         return read + held * copied
@@ -329,6 +342,8 @@ class RankFootprint(DenseFootprint):
         sizes["kernels"] = cuts + self._work_bytes
         sizes["staging"] = np.zeros_like(self.rows) if self.rows.size == 1 else sizes["buffers"]
         packed = self.plan.packed_bytes(self.widest, self.spec.row_itemsize)
+        if packed is not None and self.training is not self.plan:
+            packed = packed + self.training.packed_bytes(self.widest, self.spec.row_itemsize)
         if packed is not None:  # aggregated on the host: only rows under way are on the GPU
             packed = packed * (1 if self._begins_early is None else 2)
             nothing = 0 * packed

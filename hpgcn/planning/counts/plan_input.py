@@ -8,8 +8,9 @@ import numpy as np
 from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, setting
 from hpgcn.graphs.graph_source import GraphSource
+from hpgcn.graphs.induced_graph import training_rows
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import rcm_within_parts
 from hpgcn.model import (
@@ -22,7 +23,7 @@ from hpgcn.model import (
 from hpgcn.parallel.csr import bool_matrix
 from hpgcn.parallel.pattern import BlockPattern, Pattern, permuted
 from hpgcn.parallel.pattern_counts import with_loops
-from hpgcn.parallel.receptive_field import find_levels, layer_bounds
+from hpgcn.parallel.receptive_field import compressed, find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.effort import column_sizes
 from hpgcn.partition.rows.row_methods import QUICK, quick_parts
@@ -51,6 +52,7 @@ class OrderedRows:
     feature_entries: np.ndarray | None  # (n,) int64, of sparse features
     vertex: np.ndarray  # (n,) int64, ORIGINAL number of each row
     labeled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
+    within: np.ndarray | None = None  # (n,) bool, rows of the graph of training; None for all
 
     def stored_before(self, offsets):
         """Return the stored entries before each of these rows."""
@@ -87,10 +89,30 @@ class OrderedRows:
         def move(array):
             return None if array is None else array[order]
 
-        levels = ([move(level) for level in view] for view in (self.train, self.evaluated))
+        levels = [[move(level) if level is not self.within else level for level in view]
+                  for view in (self.train, self.evaluated)]
         pattern = pattern or permuted(self.pattern, order)
-        return OrderedRows(pattern, *levels, move(self.stored), move(self.feature_entries),
-                           self.vertex[order], move(self.labeled))
+        within = move(self.within)
+        train, evaluated = ([within if level is self.within else level for level in view]
+                            for view in levels)
+        return OrderedRows(pattern, train, evaluated, move(self.stored),
+                           move(self.feature_entries), self.vertex[order], move(self.labeled),
+                           within)
+
+    @property
+    def of_training(self):
+        """These rows, or those of the graph of training, numbered without gaps."""
+        within = self.within
+        if within is None:
+            return self
+        pattern = self.pattern
+        matrix = pattern.matrix[within][:, within]
+        entries = self.feature_entries
+        return OrderedRows(
+            Pattern(matrix, pattern.symmetric, pattern.weighted), compressed(self.train, within),
+            [None] * len(self.evaluated), self.stored[within],
+            None if entries is None else entries[within], self.vertex[within],
+            self.labeled[within])
 
 
 class ModelInput:
@@ -111,7 +133,7 @@ class ModelInput:
 
     def __init__(self, name, header, config, widths):
         self.name, self.header, self.config = name, header, config
-        header, self.notes = (header, []) if widths else assume_widths(header)
+        header, self.notes = (header, []) if widths else assume_widths(header, config.embedding)
         self.spec = make_spec(header, config, widths)
         self.steps = Steps()
         self.prepared = {}
@@ -192,18 +214,23 @@ class PlanInput(ModelInput):
 
         # the rows that each layer computes, in training and in evaluation
         hops = sum(products_of(self.spec))
-        views = [[None] * (hops + 1)] * 2
+        if masks is None and config.training_graph != "all":
+            raise DataError(f"{self.name}: {setting('training_graph', config.training_graph)} "
+                            "needs a split; add one with `hpgcn convert --split`")
+        within = training_rows(masks, config.training_graph)
+        views = [[rows] * (hops + 1) for rows in (within, None)]
         if config.prune and supports_pruning(self.spec) and masks is not None:
             views = [
-                find_levels(self.graph, read, hops, SerialComm(), precomputed=self.spec.precomputed)
-                for read in ([masks["train"]], list(masks.values()))]
+                find_levels(self.graph, read, hops, SerialComm(), within=rows,
+                            precomputed=self.spec.precomputed)
+                for read, rows in (([masks["train"]], within), (list(masks.values()), None))]
 
         # everything that plans read
         entries = np.diff(feature_pointers) if self.spec.sparse_features else None
         whole = Pattern(matrix, self.symmetric, weighted=not self.header.all_ones)
         self.edge_parts = edge_parts is not None
         ordered = OrderedRows(whole, *views, np.diff(self.graph.indptr), entries,
-                              self.graph.vertex, masks and masks["train"])
+                              self.graph.vertex, masks and masks["train"], within)
         self.ordered = ordered.with_holders(self.graph, edge_parts)
 
         # results that are computed once and kept
@@ -290,12 +317,13 @@ class PlanInput(ModelInput):
         return rcm_within_parts(self.graph, part, k, original_ties=self.offsets is None)
 
 
-def assume_widths(header):
+def assume_widths(header, embedding=0):
     """Return the Header with ASSUMED widths where they lack, and notes.
 
-    Widths are the numbers of features and classes.
+    Widths are the numbers of features and classes. Learned rows of width `embedding`
+    stand for features.
     """
-    known = {"features": header.num_features, "classes": header.num_outputs}
+    known = {"features": header.num_features + embedding, "classes": header.num_outputs}
     missing = {what: width for what, width in ASSUMED.items() if not known[what]}
     notes = [f"no {'labels' if what == 'classes' else what} in the graph: {width} {what} assumed; "
              "`hpgcn plan --widths` takes other widths" for what, width in missing.items()]

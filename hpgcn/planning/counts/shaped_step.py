@@ -22,7 +22,8 @@ from hpgcn.model import (
     products_of,
     reads_X,
 )
-from hpgcn.parallel.layout import BlockLayout
+from hpgcn.model.embedding import own_columns
+from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
 from hpgcn.parallel.shared_rows import SharedRows
 from hpgcn.parallel.workspace import Workspace
@@ -242,7 +243,9 @@ def run_rank(spec, levels, rank, columns):
     shared.column = ShapeComm(device, 0, 2, comm.counters)  # so that its sums are recorded
 
     workspace = Workspace(spec.row_dtype, device)
-    parameters = Parameters.zeros(spec, device)
+    own = own_columns(spec, shared.of(spec.widths[0]))
+    most = max(view.of_rank(rank)[0][0] for view in levels)
+    parameters = Parameters.zeros(spec, device, (most, own.stop - own.start))
     products = []
 
     def model(view):
@@ -334,6 +337,12 @@ def owned_width(width, columns, rank):
     return quotient + (rank % columns < remainder)
 
 
+def learned_width(spec, columns, rank):
+    """Return how many columns of learned rows a rank owns; see `owned_width`."""
+    bounds = np.maximum(split(spec.widths[0], columns), spec.num_features)
+    return np.diff(bounds)[rank % columns]
+
+
 class Steps:
     """A cache of RankSteps, because ranks of equal sizes do the same work."""
 
@@ -344,6 +353,7 @@ class Steps:
         """Return the RankStep of a rank; parameters as `run_rank`."""
         widths = sorted({*spec.widths, *inner_widths(spec)})
         own = tuple(owned_width(width, columns, rank) for width in widths)
+        own += (learned_width(spec, columns, rank),)
         sizes = ((view.of_rank(rank), tuple(view.every), tuple(view.totals)) for view in levels)
         key = (spec, columns, own, *sizes)
         if key not in self._known:

@@ -1,7 +1,7 @@
 """The input of planning a graph that does not exist yet: its sizes alone."""
 import re
 
-from hpgcn.errors import UsageError
+from hpgcn.errors import UsageError, setting
 from hpgcn.graphs.header import Header
 from hpgcn.model import MODELS, products_of
 from hpgcn.parallel.layout import split
@@ -16,7 +16,7 @@ MOST = 1 << 48
 class SizedRows:
     """The rows of a RandomPattern, in place of OrderedRows: they are alike in any order."""
 
-    feature_entries = labeled = None
+    feature_entries = labeled = within = None
 
     def __init__(self, pattern, hops):
         self.pattern = pattern
@@ -47,6 +47,9 @@ class SizedInput(ModelInput):
     sized = True
 
     def __init__(self, header, config, widths=None):
+        if config.training_graph != "all":
+            raise UsageError(f"{setting('training_graph', config.training_graph)}: needs a graph "
+                             "file; sizes alone have no split")
         super().__init__(header.name, header, config, widths)
         self.notes.append("sizes alone: entries are taken to be random, so that parts of any "
                           "method send alike; communities and hubs send less")

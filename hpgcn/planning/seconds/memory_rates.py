@@ -56,6 +56,6 @@ def _bytes_and_calls(footprint, product):
     operand = plan.operands[product.backward]
     row_bytes = -(-product.width // plan.traffic.slices) * row_itemsize
     moved = operand.entries_read * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
-    whole = footprint.plan.plan_for_product(product.layer)
+    whole = footprint.training.plan_for_product(product.layer)
     packed = whole.buffer_bytes(footprint.widest, row_itemsize)
     return moved + 2 * packed, 1 + operand.blocks

@@ -127,7 +127,7 @@ def compute_seconds(machine, footprint):
     calls = sum(1 + footprint.train_plans[product.layer].operands[product.backward].blocks
                 for product in products)
     # rows are packed, and unpacked, by the device that updates them
-    plans = [footprint.plan.plan_for_product(product.layer) for product in products]
+    plans = [footprint.training.plan_for_product(product.layer) for product in products]
     packed = [2 * plan.buffer_bytes(footprint.widest, spec.row_itemsize) for plan in plans]
     stages = [plan.pipeline_batches or devices.stages for plan in plans]
     for rank, step in enumerate(footprint.rank_steps):

@@ -190,7 +190,8 @@ def _small_step(header: Header, config: Config, device: Host, ranks: int) -> Non
     # settings that do not change which kernels are used
     few = config.replace(strategy=without_grid(config), out="", checkpoint_every=0, epochs=1,
                          memory="", scratch="", lr=Config.lr, weight_decay=0.0, class_weight="",
-                         metric="auto", split_index=0, batch=smallest(config.batch))
+                          metric="auto", split_index=0, training_graph="all",
+                          batch=smallest(config.batch))
     others = config.metric in METRICS and not header.num_targets
     metric = "macro-f1" if others else "auto"  # the same kernels
 

@@ -26,13 +26,16 @@ class Result(dict[str, Any]):
     ----------
     config : hpgcn.Config
     weights : dict of str -> ndarray
-        Weights of the best epoch, by name ("W0", "b0", ...).
+        Weights of the best epoch, by name ("W0", "b0", ...). With the setting `embedding`,
+        "embedding" has the learned rows, (n, embedding) in ORIGINAL order, on rank 0.
     history : list of dict
         The metrics of each epoch, by the names of metrics.jsonl.
     class_names, feature_names, target_names : tuple of str, or None
         Names of the classes, of the columns of features and of the targets of the training graph.
     target_mean, target_deviation : (t,) float64, or None
         Scale of the targets: predictions are outputs * target_deviation + target_mean.
+    vertex_ids : (n,) array, or None
+        What the input calls the vertices of learned rows, on rank 0.
 
     Examples
     --------
@@ -52,7 +55,8 @@ class Result(dict[str, Any]):
                  feature_names: tuple[str, ...] | None = None,
                  target_names: tuple[str, ...] | None = None,
                  target_mean: np.ndarray | None = None,
-                 target_deviation: np.ndarray | None = None) -> None:
+                 target_deviation: np.ndarray | None = None,
+                 vertex_ids: np.ndarray | None = None) -> None:
         super().__init__(summary)
         self.config = config
         self.weights = weights
@@ -62,6 +66,7 @@ class Result(dict[str, Any]):
         self.target_names = target_names
         self.target_mean = target_mean
         self.target_deviation = target_deviation
+        self.vertex_ids = vertex_ids
 
     @staticmethod
     def read(config: Config, summary: Mapping[str, Any]) -> Result:
@@ -70,7 +75,7 @@ class Result(dict[str, Any]):
         Errors as `read_run`.
         """
         weights, _, attributes = read_run(config.out)
-        about = {name: attributes.get(name) for name in (*NAMED, *SCALE)}
+        about = {name: attributes.get(name) for name in (*NAMED, *SCALE, "vertex_ids")}
         return Result(summary, config, weights, read_history(config.out)[0], **about)
 
     def __repr__(self) -> str:

@@ -216,14 +216,15 @@ class RunDirectory:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
     def keep_model(self, weights: dict[str, np.ndarray], epoch: int, *, names: dict[str, Any],
-                   **attributes: Any) -> None:
+                   vertex_ids: np.ndarray | None = None, **attributes: Any) -> None:
         """Write model.h5, the best weights so far.
 
-        The file also has their epoch, the `names` of classes and features, and
-        attributes.
+        The file also has their epoch, the `names` of classes and features, the ids of
+        learned rows, and attributes.
         """
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
-                          epoch=epoch, attributes=attributes, names=names, **OURS)
+                          epoch=epoch, attributes=attributes, names=names, vertex_ids=vertex_ids,
+                          **OURS)
 
     def finish(self, summary: dict[str, Any], weights: dict[str, np.ndarray], epoch: int,
                **labels: Any) -> None:
@@ -252,12 +253,13 @@ def read_run(path: Any) -> tuple[dict, ...]:
     """Return weights, settings and attributes of a run or a model.h5.
 
     They are three dicts. The attributes have `class_names` and `feature_names`, tuples
-    of str, if classes and features have names. An object with `weights` and a `config`,
-    such as the result of train, has no other attributes. A Run reads its model once. An
-    InputNotFoundError, DataError or StorageError if the path has nothing to read.
+    of str, if classes and features have names, and the `vertex_ids` of learned rows. An
+    object with `weights` and a `config`, such as the result of train, has no other
+    attributes. A Run reads its model once. An InputNotFoundError, DataError or
+    StorageError if the path has nothing to read.
     """
     if hasattr(path, "weights"):
-        names = {field: each for field in (*NAMED, *store.SCALE)
+        names = {field: each for field in (*NAMED, *store.SCALE, "vertex_ids")
                  if (each := getattr(path, field, None)) is not None}
         return path.weights, vars(path.config), names
     if hasattr(path, "stored_model"):  # a Run

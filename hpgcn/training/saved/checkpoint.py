@@ -85,6 +85,7 @@ class Checkpoints:
         """Raise DataError if weights do not fit the features or classes of the graph."""
         header = self.source.header
         features, *_, classes = widths
+        features -= state.config["embedding"]
         same = (features, classes) == (header.num_features, header.num_outputs)
         if not same and self._same_data(state):
             raise DataError(f"{folder / 'state.h5'}: weights are for {features} features and "
@@ -141,16 +142,16 @@ class Checkpoints:
         if stop or due:
             with comm.clock.span("checkpoint", state.epoch):
                 captured = capture(trainer)
+                best = {}
+                if stop == INTERRUPTED:
+                    flat = state.best.weights if state.best.epoch else trainer.parameters.flat
+                    best = trainer.arrays_by_name(flat)
                 with comm.collective_errors():
                     if comm.rank == 0:
                         record.synchronize()
                         self.write(captured)
                         if stop == INTERRUPTED:
-                            flat = trainer.parameters.flat
-                            if state.best.epoch:
-                                flat = state.best.weights
-                            record.keep_model(trainer.arrays_by_name(flat), best_epoch,
-                                              **trainer.model_attributes())
+                            record.keep_model(best, best_epoch, **trainer.model_attributes())
 
         # end the run, if a signal requested it
         if stop:

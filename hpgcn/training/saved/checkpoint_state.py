@@ -17,6 +17,7 @@ from hpgcn.store import Field, check_fields, parse_json
 from hpgcn.strategies import read_options
 from hpgcn.training.files.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
 from hpgcn.training.files.run_directory import stored_config, versions
+from hpgcn.training.saved.learned_rows import check_learned
 from hpgcn.training.steps.loop_state import LATER_SUMS, SUMMED_PARTS, SUMS
 from hpgcn.training.steps.optimizers import OPTIMIZERS
 
@@ -44,7 +45,8 @@ class CheckpointState:
     """The state from which a run can resume after a step.
 
     `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME,
-    with the names of hpgcn.model.Parameters. Rank 0 also has `lasting`, (size,), for a
+    with the names of hpgcn.model.Parameters. Those of rank 0 have learned rows, (n, d) in
+    ORIGINAL order, under the name `embedding`. Rank 0 also has `lasting`, (size,), for a
     strategy whose steps read earlier ones: `Strategy.persistent_arrays` of all ranks in
     order. `provenance` is everything else:
 
@@ -106,7 +108,8 @@ def capture(trainer: Trainer) -> CheckpointState:
     # arrays of all ranks alike
     flats = {"weights": trainer.parameters.flat,
              **{f"optimizer/{name}": flat for name, flat in trainer.optimizer.moments.items()}}
-    agree(comm, {kind: comm.device.get(flat) for kind, flat in flats.items()})
+    shared = slice(trainer.parameters.shared.size)
+    agree(comm, {kind: comm.device.get(flat[shared]) for kind, flat in flats.items()})
     if state.best.epoch:
         flats["best"] = state.best.weights
     arrays = {f"{kind}/{name}": array for kind, flat in flats.items()
@@ -200,6 +203,7 @@ def _check_arrays(path: Path, state: CheckpointState) -> list[int]:
             widths = state.parameters(kind)[1]
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
+        check_learned(state.of(kind), options.embedding, f"{path}: {kind}")
         first = first or widths
         expected = list(find_widths(options, find_model(options), first[0], first[-1]))
         if widths != expected:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn.errors import ConfigError, DataError, agreed, setting
+from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.training.files.records import read_summary
 from hpgcn.training.files.result import Result
 from hpgcn.training.saved.checkpoint_state import (
@@ -15,6 +16,7 @@ from hpgcn.training.saved.checkpoint_state import (
     bitwise_fields,
     describe_differences,
 )
+from hpgcn.training.saved.learned_rows import check_learned, scatter_rows
 from hpgcn.training.steps.loop_state import LATER_SUMS, SUMS, EpochSums
 from hpgcn.training.steps.stopping import is_finished
 
@@ -55,7 +57,8 @@ def load_resume_state(checkpoints: Checkpoints, config: Config,
 
     common = saved  # arrays of single ranks stay on rank 0 until their ranks are known
     if saved is not None:
-        arrays = {name: array for name, array in saved.arrays.items() if name != "lasting"}
+        arrays = {name: array for name, array in saved.arrays.items()
+                  if name.rpartition("/")[2] not in ("lasting", EMBEDDING)}
         common = replace(saved, arrays=arrays)
 
     common, summary = comm.bcast((common, summary))
@@ -88,7 +91,16 @@ def restore(trainer: Trainer, saved: CheckpointState, history: list[dict]) -> No
     comm, state, out = trainer.comm, trainer.state, trainer.config.out
 
     def flat(kind: str) -> np.ndarray:
-        return comm.device.put(saved.parameters(kind)[0].flat)
+        found = saved.parameters(kind)[0]
+        if trainer.plan.spec.embedding:
+            rows = None
+            with comm.collective_errors():
+                if comm.rank == 0:
+                    rows = check_learned(saved.of(kind), trainer.plan.spec.embedding,
+                                         f"{out}: checkpoint: {kind}",
+                                         trainer.plan.header.num_nodes)
+            found = found.with_rows(scatter_rows(trainer.shard, rows))
+        return comm.device.put(found.flat)
 
     # the loop
     state.epoch = saved.epoch

@@ -115,7 +115,7 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
         # the rows of this rank, and the maps that multiply by A
         full_batch = config.batch == FULL
         shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
-                           full_batch=full_batch)
+                           full_batch=full_batch, training_graph=config.training_graph)
     if spec.target_loss:
         targets = shard.scale_targets(standardize=config.standardize)
     comm.clock.setup.begin("planning")
@@ -195,14 +195,17 @@ def device_bytes(shard: GraphShard) -> int:
     return int(footprint.placed_last[shard.comm.rank])
 
 
-def check_trainable(header: Header, split: int = 0, where: str | None = None) -> None:
+def check_trainable(header: Header, split: int = 0, where: str | None = None, *,
+                    embedding: int = 0) -> None:
     """Raise a DataError if a graph lacks features, labels or splits.
 
-    Raise a ConfigError if the graph has splits, but none with this number.
+    Learned rows of width `embedding` stand for features. Raise a ConfigError if the graph
+    has splits, but none with this number.
     """
-    if not header.num_features:
+    if not header.num_features + embedding:
         raise DataError(f"{header.name}: no features; add them in Graph.from_scipy or with `hpgcn "
-                        "convert` and --features FILE, --features identity or --features degree")
+                        "convert` and --features FILE, --features identity or --features degree; "
+                        f"or learn a row for each vertex, with {setting('embedding', 64)}")
     if not header.num_outputs:
         raise DataError(f"{header.name}: no labels; add them in Graph.from_scipy or with `hpgcn "
                         "convert` and --labels FILE; or values to predict, with targets= or "

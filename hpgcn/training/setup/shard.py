@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from hpgcn import kernels
 from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.contents import NAMED, in_order, title_targets
+from hpgcn.graphs.induced_graph import InducedGraph, training_rows
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import (
     MODELS,
@@ -23,7 +25,7 @@ from hpgcn.model import (
 )
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
+from hpgcn.parallel.receptive_field import ReceptiveField, find_levels, on_all_ranks, self_rows
 from hpgcn.parallel.shared_rows import SharedRows
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.runtime.progress_log import set_activity
@@ -34,9 +36,11 @@ if TYPE_CHECKING:
 
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.graph_source import AdjacencySource
     from hpgcn.graphs.header import Header
     from hpgcn.model.layers.layer import Layer
     from hpgcn.model.spec import ModelSpec
+    from hpgcn.strategies.plan import RankGrid
     from hpgcn.strategies.strategy import Strategy
     from hpgcn.training.setup.placement import Placement
 
@@ -49,13 +53,16 @@ class GraphShard(CollectiveClose):
     They have features, labels, and the maps that multiply by A. `train` and `evaluated`
     are the ReceptiveFields of a training step and of an evaluation, of all rows unless
     `prune`. Mini-batches (not `full_batch`) derive their own receptive fields from it.
+    With another `training_graph` than "all", training steps have a strategy of their own
+    for the graph that the rows `within`, (n,) bool, induce.
+    With learned rows, `vertex_ids` on rank 0 are those of all vertices in ORIGINAL order.
     `feature_order` (f,) is that of the columns, if the file has another. The slab that
     was read is released once the maps exist, because it would double the memory of the
     adjacency.
     """
 
     def __init__(self, placed: Placement, spec: ModelSpec, comm: SerialComm, *, split: int = 0,
-                 prune: bool = False, full_batch: bool = True,
+                 prune: bool = False, full_batch: bool = True, training_graph: str = "all",
                  feature_order: np.ndarray | None = None) -> None:
         source = placed.source
         layout = placed.layout
@@ -77,20 +84,25 @@ class GraphShard(CollectiveClose):
         layer = MODELS[spec.architecture]
         self.steps = Steps()
         self.width = self.steps.widest(spec, placed.strategy.Plan.Traffic)
-        adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
-                                        dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype,
-                                        numbered=layer.uses_edge_features)
-        set_activity("planning the messages between ranks")
-        self.strategy = placed.strategy.build(adjacency, placed.rank_grid, comm,
-                                              width=self.width)
-        if layer.uses_edge_features:
-            set_activity("reading the edge features")
-            with comm.collective_errors():
-                self.strategy.read_edge_features(source, spec.dtype)
+        adjacency = self._adjacency(source, slab)
+        self.strategy = self._build(placed.strategy, adjacency, placed.rank_grid)
         self.layout = self.strategy.layout
         warn_of_degrees(slab, adjacency, comm, layout.column == 0)
         if comm.rank == 0:
             note_unread(source.header, layer, spec.architecture)
+
+        # those of the graph that training vertices induce
+        self.training_strategy, self.within = self.strategy, None
+        own = training_rows(slab.masks, training_graph)
+        if own is not None:
+            n = source.header.num_nodes
+            self.within = on_all_ranks(layout.rows.start + np.flatnonzero(own), n, comm)
+            induced = InducedGraph(source, self.within, slab, self._add_up)
+            if comm.rank == 0:
+                log.info("training graph (%s): %s", training_graph, induced)
+            grid = replace(placed.rank_grid, layout=layout.restricted(self.within))
+            self.training_strategy = self._build(placed.strategy, self._adjacency(induced), grid)
+            del induced
 
         # the data of the rows that the strategy stores
         slab = self.strategy.replicate_slab(slab)
@@ -101,26 +113,27 @@ class GraphShard(CollectiveClose):
         self.key = comm.device.put(slab.vertex)
         self.original_ids = slab.original_ids  # (m,) or None
         self.names = {field: getattr(slab, field) for field in NAMED}
-        X = in_order(slab.features, feature_order, in_place=source.path is not None)
-        X = X[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
-        self._features = X if source.header.sparse_features else stored(X, spec.row_dtype)
+        self.vertex_ids = self._gathered_ids(source.header.base) if spec.embedding else None
+        self._features = self._input_of(slab, feature_order, in_place=source.path is not None)
 
         # which rows each layer computes, and the maps between them
         products = products_of(spec)
-        self.levels = [[None] * (sum(products) + 1)] * 2
+        self.levels = [[rows] * (sum(products) + 1) for rows in (self.within, None)]
         if prune and self.strategy.supports_pruning and supports_pruning(spec):
             train = [slab.masks["train"]] if full_batch else None
             set_activity("finding the rows that the loss reads")
             masks = train, list(slab.masks.values())
             self.levels = [
                 level if read is None else
-                find_levels(slab, read, sum(products), comm, precomputed=spec.precomputed)
-                for level, read in zip(self.levels, masks)]
+                find_levels(slab, read, sum(products), comm, precomputed=spec.precomputed,
+                            within=within)
+                for level, read, within in zip(self.levels, masks, (self.within, None))]
         del slab, adjacency
-        self.train, self.evaluated = (
-            ReceptiveField.of(self.strategy, levels, products, precomputed=spec.precomputed,
-                              whole=whole)
-            for levels, whole in zip(self.levels, (self._training_map, None)))
+        self.train = ReceptiveField.of(
+            self.training_strategy, self.levels[0], products, precomputed=spec.precomputed,
+            whole=self._training_map, layout=self.layout, within=self.within)
+        self.evaluated = ReceptiveField.of(self.strategy, self.levels[1], products,
+                                           precomputed=spec.precomputed)
         self.feature_entries = [self._count_features(field)
                                 for field in (self.train, self.evaluated)]
 
@@ -135,11 +148,60 @@ class GraphShard(CollectiveClose):
         self.labels = scale.standardized(self.labels)
         return scale
 
+    def _gathered_ids(self, base: int) -> np.ndarray | None:
+        """Return the ids of all vertices in ORIGINAL order on rank 0; None elsewhere."""
+        own = slice(None if self.columns.layout.column == 0 else 0)  # the others have the same rows
+        ids = self.vertex + base if self.original_ids is None else self.original_ids
+        vertex, ids = (self.comm.gather_rows(each[own]) for each in (self.vertex, ids))
+        if self.comm.rank:
+            return None
+        found = np.empty_like(ids)
+        found[vertex] = ids
+        return found
+
+    def _input_of(self, slab: Graph, feature_order: np.ndarray | None, *, in_place: bool) -> Any:
+        """Return this rank's columns of the features, with room for learned rows behind them."""
+        spec = self.spec
+        own = self.columns.of(spec.widths[0])
+        if not spec.embedding:
+            X = in_order(slab.features, feature_order, in_place=in_place)
+            X = X[:, own].astype(spec.dtype, copy=False)
+            return X if spec.sparse_features else stored(X, spec.row_dtype)
+        whole = np.zeros((slab.num_rows, own.stop - own.start), spec.dtype)
+        if slab.features is not None:
+            X = in_order(slab.features, feature_order, in_place=in_place)[:, own]
+            whole[:, :X.shape[1]] = X.toarray() if slab.header.sparse_features else X
+        return whole
+
+    def _adjacency(self, source: AdjacencySource, slab: Graph | None = None) -> NormalizedAdjacency:
+        """Return the matrix by which the layers multiply."""
+        layer, spec = MODELS[self.spec.architecture], self.spec
+        return NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
+                                   dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype,
+                                   numbered=layer.uses_edge_features)
+
+    def _build(self, kind: type[Strategy], adjacency: NormalizedAdjacency,
+               rank_grid: RankGrid) -> Strategy:
+        """Build a strategy for all rows of a matrix; all ranks call this together."""
+        set_activity("planning the messages between ranks")
+        strategy = kind.build(adjacency, rank_grid, self.comm, width=self.width)
+        if adjacency.numbered:
+            set_activity("reading the edge features")
+            with self.comm.collective_errors():
+                strategy.read_edge_features(adjacency.source, self.spec.dtype)
+        return strategy
+
+    def _add_up(self, sums: np.ndarray) -> None:
+        """Sum an array over ranks, in place; one of the ranks that share rows counts them."""
+        if self.columns.layout.column:
+            sums[:] = 0
+        self.comm.allreduce(sums, "plan")
+
     def _training_map(self, hop: int) -> Strategy:
         """Return the map for product `hop` with A in training steps without pruned rows."""
         products = self.steps.products(self.spec, self.level_sizes())
         widths = {each.backward: each.width for each in products if each.layer == hop}
-        return self.strategy.map_for_product(hop).training_map(
+        return self.training_strategy.map_for_product(hop).training_map(
             *(widths[back] for back in sorted(widths)))
 
     def _count_features(self, field: ReceptiveField) -> list[int]:
@@ -149,30 +211,50 @@ class GraphShard(CollectiveClose):
         counts = np.diff(self._features.indptr)
         return [int(field.select(place, counts).sum()) for place in (0, 1)]
 
-    def release_features(self) -> Features:
-        """Return the Features of all rows, on the host.
+    def release_features(self) -> list[Features]:
+        """Return the Features that training and evaluation read, on the device.
 
-        All ranks call this together, only once. A X is computed here if layer 1 then
-        needs neither products with A nor messages in any epoch. It is computed in
-        slices of columns that fit the buffers.
+        All ranks call this together, only once. Fields of all rows share one copy.
         """
         X = self._features
         self._features = None
+        device = self.comm.device
+        rows = [self.train.rows[0], self.evaluated.rows[0]]
+
+        # those of the training graph, whose rows are a part of all
+        found = []
+        if self.within is not None:
+            own = np.flatnonzero(self.within[self.layout.rows.start:self.layout.rows.stop])
+            given = self._features_of(X[own], self.training_strategy)
+            found.append(given.select(self_rows(own, rows.pop(0)), device))
+
+        given = self._features_of(X, self.strategy)
+        whole = None
+        for numbers in rows:
+            if numbers is not None:
+                found.append(given.select(numbers, device))
+            else:
+                whole = whole or given.select(None, device)
+                found.append(whole)
+        return found
+
+    def _features_of(self, X: Any, strategy: Strategy) -> Features:
+        """Return the Features X of the rows of a strategy, with A X if layer 1 reads it.
+
+        Layer 1 then needs neither products with A nor messages in any epoch. A X is
+        computed in slices of columns that fit the buffers.
+        """
         if self.spec.sparse_features:
             return Features(Csr.of(X))
-
         if not self.spec.precomputed:
             return Features(X)
 
-        # form A X once, a slice of columns at a time
         device = self.comm.device
-        strategy = self.strategy.map_for_product(0)
         AX = np.empty_like(X)
         slices = -(-self.spec.widths[0] // self.width)  # on every rank alike
         for first, last in pairwise(split(AX.shape[1], slices).tolist()):
             part = device.put(np.ascontiguousarray(X[:, first:last]))
-            AX[:, first:last] = device.get(strategy.forward(part))
-
+            AX[:, first:last] = device.get(strategy.map_for_product(0).forward(part))
         return Features(X if reads_X(self.spec) else None, AX)
 
     def sizes(self) -> list[LevelSizes]:
@@ -201,7 +283,8 @@ class GraphShard(CollectiveClose):
     def close(self) -> None:
         for each in (self.train, self.evaluated):
             each.close()
-        self.strategy.close()
+        for each in dict.fromkeys((self.training_strategy, self.strategy)):
+            each.close()
         self.columns.close()
 
 

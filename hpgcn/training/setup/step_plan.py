@@ -92,7 +92,8 @@ def plan_steps(batch: str, source: GraphSource, shard: GraphShard, full_step: Pr
         return StepPlan(1, full_step, total)
 
     # the builder of batches
-    local = LocalMatrix.of(shard.strategy, shard.vertex, shard.comm).in_tables()
+    vertex = shard.train.select(0, shard.vertex)
+    local = LocalMatrix.of(shard.training_strategy, vertex, shard.comm).in_tables()
     if SAMPLERS[request.name].induced:
         builder = _induced_builder(request, source, shard, local, out)
         device = shard.comm.device
@@ -117,9 +118,14 @@ def _induced_builder(request: BatchRequest, source: GraphSource, shard: GraphSha
     """
     kind = SAMPLERS[request.name]
     units, unit_of, weights = source.header.num_nodes, np.asarray, None
+    own = shard.train.select(0, shard.vertex)
     if kind.samples_parts:
         part, units = parts_of(request, source, shard.comm, out)
-        unit_of, weights = part.__getitem__, np.bincount(part, minlength=units)
+        unit_of = part.__getitem__
+        weights = shard.comm.sum(np.bincount(part[own], minlength=units)).astype(np.int64)
+    elif shard.within is not None:
+        every = np.sort(np.concatenate(shard.comm.allgather(own)))
+        units, unit_of = every.size, every.searchsorted
     sampler = kind(units, request.size, shard.spec.seed)
     hops = sum(products_of(shard.spec))
     return InducedBatchBuilder(local, sampler, unit_of, weights, hops, shard.comm)
@@ -134,10 +140,11 @@ def _neighbor_builder(request: BatchRequest, shard: GraphShard,
     comm, spec = shard.comm, shard.spec
     with comm.collective_errors():
         fan_outs = request.fan_outs_for(sum(products_of(spec)))
-    seeds = np.flatnonzero(shard.masks["train"])
-    every = np.sort(np.concatenate(comm.allgather(shard.vertex[seeds])))
+    seeds = np.flatnonzero(shard.train.select(0, shard.masks["train"]))
+    vertex = local.row_vertex[seeds]
+    every = np.sort(np.concatenate(comm.allgather(vertex)))
     sampler = SAMPLERS[request.name](every.size, request.size, spec.seed, fan_outs)
-    numbers = np.searchsorted(every, shard.vertex[seeds])
+    numbers = np.searchsorted(every, vertex)
     other = comm.duplicate() if comm.threads else comm
     nested = MODELS[spec.architecture].supports_pruning
     return NeighborBatchBuilder(local, sampler, seeds, numbers, other, nested=nested)

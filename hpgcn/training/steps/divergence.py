@@ -8,6 +8,7 @@ import numpy as np
 
 from hpgcn.errors import DivergedError, agreed, setting
 from hpgcn.kernels.bits16 import numbers
+from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.model.layers.layer import layer_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ def diverged(epoch: int, loss: float, view: StepView, number: int, gradient: Par
     else:
         wrong[:] = 0
 
+    learned = comm.sum([np.count_nonzero(~np.isfinite(each.rows))
+                        for each in (gradient, parameters)]).astype(int)
+    updated += [EMBEDDING] * bool(learned[1])
+
     # name the first place that went wrong
     if wrong.any():
         layer = int(np.flatnonzero(wrong)[0])
@@ -49,6 +54,8 @@ def diverged(epoch: int, loss: float, view: StepView, number: int, gradient: Par
         layer = max(map(layer_of, names))
         layer_names = [name for name in names if layer_of(name) == layer]
         where = f"layer {layer} backward: the gradient of {', '.join(layer_names)} is not finite"
+    elif learned[0]:
+        where = f"the gradient of learned rows has {learned[0]:,} values that are not finite"
     elif updated:
         where = f"the update leaves {', '.join(updated)} with values that are not finite"
     else:

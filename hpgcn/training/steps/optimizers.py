@@ -8,6 +8,7 @@ import numpy as np
 from hpgcn import kernels
 
 if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
     from hpgcn.kernels import Array
     from hpgcn.training.steps.schedules import LearningRate
 
@@ -17,17 +18,21 @@ class SGD:
 
     decay * w is added to the gradient (not decoupled) of the first `decayed` elements.
     `rate(number)` is the learning rate of a step, from 1. A gradient whose norm is
-    above `clip_norm` is scaled down to it, unless that is 0.
+    above `clip_norm` is scaled down to it, unless that is 0. The last `own` elements
+    belong to this rank alone: the norm is that of all ranks of `comm`.
     """
 
     MOMENTS = ()  # names of the arrays (p,) that steps leave behind besides the parameters
 
     def __init__(self, parameters: Array, *, rate: LearningRate, decay: float = 0.0,
-                 decayed: int = 0, clip_norm: float = 0.0) -> None:
+                 decayed: int = 0, clip_norm: float = 0.0, own: int = 0,
+                 comm: SerialComm | None = None) -> None:
         self.parameters = parameters
         self.rate = rate
         self.decay = {"decay": decay, "decayed": decayed}
         self.clip_norm = clip_norm
+        self.shared = parameters.size - own
+        self.comm = comm
         self.steps = 0
         self.previous = np.empty_like(parameters)
         self.moments = {name: np.zeros_like(parameters) for name in self.MOMENTS}
@@ -40,7 +45,7 @@ class SGD:
         self.steps += 1
         self.previous[:] = self.parameters
         if self.clip_norm:
-            clip(gradient, self.clip_norm)
+            clip(gradient, self.clip_norm, self.shared, self.comm)
         self.update(gradient, self.rate(self.steps))
 
     def undo(self) -> None:
@@ -86,13 +91,19 @@ class AdamW(Adam):
 OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "sgd": SGD}
 
 
-def clip(gradient: Array, limit: float) -> None:
+def clip(gradient: Array, limit: float, shared: int, comm: SerialComm | None = None) -> None:
     """Scale a gradient (p,) in place so that its L2 norm is at most `limit`.
 
     The factor is limit / (norm + 1e-6), at most 1, as `torch.nn.utils.clip_grad_norm_`
-    takes it. The norm is summed in float64 in a fixed order, and never leaves the
-    device.
+    takes it. The norm is summed in float64 in a fixed order. It never leaves the device,
+    unless elements from `shared` on are summed over the ranks of `comm`.
     """
-    column = gradient.reshape(-1, 1)
-    norm = np.sqrt(kernels.backend(gradient).inner(column, column))
+    inner = kernels.backend(gradient).inner
+    column = gradient[:shared].reshape(-1, 1)
+    squares = inner(column, column)
+    if comm:
+        column = gradient[shared:].reshape(-1, 1)
+        own = comm.device.numbers([inner(column, column)[0]]) if column.size else [0.0]
+        squares = squares + float(comm.sum(own)[0])
+    norm = np.sqrt(squares)
     gradient *= np.minimum(limit / (norm + 1e-6), 1).astype(gradient.dtype)

@@ -7,12 +7,14 @@ over a separate communicator.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn.kernels.host.pools import start_pool
 from hpgcn.model import Model, Parameters, products_of
+from hpgcn.model.embedding import initial_rows, own_columns
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import return_freed_memory
@@ -139,10 +141,13 @@ class MiniBatches(FullBatch):
         batch = self.builder.batch(epoch + 1, batch)
         device = self.full_view.model.columns.device
         features = self.full_view.features.select(device.put(batch.rows[0]), device)
-        rows = batch.rows[-1]
-        train = np.flatnonzero(self.train[rows])
         products = products_of(self.shard.spec)
-        field = batch.field(self.shard.strategy, products, device)
+        field = batch.field(self.shard.training_strategy, products, device)
+        own = self.shard.train.rows[0]  # rows of the training graph, if it has fewer
+        if own is not None:
+            field = replace(field, rows=[own[rows] for rows in field.rows])
+        rows = field.rows[-1]
+        train = np.flatnonzero(self.train[rows])
         return batch, field, features, HOST.take(self.labels, rows), train
 
     def memory(self) -> AbstractContextManager:
@@ -174,7 +179,9 @@ def make_parts(plan: RunPlan) -> tuple:
     # the model on the rows of this rank
     placed = device.in_memory if plan.steps.builder else nullcontext  # for each of many steps
     with placed():
-        parameters = Parameters.initial(spec).on(device)
+        own = own_columns(spec, shard.columns.of(spec.widths[0]))
+        learned = initial_rows(spec, shard.vertex, own)
+        parameters = Parameters.initial(spec).with_rows(learned).on(device)
     workspace = Workspace(spec.row_dtype, device)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets)
     if not plan.steps.builder and may_replay(shard.comm):
@@ -189,5 +196,6 @@ def make_parts(plan: RunPlan) -> tuple:
     with placed():
         optimizer = OPTIMIZERS[config.optimizer](
             parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
-            decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
+            decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm,
+            own=learned.size, comm=shard.comm if spec.embedding else None)
     return training, batches, evaluation, parameters, optimizer

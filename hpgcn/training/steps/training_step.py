@@ -43,18 +43,8 @@ def make_views(shard: GraphShard, parameters: Parameters, workspace: Workspace,
     those of the training loss.
     """
     columns = shard.columns
-    device = shard.comm.device
-    features = shard.release_features()
-    whole = None
     views = []
-
-    # views that compute all rows share one copy of the features
-    for field in (shard.train, shard.evaluated):
-        if field.rows[0] is not None:
-            read = features.select(field.rows[0], device)
-        else:
-            read = whole = whole or features.select(None, device)
-
+    for field, read in zip((shard.train, shard.evaluated), shard.release_features()):
         model = Model(shard.spec, parameters, field, columns, workspace, shard.key)
         masks = {key: field.select(-1, mask) for key, mask in shard.masks.items()}
         masked = MaskedRows.of(masks, columns)
