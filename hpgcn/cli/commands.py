@@ -312,7 +312,7 @@ def export_pyg(args):
 
 
 def export_onnx(args):
-    """Write the matrices of a run as ONNX, and print what remains to be done."""
+    """Write the matrices of a run as ONNX, and print the work that remains."""
     from hpgcn.interop import onnx
 
     model, text = onnx.export_onnx(Path(args.model))

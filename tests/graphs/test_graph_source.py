@@ -34,7 +34,8 @@ def sources(request, tmp_path_factory):
 
 
 def test_both_have_all_of_the_interface():
-    public = [name for name in vars(GraphSource) if not name.startswith("_")]
+    public = [name for kind in (AdjacencySource, GraphSource) for name in vars(kind)
+              if not name.startswith("_")]
     assert not GraphSource.__abstractmethods__ - {*public}
     for kind in (hpgcn.Graph, StoredGraph):
         assert not inspect.isabstract(kind)

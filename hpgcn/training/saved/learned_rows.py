@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.errors import DataError, UsageError, setting, warn
 from hpgcn.model.embedding import NAME, own_columns
 from hpgcn.training.files.run_directory import read_run
 
@@ -117,4 +117,7 @@ def rows_of_graph(rows: np.ndarray, known: np.ndarray, shard: GraphShard, graph:
             f"{graph}: {np.count_nonzero(missing):,} of {wanted.size:,} vertices have no learned "
             f"row in {run}, first {wanted[missing][0].item()!r}; predict for the vertices of the "
             f"training, train a new run on {graph}, or train on features without {setting(NAME)}")
+    if shard.original_ids is None and wanted.size != known.size:
+        warn(f"{graph}: {wanted.size:,} of {known.size:,} vertices of {run}, and no ids: learned "
+             "rows are taken by the numbers of vertices; give ids if they were renumbered")
     return rows[place]
