@@ -112,7 +112,7 @@ def train_all(source: GraphSource, grid: RunGrid, configs: list[Config], comm: A
     # check all runs before the first takes its time
     begun = [False] * len(configs)
     with comm.collective_errors():
-        if not configs:  # of all splits, but there are none
+        if not configs:  # the graph has no splits
             check_trainable(source.header, where=source.where, embedding=1)
         for number, config in enumerate(configs):
             check_trainable(source.header, config.split_index, source.where,

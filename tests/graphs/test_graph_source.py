@@ -10,7 +10,7 @@ from stored_graphs import assert_same
 import hpgcn
 from hpgcn import store
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.graph_source import DIGESTS, GraphSource
+from hpgcn.graphs.graph_source import DIGESTS, AdjacencySource, GraphSource
 from hpgcn.partition import make_partition
 from hpgcn.store import StoredGraph
 
