@@ -28,6 +28,8 @@ ADJACENCY = "adj_full.npz"
 BESIDE = ("feats.npy", "class_map.json", "role.json")
 TRAIN = "adj_train.npz"  # not read, because adj_full.npz has its entries
 ROLES = {"train": "tr", "val": "va", "test": "te"}
+INDUCTIVE = ("published for inductive training, on the edges between train vertices alone: `hpgcn "
+             "train --training-graph train`")
 
 
 def belongs(path: Path) -> bool:
@@ -63,8 +65,7 @@ def read(source: Source, memory: int) -> Raw:
             raw.labels = _classes(file, raw, memory)
         elif name == "role.json":
             raw.masks = _roles(file, raw.num_nodes, memory)
-            raw.notes.append("published for inductive training, on the edges between train "
-                             "vertices alone: `hpgcn train --training-graph train`")
+            raw.notes.append(INDUCTIVE)
     raw.notes += [f"no {join_names(missing)} beside {ADJACENCY}"] * bool(missing)
     return raw
 

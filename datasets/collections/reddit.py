@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpgcn.datasets.collections.graphsaint import read_unweighted
+from hpgcn.datasets.collections.graphsaint import INDUCTIVE, read_unweighted
 from hpgcn.datasets.raw_graph import TARGET_FIRST
 from hpgcn.datasets.readers.numpy_files import Archive
 from hpgcn.datasets.source import folder_name, open_all
@@ -51,5 +51,5 @@ def read(source: Source, memory: int) -> Raw:
         raise DataError(f"{data} node_types: entry {k} is {types[k]}, expected 1 (train), 2 "
                         "(validate), 3 (test), or 0")
     raw.masks = {key: types == number for key, number in TYPES.items()}
-    raw.notes += archive.notes + archive.unread_notes()
+    raw.notes += [*archive.notes, *archive.unread_notes(), INDUCTIVE]
     return raw

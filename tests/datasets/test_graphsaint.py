@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 from inputs import put, refused
 
+from hpgcn.datasets.collections.graphsaint import INDUCTIVE
 from hpgcn.datasets.convert import read
 
 A = np.array([[0, 1, 1, 0], [1, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]])
@@ -40,6 +41,7 @@ def test_a_folder_of_graphsaint(tmp_path, given, classes):
     assert masks == {"train": [0, 3], "val": [1], "test": [2]}
     assert graph.header.name == tmp_path.name
     assert any("standardizes" in note for note in notes)
+    assert INDUCTIVE in notes
 
 
 def test_weights_of_graphsaint_are_1_and_a_class_may_be_missing(tmp_path):
@@ -103,7 +105,7 @@ def test_reddit(tmp_path, given):
     assert graph.features.tolist() == X.tolist() and graph.labels.tolist() == [2, 0, 2, 1]
     masks = {key: mask.nonzero()[0].tolist() for key, mask in graph.masks.items()}
     assert masks == {"train": [0, 3], "val": [1], "test": [2]}
-    assert {"row target aggregates source", "arrays not read: node_ids"} <= {*notes}
+    assert {"row target aggregates source", "arrays not read: node_ids", INDUCTIVE} <= {*notes}
 
 
 def test_reddit_in_the_dtypes_of_the_published_files(tmp_path):
