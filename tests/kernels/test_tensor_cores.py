@@ -63,7 +63,7 @@ def test_products_in_float32_where_tensor_cores_fail(gpu, failure, monkeypatch, 
             raise failure
 
     gpu.cuda.cublas.gemmEx = refuse
-    caplog.set_level("DEBUG")
+    caplog.set_level("DEBUG", logger="hpgcn")
     x, y = operands(False, BF16)
     found = cuda.matmul(gpu.asarray(x), gpu.asarray(y))
     np.testing.assert_array_equal(found.get(), numbers(x) @ numbers(y))
