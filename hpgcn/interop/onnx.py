@@ -72,11 +72,12 @@ def export_onnx(run: Result | str | os.PathLike[str]) -> tuple[Any, str]:
     A: hpgcn.propagation(graph, norm="sym")
     """
     helper = require("onnx.helper", "onnx", PURPOSE)
-    weights, settings, _ = read_run(run)
+    weights, settings, attributes = read_run(run)
     parameters, spec = Parameters.stored(weights, Config(**settings), run)
 
-    if spec.target_loss or spec.embedding:
-        what = "targets" if spec.target_loss else "learned rows of vertices"
+    targets = "target_mean" in attributes
+    if targets or spec.embedding:
+        what = "targets" if targets else "learned rows of vertices"
         raise UsageError(f"ONNX: the model has {what}; write all results with `hpgcn predict`")
 
     # the nodes of each layer, in order

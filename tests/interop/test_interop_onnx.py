@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 from commands import refused, succeed
-from graphs import make
+from graphs import make, with_targets
 
 import hpgcn
 from hpgcn.errors import UsageError
@@ -74,3 +74,11 @@ def test_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx.helper", None)
     assert "writing ONNX needs onnx (extra onnx)" in refused(
         69, "export", tmp_path / "r", tmp_path / "n.onnx", "--to", "onnx")
+
+
+@pytest.mark.parametrize("targets", [True, False])
+def test_scales_and_learned_rows_are_refused(targets):
+    graph = with_targets(make(n=40)) if targets else make(n=40)
+    config = hpgcn.Config(model="sgc", layers=1, epochs=1, embedding=0 if targets else 4)
+    with pytest.raises(UsageError, match="targets" if targets else "learned rows"):
+        export_onnx(hpgcn.train(graph, config))
