@@ -54,13 +54,11 @@ class Collectives:
     def start_bcast(self, array: Array, root: int, kind: str | None) -> Pending:
         """Copy `array` of rank `root` into `array` of all ranks."""
         view = flat(array, "array").view(np.uint8)
-        every = [view] * self.size
-        nothing = [view[:0]] * self.size
         if self.rank == root:
-            self._count_blocks(kind, every)
+            self._count_blocks(kind, [view] * self.size)
         if self._on_gpu(view) and self.stager.broadcasts_by_messages:
-            outgoing = every if self.rank == root else nothing
-            incoming = [*nothing[:root], view, *nothing[root + 1:]]
+            outgoing = [view if self.rank == root else view[:0]] * self.size
+            incoming = [view if rank == root else view[:0] for rank in range(self.size)]
             pending = self._exchange(outgoing, incoming, None, lane=BROADCAST)
         else:
             way = SEND if self.rank == root else RECEIVE

@@ -36,15 +36,23 @@ def find_vertices(source: GraphSource, asked: Any,
     ids = source.ids()
     keys = asked.astype(str) if ids.dtype.kind == "U" else _numbers(asked, ids)
 
-    # look them up in the sorted ids
-    order = np.argsort(ids, kind="stable")
-    places = np.searchsorted(ids, keys, sorter=order)
-    rows = order[np.minimum(places, ids.size - 1)]
-    unknown = np.flatnonzero(ids[rows] != keys)
-    if unknown.size:
-        k = int(unknown[0])
+    rows, found = look_up(keys, ids)
+    if not found.all():
+        k = int(np.argmin(found))
         raise DataError(f"{where(k)}: {source.where} has no vertex {asked[k].item()!r:.80}")
     return source.vertices(0, ids.size)[rows]
+
+
+def look_up(wanted: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the place of each wanted id among `ids`, (k,) int64, and whether it is there.
+
+    Numbers and texts are never equal.
+    """
+    if wanted.dtype.kind != ids.dtype.kind or not ids.size:
+        return np.zeros(wanted.size, np.int64), np.zeros(wanted.size, bool)
+    order = np.argsort(ids, kind="stable")
+    places = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), ids.size - 1)]
+    return places, ids[places] == wanted
 
 
 def _numbers(asked: np.ndarray, ids: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from hpgcn.model.keyed_values import keyed_uniform
 from hpgcn.model.layers.layer import Layer
 from hpgcn.model.loss import make_loss
 from hpgcn.model.masked_results import masked_layers
-from hpgcn.model.metrics import METRICS, metric_of
+from hpgcn.model.metrics import METRICS, goodness, metric_of
 from hpgcn.model.model import Model
 from hpgcn.model.model_features import Features
 from hpgcn.model.parameters import Parameters, num_parameters
@@ -44,6 +44,7 @@ __all__ = [
     "find_model",
     "find_targets",
     "find_widths",
+    "goodness",
     "heads_of",
     "inner_widths",
     "keyed_uniform",

@@ -36,13 +36,11 @@ def size(text: str) -> int:
 
 def default_threads() -> int:
     """Return the usable cores divided by the ranks of this node that share them, at least 1."""
-    share = max(1, usable_cores() // ranks_on_node())
-    gathered = cores_on_node()
+    ranks, gathered = ranks_on_node(), cores_on_node()
     if gathered is None:
-        return share
-    quota = cpu_quota()
-    bound = share_of(*gathered)
-    return bound if quota is None else min(bound, max(1, math.ceil(quota) // ranks_on_node()))
+        return max(1, usable_cores() // ranks)
+    share, quota = share_of(*gathered), cpu_quota()
+    return share if quota is None else min(share, max(1, math.ceil(quota) // ranks))
 
 
 def stay_in_domain() -> None:

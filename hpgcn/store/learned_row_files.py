@@ -1,8 +1,6 @@
 """Write learned rows of vertices with their ids as a .csv, .tsv or .npz file."""
 from __future__ import annotations
 
-import csv
-import io
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,6 +9,7 @@ import numpy as np
 
 from hpgcn.errors import UsageError
 from hpgcn.runtime.atomic import atomic_write
+from hpgcn.store.text_rows import write_rows
 
 
 def write_learned_rows(path: Path | str, ids: np.ndarray, rows: np.ndarray, *,
@@ -32,12 +31,8 @@ def writer_of(path: Path | str) -> Any:
 
 
 def _write_text(delimiter: str, ids: np.ndarray, rows: np.ndarray, file: BinaryIO) -> None:
-    text = io.TextIOWrapper(file, "utf-8", newline="")
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(["id", *range(rows.shape[1])])
-    writer.writerows([name, *row.tolist()] for name, row in zip(ids.tolist(), rows, strict=True))
-    text.flush()
-    text.detach()
+    write_rows(file, delimiter, ["id", *range(rows.shape[1])],
+               ([name, *row.tolist()] for name, row in zip(ids.tolist(), rows, strict=True)))
 
 
 def _write_npz(ids: np.ndarray, rows: np.ndarray, file: BinaryIO) -> None:

@@ -1,6 +1,4 @@
 """Write predictions as a .csv, .npz or .h5 file, depending on the suffix."""
-import csv
-import io
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,6 +9,7 @@ import numpy as np
 from hpgcn.errors import DataError, UsageError, require
 from hpgcn.runtime.atomic import HDF5_SUFFIXES, atomic_write
 from hpgcn.store.model_files import write_predictions
+from hpgcn.store.text_rows import write_rows
 
 COLUMNS = ("id", "label", "probability")
 PROBABILITIES = "probabilities"  # in text a column for each class follows
@@ -38,25 +37,10 @@ def prediction_writer(path: str) -> Any:
 def _write_text(delimiter: str, path: Path | str, arrays: dict[str, np.ndarray], attributes: Any,
                 **options: Any) -> None:
     def write(file: BinaryIO) -> None:
-        text = io.TextIOWrapper(file, "utf-8", newline="")
-        rows = csv.writer(_LineWriter(text), delimiter=delimiter)
-        rows.writerow(_columns(path, arrays))
-        for block in _blocks(path, arrays):
-            rows.writerows(zip(*block))
-        text.flush()
-        text.detach()
+        rows = (row for block in _blocks(path, arrays) for row in zip(*block))
+        write_rows(file, delimiter, _columns(path, arrays), rows)
 
     atomic_write(path, write, **options)
-
-
-class _LineWriter:
-    """Ends each row of a csv file with a single line feed instead of CR LF."""
-
-    def __init__(self, text: io.TextIOWrapper) -> None:
-        self.text = text
-
-    def write(self, row: str) -> int:
-        return self.text.write(row.removesuffix("\r\n") + "\n")
 
 
 def _write_parquet(path: Path | str, arrays: dict[str, np.ndarray], attributes: Any,

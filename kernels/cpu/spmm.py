@@ -201,8 +201,8 @@ def product(indptr: Array, indices: Array, data: Array, x: Array, out: Array | N
     nnz = int(indptr[-1]) - int(indptr[0])
     nothing = m == 0 or width == 0 or (rows is not None and rows.size == 0)
     at_out = address(out)
-    layout = (m, nnz, x.shape, x.strides, x.dtype, address(x) % LINE, out.strides, out.dtype,
-              at_out % LINE, rows is None, accumulate)
+    layout = (rows is None, accumulate, m, nnz, x.shape, x.strides, x.dtype, address(x) % LINE,
+              out.strides, out.dtype, at_out % LINE)
     way = None if nothing else _find_way(layout, x, out)
 
     # validate at once what cannot be validated during the product
@@ -322,8 +322,7 @@ def _find_way(layout: tuple, x: Array, out: Array, *, in_blocks: bool = True) ->
 
 
 def _choose_way(layout: tuple, x: Array, out: Array, caches: tuple, in_blocks: bool) -> Way:
-    m, nnz = layout[:2]
-    every_row, accumulate = layout[9:11]
+    every_row, accumulate, m, nnz, *_ = layout
     n, width = x.shape
     itemsize = 4 if x.dtype == BF16 else x.itemsize
     blocked = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting, warn
+from hpgcn.graphs.named_vertices import look_up
 from hpgcn.model.embedding import NAME, own_columns
 from hpgcn.training.files.run_directory import read_run
 
@@ -106,12 +107,8 @@ def rows_of_graph(rows: np.ndarray, known: np.ndarray, shard: GraphShard, graph:
     Raise a DataError if a vertex of the graph is not among them. Rank 0 calls this.
     """
     wanted = shard.vertex_ids
-    place = np.zeros(wanted.size, np.int64)
-    missing = np.ones(wanted.size, bool)
-    if known.dtype.kind == wanted.dtype.kind and known.size:
-        order = np.argsort(known, kind="stable")
-        place = order[np.minimum(np.searchsorted(known, wanted, sorter=order), known.size - 1)]
-        missing = known[place] != wanted
+    place, found = look_up(wanted, known)
+    missing = ~found
     if missing.any():
         raise DataError(
             f"{graph}: {np.count_nonzero(missing):,} of {wanted.size:,} vertices have no learned "

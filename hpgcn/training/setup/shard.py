@@ -113,7 +113,7 @@ class GraphShard(CollectiveClose):
         self.key = comm.device.put(slab.vertex)
         self.original_ids = slab.original_ids  # (m,) or None
         self.names = {field: getattr(slab, field) for field in NAMED}
-        self.vertex_ids = self._gathered_ids(source.header.base) if spec.embedding else None
+        self.vertex_ids = self._gathered_ids(slab.ids()) if spec.embedding else None
         self._features = self._input_of(slab, feature_order, in_place=source.path is not None)
 
         # which rows each layer computes, and the maps between them
@@ -148,10 +148,12 @@ class GraphShard(CollectiveClose):
         self.labels = scale.standardized(self.labels)
         return scale
 
-    def _gathered_ids(self, base: int) -> np.ndarray | None:
-        """Return the ids of all vertices in ORIGINAL order on rank 0; None elsewhere."""
+    def _gathered_ids(self, ids: np.ndarray) -> np.ndarray | None:
+        """Return the ids of all vertices in ORIGINAL order on rank 0; None elsewhere.
+
+        `ids` are those of the rows of this rank.
+        """
         own = slice(None if self.columns.layout.column == 0 else 0)  # the others have the same rows
-        ids = self.vertex + base if self.original_ids is None else self.original_ids
         vertex, ids = (self.comm.gather_rows(each[own]) for each in (self.vertex, ids))
         if self.comm.rank:
             return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hpgcn.model import goodness
 from hpgcn.runtime.clock import PARTS
-from hpgcn.setting_words import ERRORS
 from hpgcn.store import Field
 from hpgcn.training.files.records import COUNT, FINITE, SECONDS
 
@@ -74,8 +74,7 @@ SUMMED_PARTS = dict.fromkeys(PARTS, SECONDS)  # fields of `EpochSums.parts`, lik
 class BestEpoch:
     """The best epoch so far.
 
-    It has the best validation metric, which is the lowest of ERRORS and else the
-    highest, then the lowest loss, then the lowest number.
+    It has the best validation metric, then the lowest loss, then the lowest number.
     """
 
     def __init__(self) -> None:
@@ -92,8 +91,7 @@ class BestEpoch:
         """
         key = None
         if metrics["val_acc"] is not None:
-            sign = -1 if metric in ERRORS else 1
-            key = (sign * metrics["val_acc"], -metrics["val_loss"])
+            key = (goodness(metric, metrics["val_acc"]), -metrics["val_loss"])
         if self.key is None or key is None or key > self.key:
             self.epoch = epoch
             self.metrics = metrics

@@ -33,6 +33,10 @@ class StepView(NamedTuple):
     features: Features
     replay: StepReplay | None = None
 
+    def run(self, compute: Callable, results: Callable, step: int = 0) -> Any:
+        """Call `compute` and return its result; see `StepReplay.run`."""
+        return self.replay.run(compute, results, step) if self.replay else compute()
+
 
 def make_views(shard: GraphShard, parameters: Parameters, workspace: Workspace,
                targets: Targets | TargetScale) -> list[StepView]:
@@ -66,10 +70,7 @@ def train_step(view: StepView, number: int, optimizer: SGD, columns: SharedRows,
     """
     clock = columns.comm.clock
     compute = partial(loss_and_gradient, view, number, clock, observe)
-    if view.replay:
-        loss, gradient = view.replay.run(compute, lambda found: (found[0], found[1].flat), number)
-    else:
-        loss, gradient = compute()
+    loss, gradient = view.run(compute, lambda found: (found[0], found[1].flat), number)
     clock.detail = "update"
     observe("update")
     columns.reduce(gradient)
@@ -105,7 +106,7 @@ def evaluate(view: StepView, metric: str = "auto") -> dict[str, Any]:
     def results(logits: Any) -> list:
         return [*view.loss.evaluate(logits).values()]
 
-    logits = view.replay.run(compute, results) if view.replay else compute()
+    logits = view.run(compute, results)
     found = view.loss.evaluate(logits)
     if metric in TARGET_METRICS:
         found |= {f"{key}_acc": found[f"{key}_{metric}"] for key in SPLIT}
