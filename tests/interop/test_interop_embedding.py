@@ -6,7 +6,7 @@ from graphs import make, several_labels
 pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
 import torch
-from torch_geometric.nn import GCNConv
+from gcn_layers import two_layers
 
 import hpgcn
 from hpgcn.config import Config
@@ -22,13 +22,9 @@ class Net(torch.nn.Module):
     def __init__(self, weights):
         super().__init__()
         self.embedding = torch.nn.Embedding(*weights["embedding"].shape).double()
-        shapes = weights["W0"].shape, weights["W1"].shape
-        self.layers = torch.nn.ModuleList(GCNConv(*shape).double() for shape in shapes)
+        self.layers = two_layers(weights)
         with torch.no_grad():
             self.embedding.weight[:] = torch.from_numpy(weights["embedding"])
-            for number, layer in enumerate(self.layers):
-                layer.lin.weight[:] = torch.from_numpy(weights[f"W{number}"].T)
-                layer.bias[:] = torch.from_numpy(weights[f"b{number}"])
 
     def forward(self, x, edge_index):
         rows = self.embedding.weight

@@ -6,7 +6,7 @@ from graphs import make
 pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
 import torch
-from torch_geometric.nn import GCNConv
+from gcn_layers import two_layers
 
 import hpgcn
 from hpgcn.config import Config
@@ -19,12 +19,7 @@ class Net(torch.nn.Module):
 
     def __init__(self, weights):
         super().__init__()
-        shapes = weights["W0"].shape, weights["W1"].shape
-        self.layers = torch.nn.ModuleList(GCNConv(*shape).double() for shape in shapes)
-        with torch.no_grad():
-            for number, layer in enumerate(self.layers):
-                layer.lin.weight[:] = torch.from_numpy(weights[f"W{number}"].T)
-                layer.bias[:] = torch.from_numpy(weights[f"b{number}"])
+        self.layers = two_layers(weights)
 
     def forward(self, data):
         hidden = self.layers[0](data.x.double(), data.edge_index).relu()

@@ -3,7 +3,16 @@ import numpy as np
 import pytest
 from graphs import dealt, make, scattered, with_edges
 from held import check_held, footprint_of, run_two_epochs
-from training import WIDE, alone, assert_same_curves, on_ranks, run, served, start
+from training import (
+    WIDE,
+    alone,
+    assert_same_curves,
+    assert_same_on_one_rank,
+    on_ranks,
+    run,
+    served,
+    start,
+)
 
 import hpgcn
 from hpgcn import store
@@ -95,14 +104,7 @@ def test_draws_are_of_original_vertices(comm, changes, tmp_path):
         comm.barrier()
         changes = {"batch": f"parts:2:{path}"}
     config = settings("cover", "gat", "train", dropout=0.4, attention_dropout=0.3, **changes)
-    histories = []
-    for source, ranks in ((scattered(graph, comm), comm), (graph, None)):
-        with start(source, config, ranks) as trainer:
-            histories.append([])
-            for epoch in (1, 2):
-                histories[-1].append(trainer.train_epoch(epoch))
-                trainer.evaluate_epoch(histories[-1][-1])
-    assert_same_curves(*histories, 1e-10)
+    assert_same_on_one_rank(graph, scattered(graph, comm), config, comm)
 
 
 @on_ranks(3)

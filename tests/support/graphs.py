@@ -8,6 +8,8 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.parallel.layout import split
 from hpgcn.partition import Partition
 
+IDS = [f"v{k}" for k in range(11)] + ["a,b"]  # ids of the vertices of `cliques`
+
 
 def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0, degree=8,
          train=None):
@@ -106,3 +108,12 @@ def row_blocks(n, parts, kind="uneven"):
     if kind == "gaps" and parts > 2:
         cuts[0], cuts[-1] = 0, n
     return np.concatenate([[0], cuts, [n]])
+
+
+def cliques(names=None, ids=IDS, multilabel=False):
+    """Return a graph of three cliques of 4 vertices, one for each class; `names` are those."""
+    y = np.arange(12) // 4
+    A = sp.csr_array((y[:, None] == y) & ~np.eye(12, dtype=bool))
+    masks = {"train": [0, 4, 8, 9], "val": [1, 5], "test": [2, 6, 10]}
+    return Graph.from_scipy(A, np.eye(3)[y], np.eye(3)[y] if multilabel else y, masks,
+                            class_names=names, original_ids=ids)

@@ -77,15 +77,18 @@ def loss_and_gradient(trainer, step=1):
     return total / view.loss.norm, gradient.flat
 
 
-def metrics_of(trainer, epochs):
-    """Train and evaluate `epochs` epochs.
-
-    Compare sent bytes with the prediction; return the metrics.
-    """
+def history_of(trainer, epochs):
+    """Train and evaluate `epochs` epochs; return their metrics."""
     history = []
     for epoch in range(1, epochs + 1):
         history.append(trainer.train_epoch(epoch))
         trainer.evaluate_epoch(history[-1])
+    return history
+
+
+def metrics_of(trainer, epochs):
+    """Return the metrics of `epochs` epochs; compare sent bytes with the prediction."""
+    history = history_of(trainer, epochs)
     for entry in history:
         for kind in ("bytes", "messages"):
             assert entry[f"sent_{kind}"] == getattr(trainer.run_info, f"predicted_{kind}_per_epoch")
@@ -108,6 +111,15 @@ def alone(graph, config, epochs=3):
 @once
 def known_run(graph, config, epochs):
     return run(graph, config, SerialComm(), epochs)
+
+
+def assert_same_on_one_rank(graph, source, config, comm):
+    """Compare two epochs on the ranks of `comm`, which read `source`, with those on one rank."""
+    histories = []
+    for given, ranks in ((source, comm), (graph, None)):
+        with start(given, config, ranks) as trainer:
+            histories.append(history_of(trainer, 2))
+    assert_same_curves(*histories, 1e-10)
 
 
 def assert_same_curves(ours, theirs, bound):

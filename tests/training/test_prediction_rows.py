@@ -1,30 +1,21 @@
 """`hpgcn predict --vertices --probabilities`: some vertices by their ids, and all probabilities."""
 import csv
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from commands import hpgcn as started
 from commands import refused, succeed
+from graphs import cliques
 from scipy.special import expit, softmax
 
 import hpgcn
 from hpgcn import store
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.graph import Graph
 
-IDS = [f"v{k}" for k in range(11)] + ["a,b"]
 NAMES = ("chat", "chien", "a, b")
-
-
-def graph(ids=IDS, names=NAMES, multilabel=False):
-    """Return a graph of three cliques of 4 vertices, one for each class."""
-    y = np.arange(12) // 4
-    A = sp.csr_array((y[:, None] == y) & ~np.eye(12, dtype=bool))
-    masks = {"train": [0, 4, 8, 9], "val": [1, 5], "test": [2, 6, 10]}
-    return Graph.from_scipy(A, np.eye(3)[y], np.eye(3)[y] if multilabel else y, masks,
-                            class_names=names, original_ids=ids)
+graph = partial(cliques, names=NAMES)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,13 @@
 import csv
 import shutil
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from commands import hpgcn as started
 from commands import run, succeed
+from graphs import IDS, cliques
 
 import hpgcn
 from hpgcn import report, store
@@ -18,16 +19,7 @@ from hpgcn.report import page
 from hpgcn.store import prediction_files
 
 NAMES = ("chat", "chien; loup", '=été, "hiver"\r\n')
-IDS = [f"v{k}" for k in range(11)] + ["a,b"]
-
-
-def graph(names=NAMES, ids=IDS, multilabel=False):
-    """Return a graph of three cliques of 4 vertices, one for each class."""
-    y = np.arange(12) // 4
-    A = sp.csr_array((y[:, None] == y) & ~np.eye(12, dtype=bool))
-    masks = {"train": [0, 4, 8, 9], "val": [1, 5], "test": [2, 6, 10]}
-    return Graph.from_scipy(A, np.eye(3)[y], np.eye(3)[y] if multilabel else y, masks,
-                            class_names=names, original_ids=ids)
+graph = partial(cliques, names=NAMES)
 
 
 @pytest.fixture(scope="module")
