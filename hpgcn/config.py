@@ -203,6 +203,10 @@ class Config:
     prune: bool = setting(
         True, "skip rows that neither the loss nor the metrics read. Does not change results",
         PARALLEL, cost=True, hidden=True)
+    replay: str = setting(
+        "auto", "record the calls of a step once and repeat them without Python. auto: full "
+        "batches in memory. Does not change results", PARALLEL, choices=("auto", "never"),
+        resumable=True, hidden=True)
     metric: str = setting(
         "auto", "metric for val_acc, test_acc and the best epoch. auto: accuracy, or micro-f1 for "
         "multi-label graphs, or rmse for targets. roc-auc: only for two classes or multi-label "

@@ -19,7 +19,7 @@ from hpgcn.model.layers.jump import JUMPS
 from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.layers.norms import NORMS
 from hpgcn.model.model_parts import INNER_KEY, blocks_of
-from hpgcn.model.parameters import Parameters
+from hpgcn.model.parameters import Parameters, parameter_shapes
 from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual, chain
 
 if TYPE_CHECKING:
@@ -259,7 +259,8 @@ class Model:
             norm.update_running_moments(gradient)
 
     def _backward(self, backward: Callable, dropped: tuple, G: Array) -> Parameters:
-        gradient = Parameters.zeros(self.spec, self.columns.device, self.parameters.rows.shape)
+        flat = self.columns.device.xp.empty(self.parameters.flat.size, self.spec.dtype)
+        gradient = Parameters.over(flat, parameter_shapes(self.spec), self.parameters.rows.shape)
         repeat(operator.setitem, gradient.flat, ALL, 0)
         backward(G, gradient)
         self.columns.device.discard(*dropped)  # the next step draws again

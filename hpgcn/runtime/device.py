@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.kernels import Array
+    from hpgcn.kernels.host.record import Call
 
 log = logging.getLogger("hpgcn")
 LIMIT = "CUPY_GPU_MEMORY_LIMIT"  # the variable by which CuPy limits the memory that it allocates
@@ -117,6 +118,14 @@ class Host:
     def synchronize(self) -> None:
         """Wait until all queued work of this device is complete."""
 
+    def capture(self, calls: list[Call]) -> list[Call]:
+        """Return fewer calls that do the same as recorded calls, if this device can."""
+        return calls
+
+    def has_room(self, size: int) -> bool:
+        """Return whether `size` bytes are free; a host has its own answer for too many."""
+        return True
+
 
 class Cuda(Host):
     """GPU `number` of those visible to this process, used through CuPy.
@@ -171,6 +180,14 @@ class Cuda(Host):
 
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
+
+    def capture(self, calls: list[Call]) -> list[Call]:
+        from hpgcn.kernels.cuda.captured import capture
+
+        return capture(calls)
+
+    def has_room(self, size: int) -> bool:
+        return size <= self.memory()[0]
 
     def stream(self) -> Any:
         """Return a new stream, for copies that overlap with computing."""

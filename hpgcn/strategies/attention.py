@@ -146,8 +146,8 @@ class Attention:
             added = ops.matmul(part, spread.T, room[:len(part)])
             if rows is None:
                 ops.add(added, dx[lo:lo + tile])
-            else:
-                ops.scatter_add(added, rows[lo:lo + tile], dx)
+            else:  # a GPU knows the order of an index array that it has seen
+                ops.scatter_add(added, rows if m <= tile else rows[lo:lo + tile], dx)
         self.device.discard(room)
 
     def keep_rows(self, X: Array, width: int) -> None:
@@ -186,15 +186,11 @@ class Attention:
         Column h has the vector of head h, and 0 for other heads.
         """
         K, f = vectors.shape
-        spread = self.device.xp.zeros((K * f, K), x.dtype)
-        for h in range(K):
-            repeat(operator.setitem, spread, (slice(h * f, (h + 1) * f), h), vectors[h])
-        return spread
+        rows = self.device.xp.zeros((K * K, f), x.dtype)
+        repeat(operator.setitem, rows, slice(None, None, K + 1), vectors)
+        return rows.reshape(K, K * f).T
 
     def _gathered(self, products: Array) -> Array:
         """Return each head's own columns of `products` (K, K f), as (K, f)."""
-        f = products.shape[1] // self.count
-        gathered = self.device.empty((self.count, f), products.dtype)
-        for h in range(self.count):
-            repeat(operator.setitem, gathered, h, products[h, h * f:(h + 1) * f])
-        return gathered
+        K = self.count
+        return products.reshape(K * K, products.shape[1] // K)[::K + 1]

@@ -188,6 +188,8 @@ class Trainer(CollectiveClose):
         if comm.rank == 0:
             log_drift(self.run_info.strategy, state.history)
         summary = self.run_info.summary(state)
+        if self.training.replay:
+            summary["steps"] = self.training.replay.told()
         if trace:
             trace.write(os.path.join(config.out, "trace.json"))
         if config.out and state.epoch >= first:

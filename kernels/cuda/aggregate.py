@@ -1,9 +1,12 @@
 """DistGNN's aggregation primitive on a GPU, and the gradients of its operands."""
+import operator
+
 import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.cuda.spmm import spmm
+from hpgcn.kernels.host.record import derived
 from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
 
 
@@ -18,7 +21,7 @@ def aggregate(indptr: Array, indices: Array, x: Array, e: Array | None = None,
     xp = current().xp
     m = indptr.size - 1
     out = xp.empty((m, width), dtype) if out is None else out
-    arg = xp.full((m, width), -1, np.int64) if reduce in ("max", "min") else None
+    arg = derived(xp.full, (m, width), -1, np.int64) if reduce in ("max", "min") else None
     if m and width:
         _reduce(indptr, indices, x, e, out, op=op, reduce=reduce, arg=arg)
     return out, arg
@@ -32,8 +35,8 @@ def aggregate_backward(grad: Array, indptr: Array, indices: Array, x: Array, e: 
     xp = device.xp
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else (), device.ordered)
-    dx = None if op == "copyrhs" else xp.zeros(x.shape, dtype)
-    de = None if op == "copylhs" else xp.zeros(e.shape, dtype)
+    dx = None if op == "copyrhs" else derived(xp.zeros, x.shape, dtype)
+    de = None if op == "copylhs" else derived(xp.zeros, e.shape, dtype)
     indptr = device.ordered(indptr, np.int64)
     indices = device.ordered(indices)
     if indptr.size < 2 or indices.size == 0 or width == 0:
@@ -42,7 +45,8 @@ def aggregate_backward(grad: Array, indptr: Array, indices: Array, x: Array, e: 
     # the gradient of a mean is that of a sum
     grad = device.ordered(grad, dtype)
     if reduce == "mean":
-        grad = grad / xp.maximum(xp.diff(indptr), 1)[:, None].astype(dtype)
+        counts = xp.maximum(xp.diff(indptr), 1)[:, None].astype(dtype)
+        grad = derived(operator.truediv, grad, counts)
     chosen = device.ordered(arg, np.int64) if extreme else None
 
     # gradient of x, along the transpose
@@ -77,7 +81,7 @@ def _reduce(indptr: Array, indices: Array, x: Array, e: Array, out: Array, *, op
     if reduce in ("sum", "mean") and chosen is None and (op == "copylhs" or column):
         data = None
         if column:
-            data = e.ravel() if edge is None else e.ravel()[edge]
+            data = e.ravel() if edge is None else derived(operator.getitem, e.ravel(), edge)
         scale = None if reduce == "sum" else 1 / device.xp.maximum(device.xp.diff(indptr), 1)
         spmm(indptr, indices, data, x, out, row_scale=scale)  # distgnn equation 2
         return

@@ -12,7 +12,8 @@
 #define INDEX int
 #endif
 
-// What a draw depends on but for entry and head; keep where a 16-bit lane is not below the threshold
+// What a draw depends on but for entry and head; keep where a 16-bit lane is not below the threshold. The two words k0
+// and k1 are arguments of kernels; of repeated calls, whose arguments are fixed, they are in memory, at `now`
 struct Key {
     unsigned k0, k1, threshold, first;
 };
@@ -116,10 +117,12 @@ extern "C" __global__ void attend(const long long *__restrict__ indptr, const IN
                                   const REAL *__restrict__ col_score, REAL *__restrict__ out, REAL *__restrict__ lse,
                                   REAL *__restrict__ above, REAL *__restrict__ share, REAL slope,
                                   const long long *__restrict__ vertex, const long long *__restrict__ neighbor,
-                                  unsigned k0, unsigned k1, unsigned threshold, unsigned first, REAL scale,
-                                  const REAL *__restrict__ before, long long items, long long heads, long long width,
-                                  long long span)
+                                  const unsigned *now, unsigned k0, unsigned k1, unsigned threshold, unsigned first,
+                                  REAL scale, const REAL *__restrict__ before, long long items, long long heads,
+                                  long long width, long long span)
 {
+    if (now)
+        k0 = now[0], k1 = now[1];
     const long long place = thread_number() / span, q = thread_number() % span;
     const long long number = place / heads, h = place % heads;
     if (number >= items)
@@ -199,12 +202,13 @@ extern "C" __global__ void attend_pieces(REAL *carries, const long long *cut, co
 extern "C" __global__ void attend_backward(const long long *__restrict__ indptr, const INDEX *__restrict__ indices,
                                            const long long *__restrict__ pieces, REAL *__restrict__ carries,
                                            const REAL *__restrict__ pulled, const REAL *__restrict__ col_score,
-                                           REAL *__restrict__ sums, REAL slope,
-                                           const long long *__restrict__ vertex,
-                                           const long long *__restrict__ neighbor, unsigned k0, unsigned k1,
-                                           unsigned threshold, unsigned first, REAL scale, long long items,
+                                           REAL *__restrict__ sums, REAL slope, const long long *__restrict__ vertex,
+                                           const long long *__restrict__ neighbor, const unsigned *now, unsigned k0,
+                                           unsigned k1, unsigned threshold, unsigned first, REAL scale, long long items,
                                            long long heads, long long width, long long span)
 {
+    if (now)
+        k0 = now[0], k1 = now[1];
     const long long place = thread_number() / span, q = thread_number() % span;
     const long long number = place / heads, h = place % heads;
     if (number >= items)
@@ -324,9 +328,11 @@ extern "C" __global__ void attend_dots(const REAL *grad, const REAL *out, const 
 }
 
 extern "C" __global__ void attention_bits(const long long *vertex, const long long *neighbor, long long items,
-                                          long long heads, unsigned k0, unsigned k1, unsigned threshold,
-                                          unsigned char *out)
+                                          long long heads, const unsigned *now, unsigned k0, unsigned k1,
+                                          unsigned threshold, unsigned char *out)
 {
+    if (now)
+        k0 = now[0], k1 = now[1];
     const long long k = thread_number() / heads, h = thread_number() % heads;
     if (k < items)
         out[k * heads + h] = kept(vertex[k], neighbor[k], h, {k0, k1, threshold, 0});

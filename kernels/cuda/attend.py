@@ -4,6 +4,8 @@ import numpy as np
 from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import Device, current
 from hpgcn.kernels.cuda.pieces import add_pieces, items_of, room_for_pieces
+from hpgcn.kernels.cuda.step_words import words_of_step
+from hpgcn.kernels.host.record import derived
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
@@ -22,7 +24,7 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
     span = max(1, width)
     cut, items = items_of(indptr)
     carries = room_for_pieces(cut, heads * (2 * width + 3), dtype)
-    before = lse.copy() if accumulate else None
+    before = derived(lse.copy) if accumulate else None
     device.launch(
         "attend", "attend", items * heads * span, device.ordered(indptr, np.int64),
         device.ordered(indices), None if cut is None else cut.pieces, carries,
@@ -103,9 +105,14 @@ def attention_bits(vertex: Array, neighbor: Array, heads: int, *, seed: int, epo
     return out.view(bool)
 
 
-def _words(seed: int, epoch: int, layer: int, p: float) -> list:
-    """Return the two key words of the draws, and the threshold, as 32-bit words."""
-    return list(map(np.uint32, (*attention_key(seed, epoch, layer), dropout_threshold(p))))
+def _words(seed: int, epoch: int, layer: int, p: float) -> tuple:
+    """Return arguments of draws: where key words in memory are, the words, the threshold."""
+    now = words_of_step(_key_words, epoch, seed, layer) if p else None
+    return now, *map(np.uint32, (*_key_words(epoch, seed, layer), dropout_threshold(p)))
+
+
+def _key_words(epoch: int, seed: int, layer: int) -> tuple:
+    return attention_key(seed, epoch, layer)
 
 
 def _draws(device: Device, vertex: Array, neighbor: Array, seed: int, epoch: int, layer: int,

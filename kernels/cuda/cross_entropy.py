@@ -3,11 +3,14 @@
 Losses and counts are returned as float64 arrays without axes; reading one waits for the
 GPU.
 """
+import operator
+
 import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import current, rows_of
 from hpgcn.kernels.cuda.reductions import by_row, column_sum
+from hpgcn.kernels.host.record import ALL, repeat
 
 
 def softmax_cross_entropy(logits: Array, labels: Array, rows: Array, *, scale: float = 1.0,
@@ -56,7 +59,7 @@ def _loss(name: str, terms: int, logits: Array, labels: Array, rows: Array, othe
     """Run a loss kernel over the counted rows; return the sums of its terms, (terms,) float64."""
     device = current()
     if grad is not None:
-        grad[:] = 0  # including rows that do not count
+        repeat(operator.setitem, grad, ALL, 0)  # including rows that do not count
     rows = device.ordered(rows, np.int64)
     out = device.xp.empty((rows.size, terms))
     device.launch("cross_entropy", name, rows.size * device.team, device.ordered(logits),

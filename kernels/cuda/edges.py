@@ -7,6 +7,7 @@ from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.cuda.pieces import Cut, add_pieces, items_of, room_for_pieces
 from hpgcn.kernels.cuda.reductions import total
+from hpgcn.kernels.host.record import derived
 
 HELD = 8  # weights of a column that a thread holds, as in edges.cu
 THREADS = 1 << 18  # threads that sum gradients of weights, at most: they fill a GPU
@@ -16,7 +17,7 @@ SUMS = 1 << 24  # numbers in the sums of all chunks, at most
 def edge_dot(indptr: Array, indices: Array, x: Array, y: Array, out: Array | None = None, *,
              heads: int = 1) -> Array:
     device = current()
-    out = device.xp.zeros((indices.size, heads), x.dtype) if out is None else out
+    out = derived(device.xp.zeros, (indices.size, heads), x.dtype) if out is None else out
     first = int(indptr[0])
     count = int(indptr[-1]) - first
     device.launch("edges", "edge_dot", count * heads, device.ordered(indptr, np.int64),

@@ -24,7 +24,8 @@ template <class T> struct __align__(16) Pack {
     T at[16 / sizeof(T)];
 };
 
-// What a draw depends on but for vertex and column; keep where a 16-bit lane is not below the threshold
+// What a draw depends on but for vertex and column; keep where a 16-bit lane is not below the threshold. Kernels get
+// these words as arguments; of repeated calls, whose arguments are fixed, the epoch is in memory, at `now`
 struct Key {
     unsigned epoch, layer, k0, k1, threshold;
 };
@@ -134,24 +135,24 @@ extern "C" __global__ void philox(const unsigned *counter, long long items, unsi
 }
 
 extern "C" __global__ void dropout_bits(const long long *vertex, long long m, long long width, long long first,
-                                        unsigned epoch, unsigned layer, unsigned k0, unsigned k1, unsigned threshold,
-                                        unsigned char *out)
+                                        const unsigned *now, unsigned epoch, unsigned layer, unsigned k0, unsigned k1,
+                                        unsigned threshold, unsigned char *out)
 {
     const Eight e = eight(width);
     if (e.i >= m)
         return;
-    const unsigned bits = keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold});
+    const unsigned bits = keep_eight(vertex[e.i], first + 8 * e.b, {now ? *now : epoch, layer, k0, k1, threshold});
     out[thread_number()] = (unsigned char)(bits & 0xFFu >> (8 - e.count));  // pad bits are 0
 }
 
-extern "C" __global__ void dropout(const ROW *x, const long long *vertex, long long m, long long width,
-                                   long long first, unsigned epoch, unsigned layer, unsigned k0, unsigned k1,
+extern "C" __global__ void dropout(const ROW *x, const long long *vertex, long long m, long long width, long long first,
+                                   const unsigned *now, unsigned epoch, unsigned layer, unsigned k0, unsigned k1,
                                    unsigned threshold, REAL scale, ROW *out, long long aligned)
 {
     const Eight e = eight(width);
     if (e.i >= m)
         return;
-    const unsigned bits = keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold});
+    const unsigned bits = keep_eight(vertex[e.i], first + 8 * e.b, {now ? *now : epoch, layer, k0, k1, threshold});
     REAL v[8];
     load_eight(v, x + e.at, e.count, aligned && e.count == 8);
 #pragma unroll
@@ -162,14 +163,14 @@ extern "C" __global__ void dropout(const ROW *x, const long long *vertex, long l
 
 // A team takes a row. Entries of one byte share a draw only by chance here: drawing again costs less than telling
 extern "C" __global__ void dropout_csr(const long long *indptr, const INDEX *indices, const REAL *data,
-                                       const long long *vertex, long long m, long long first, unsigned epoch,
-                                       unsigned layer, unsigned k0, unsigned k1, unsigned threshold, REAL scale,
-                                       REAL *out)
+                                       const long long *vertex, long long m, long long first, const unsigned *now,
+                                       unsigned epoch, unsigned layer, unsigned k0, unsigned k1, unsigned threshold,
+                                       REAL scale, REAL *out)
 {
     const long long i = thread_number() / TEAM;
     if (i >= m)
         return;
-    const Key key = {epoch, layer, k0, k1, threshold};
+    const Key key = {now ? *now : epoch, layer, k0, k1, threshold};
     for (long long k = indptr[i] + threadIdx.x % TEAM; k < indptr[i + 1]; k += TEAM) {
         const long long column = first + indices[k];
         out[k] = keep_byte(vertex[i], column >> 3, key) >> (column & 7) & 1 ? data[k] * scale : REAL(0);
@@ -178,9 +179,9 @@ extern "C" __global__ void dropout_csr(const long long *indptr, const INDEX *ind
 
 // In place z = keep * scale * relu(z + bias); the bits kept go to mask. vertex is not read where nothing is dropped
 extern "C" __global__ void activate(ROW *z, const REAL *bias, const long long *vertex, long long m, long long width,
-                                    long long relu, long long first, unsigned epoch, unsigned layer, unsigned k0,
-                                    unsigned k1, unsigned threshold, REAL scale, unsigned char *mask,
-                                    long long drawn, long long aligned)
+                                    long long relu, long long first, const unsigned *now, unsigned epoch,
+                                    unsigned layer, unsigned k0, unsigned k1, unsigned threshold, REAL scale,
+                                    unsigned char *mask, long long drawn, long long aligned)
 {
     const Eight e = eight(width);
     if (e.i >= m)
@@ -189,7 +190,7 @@ extern "C" __global__ void activate(ROW *z, const REAL *bias, const long long *v
     if (drawn)
         bits = mask[thread_number()];
     else if (threshold)
-        bits = keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold});
+        bits = keep_eight(vertex[e.i], first + 8 * e.b, {now ? *now : epoch, layer, k0, k1, threshold});
     bits &= 0xFFu >> (8 - e.count);
     REAL v[8], addend[8];
     load_eight(v, z + e.at, e.count, aligned && e.count == 8);
@@ -209,14 +210,16 @@ extern "C" __global__ void activate(ROW *z, const REAL *bias, const long long *v
 // In place z = keep * scale * act(z + bias), ELU or GELU, in double and rounded as it is stored; slopes get keep * scale
 // * act', the mask what dropout keeps
 extern "C" __global__ void activate_smooth(REAL *z, const REAL *bias, const long long *vertex, long long m,
-                                           long long width, long long elu, long long first, unsigned epoch,
-                                           unsigned layer, unsigned k0, unsigned k1, unsigned threshold, double scale,
-                                           unsigned char *mask, REAL *slopes)
+                                           long long width, long long elu, long long first, const unsigned *now,
+                                           unsigned epoch, unsigned layer, unsigned k0, unsigned k1, unsigned threshold,
+                                           double scale, unsigned char *mask, REAL *slopes)
 {
     const Eight e = eight(width);
     if (e.i >= m)
         return;
-    unsigned bits = threshold ? keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold}) : 0xFF;
+    unsigned bits = 0xFF;
+    if (threshold)
+        bits = keep_eight(vertex[e.i], first + 8 * e.b, {now ? *now : epoch, layer, k0, k1, threshold});
     bits &= 0xFFu >> (8 - e.count);
     for (int q = 0; q < e.count; ++q) {
         const double value = (REAL)(z[e.at + q] + bias[8 * e.b + q]);
@@ -282,4 +285,14 @@ extern "C" __global__ void sgd(REAL *w, const REAL *g, long long size, double de
     const long long i = thread_number();
     if (i < size)
         w[i] = (REAL)(w[i] - rate * (i < decayed ? g[i] + decay * w[i] : (double)g[i]));
+}
+
+// The first words of `out`, as repeated calls read them
+extern "C" __global__ void set_words(unsigned *out, long long count, unsigned w0, unsigned w1, unsigned w2,
+                                     unsigned w3, unsigned w4, unsigned w5, unsigned w6, unsigned w7)
+{
+    const unsigned words[8] = {w0, w1, w2, w3, w4, w5, w6, w7};
+    const long long i = thread_number();
+    if (i < count)
+        out[i] = words[i];
 }

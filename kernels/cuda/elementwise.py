@@ -5,6 +5,7 @@ from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cuda.copies import convert
 from hpgcn.kernels.cuda.gpu_device import current, rows_of
+from hpgcn.kernels.cuda.step_words import words_of_step
 from hpgcn.kernels.reference.random import draw_key, dropout_scale
 
 
@@ -18,12 +19,22 @@ def philox(counter: Array | tuple[int, ...], key: Array | tuple[int, int]) -> Ar
     return out
 
 
+def _key(seed: int, epoch: int, layer: int, p: float) -> tuple:
+    """Return arguments of draws: where the epoch is if it is in memory, and the key."""
+    now = words_of_step(_epoch_word, epoch) if p else None
+    return now, *draw_key(np.uint32, seed, epoch, layer, p)
+
+
+def _epoch_word(epoch: int) -> tuple:
+    return (epoch,)
+
+
 def dropout_bits(vertex: Array, width: int, *, seed: int, epoch: int, layer: int, p: float,
                  first: int = 0) -> Array:
     device = current()
     out = device.xp.empty((vertex.size, -(-width // 8)), np.uint8)
     device.launch("elementwise", "dropout_bits", out.size, device.ordered(vertex, np.int64),
-                  vertex.size, width, first, *draw_key(np.uint32, seed, epoch, layer, p), out)
+                  vertex.size, width, first, *_key(seed, epoch, layer, p), out)
     return out
 
 
@@ -36,7 +47,7 @@ def dropout(x: Array, vertex: Array, *, seed: int, epoch: int, layer: int, p: fl
     if x.dtype != out.dtype:
         x = convert(x, device.xp.empty(x.shape, out.dtype))
     device.launch("elementwise", "dropout", m * -(-width // 8), x, device.ordered(vertex, np.int64),
-                  m, width, first, *draw_key(np.uint32, seed, epoch, layer, p),
+                  m, width, first, *_key(seed, epoch, layer, p),
                   number_dtype(x.dtype).type(dropout_scale(p)), out,
                   int(device.aligned(x, out)), **rows_of(x.dtype))
     return out
@@ -50,7 +61,7 @@ def dropout_csr(indptr: Array, indices: Array, data: Array, vertex: Array, *, se
     device.launch("elementwise", "dropout_csr", m * device.team if data.size else 0,
                   device.ordered(indptr, np.int64), device.ordered(indices), device.ordered(data),
                   device.ordered(vertex, np.int64), m, first,
-                  *draw_key(np.uint32, seed, epoch, layer, p), data.dtype.type(dropout_scale(p)),
+                  *_key(seed, epoch, layer, p), data.dtype.type(dropout_scale(p)),
                   out, REAL=data.dtype, INDEX=indices.dtype)
     return out
 
@@ -64,7 +75,7 @@ def activate(z: Array, bias: Array, vertex: Array | None = None, *, relu: bool =
     bias = device.ordered(bias, number)
     device.launch("elementwise", "activate", m * -(-width // 8), z, bias,
                   device.ordered(vertex, np.int64), m, width, int(relu), first,
-                  *draw_key(np.uint32, seed, epoch, layer, p), number.type(dropout_scale(p)), mask,
+                  *_key(seed, epoch, layer, p), number.type(dropout_scale(p)), mask,
                   int(drawn and p > 0), int(device.aligned(z, bias)), **rows_of(z.dtype))
     return z
 
@@ -76,7 +87,7 @@ def activate_smooth(z: Array, bias: Array, vertex: Array | None = None, *, kind:
     m, width = z.shape
     device.launch("elementwise", "activate_smooth", m * -(-width // 8), z,
                   device.ordered(bias, z.dtype), device.ordered(vertex, np.int64), m, width,
-                  int(kind == "elu"), first, *draw_key(np.uint32, seed, epoch, layer, p),
+                  int(kind == "elu"), first, *_key(seed, epoch, layer, p),
                   float(dropout_scale(p)), mask, slopes, REAL=z.dtype)
     return z
 

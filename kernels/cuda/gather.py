@@ -5,6 +5,7 @@ import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import Device, cached, current
+from hpgcn.kernels.host.record import recording
 
 
 def gather(x: Array, index: Array, out: Array | None = None) -> Array:
@@ -31,7 +32,8 @@ def scatter_add(x: Array, index: Array, out: Array) -> Array:
     device = current()
     if x.size == 0:
         return out
-    index = device.ordered(index, np.int64)
+    if index.dtype != np.int64:
+        index = cached(_wide, index)
     order = cached(_order, index)
     source, stride = _row(device, x)
     target, out_stride = _row(device, out)
@@ -44,6 +46,10 @@ def scatter_add(x: Array, index: Array, out: Array) -> Array:
     return out
 
 
+def _wide(index: Array) -> Array:
+    return index.astype(np.int64)
+
+
 def _order(index: Array) -> Array:
     return current().xp.argsort(index, kind="stable").astype(np.int64, copy=False)
 
@@ -53,4 +59,6 @@ def _row(device: Device, array: Array) -> tuple[int, int]:
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
         raise ValueError(f"rows of an array with strides {array.strides} are not contiguous, "
                          f"expected {array.itemsize} bytes between columns")
+    if (active := recording()) is not None:
+        active.arrays.append(array)
     return device.address(array), array.strides[0]

@@ -22,6 +22,7 @@ import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import number_dtype
+from hpgcn.kernels.host.record import derived, recording
 
 BLOCK = 256  # threads; whole warps, and 8 blocks fill a multiprocessor
 CHUNKS = 1024  # partial sums of a column, and threads that compute them
@@ -71,12 +72,15 @@ class Device:
                                 f"{', '.join(TYPES)}")
             macros.append(f"-D{macro}={TYPES[np.dtype(dtype).name]}")
         if threads:
-            self.start(self.function(source, name, tuple(macros)), -(-threads // BLOCK), BLOCK,
-                       [self._argument(name, argument) for argument in arguments])
+            call = (self.function(source, name, tuple(macros)), -(-threads // BLOCK), BLOCK,
+                    [self._argument(name, argument) for argument in arguments])
+            self.start(*call)
+            if (active := recording()) is not None:
+                active.note(self.start, call)
 
     def ordered(self, array: Array, dtype: np.dtype | None = None) -> Array | None:
         """Return an array in C order and with `dtype`, copied only if needed; None for None."""
-        return None if array is None else self.xp.ascontiguousarray(array, dtype)
+        return None if array is None else derived(self.xp.ascontiguousarray, array, dtype)
 
     def aligned(self, *arrays: Array | None) -> bool:
         """Return whether all rows begin at multiples of 16 bytes, as 128-bit loads need."""

@@ -7,31 +7,34 @@ over all rows are then added block by block.
 import numpy as np
 
 from hpgcn.kernels import Array
-from hpgcn.kernels.bits16 import BF16
-from hpgcn.kernels.cuda import tensor_cores
+from hpgcn.kernels.bits16 import BF16, number_dtype
+from hpgcn.kernels.cuda import cublas
 from hpgcn.kernels.cuda.copies import convert
 from hpgcn.kernels.cuda.elementwise import apply_mask
 from hpgcn.kernels.cuda.gpu_device import current
+from hpgcn.kernels.host.record import repeat
 
 BLOCK_NUMBERS = 1 << 24  # numbers in the unpacked rows of a block, or in its result
 
 
 def matmul(x: Array, y: Array, out: Array | None = None, *, mask: Array | None = None) -> Array:
-    out = _product(x, y, out)
+    if out is None:
+        out = current().xp.empty((x.shape[0], y.shape[1]), number_dtype(x.dtype))
+    repeat(_multiply, x, y, out)
     return out if mask is None else apply_mask(out, mask)
 
 
-def _product(x: Array, y: Array, out: Array) -> Array:
+def _multiply(x: Array, y: Array, out: Array) -> None:
     xp = current().xp
-    if BF16 not in (x.dtype, y.dtype, None if out is None else out.dtype):
-        return xp.matmul(x, y, out=out)
-    (m, k), n = x.shape, y.shape[1]
-    out = xp.empty((m, n), np.float32) if out is None else out
     in_rows = x.flags.c_contiguous or not x.flags.f_contiguous
     if in_rows and x.dtype == BF16:
         x, y = current().ordered(x), _as(y, BF16)
-    if x.dtype == y.dtype and tensor_cores.multiply(x, y, out):
-        return out
+    if cublas.multiply(x, y, out):
+        return
+    if BF16 not in (x.dtype, y.dtype, out.dtype):
+        xp.matmul(x, y, out=out)
+        return
+    (m, k), n = x.shape, y.shape[1]
     if not in_rows:  # y also has rows in order
         height = max(1, BLOCK_NUMBERS // (m + n))
         total = xp.zeros((m, n), np.float32)
@@ -39,13 +42,12 @@ def _product(x: Array, y: Array, out: Array) -> Array:
             rows = slice(first, first + height)
             total += xp.matmul(_float32(x.T[rows]).T, _float32(y[rows]))
         out[...] = _as(total, out.dtype)
-        return out
+        return
     y = _float32(y)
     height = max(1, BLOCK_NUMBERS // (k + n))
     for first in range(0, m, height):
         rows = slice(first, first + height)
         out[rows] = _as(xp.matmul(_float32(x[rows]), y), out.dtype)
-    return out
 
 
 def _float32(array: Array) -> Array:

@@ -1,8 +1,11 @@
 """Sparse times dense on a GPU: a group of threads for each row, or piece of a long row."""
+import operator
+
 from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE, number_dtype
 from hpgcn.kernels.cuda.gpu_device import cached, current, rows_of
 from hpgcn.kernels.cuda.pieces import pieces_of
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.kernels.masks import with_mask
 
 PADDED = 4  # with this number of nonzeros per row of x, a copy of x for 128-bit loads pays
@@ -24,7 +27,8 @@ def spmm(indptr: Array, indices: Array, data: Array, x: Array, out: Array | None
     if accumulate and out is not None and out.dtype == BF16:
         raise ValueError(ROUNDED_ONCE)
     if out is None:
-        out = (xp.empty if rows is None and not accumulate else xp.zeros)((m, width), dtype)
+        complete = rows is None and not accumulate
+        out = xp.empty((m, width), dtype) if complete else derived(xp.zeros, (m, width), dtype)
     if m == 0 or width == 0 or (rows is not None and rows.size == 0):
         return out
 
@@ -37,7 +41,7 @@ def spmm(indptr: Array, indices: Array, data: Array, x: Array, out: Array | None
     aligned = device.aligned(x)
     if not aligned and indices.size >= PADDED * x.shape[0] and 2 * full <= 3 * width:
         padded = xp.empty((x.shape[0], full), x.dtype)  # columns past width are not stored
-        padded[:, :width] = x
+        repeat(operator.setitem, padded, (ALL, slice(width)), x)
         x = padded
         aligned = device.aligned(padded)
 

@@ -36,6 +36,8 @@ class Recording:
         Arrays that calls read or write by their addresses.
     stepped : dict
         By the id of an argument: the argument, and the function that makes it of a step.
+    updates : list
+        Functions of the step that a repetition calls first.
     refusal : str
         Why the calls cannot be repeated; "" if they can.
     """
@@ -46,6 +48,8 @@ class Recording:
         self.calls: list[Call] = []
         self.arrays: list = []
         self.stepped: dict[int, tuple] = {}
+        self.updates: list[Callable[[int], None]] = []
+        self.words: Any = None  # of a GPU; see hpgcn.kernels.cuda.step_words
         self.refusal = ""
 
     @contextmanager
@@ -66,6 +70,11 @@ class Recording:
         finally:
             _active.reset(token)
 
+    def reads_step(self, step: int) -> None:
+        """Refuse the recording if a kernel depends on another step than the recorded one."""
+        if step != self.step:
+            self.refusal = f"a kernel reads step {step}"
+
     def note(self, function: Callable, arguments: tuple, work: int | None = None, *,
              timed: bool = True) -> None:
         """Add a call; one that is not `timed` measures its time itself."""
@@ -79,9 +88,13 @@ def recording() -> Recording | None:
 
 def repeat(function: Callable, *arguments: Any) -> None:
     """Call a function that changes arrays in place, now and in each repetition."""
-    function(*arguments)
-    if (active := _active.get()) is not None:
-        active.note(function, arguments)
+    active = _active.get()
+    if active is None:
+        function(*arguments)
+        return
+    with active.paused():
+        function(*arguments)
+    active.note(function, arguments)
 
 
 def derived(function: Callable, *arguments: Any) -> Any:
@@ -89,11 +102,14 @@ def derived(function: Callable, *arguments: Any) -> Any:
 
     A number becomes an array without dimensions if it is recorded.
     """
-    value = function(*arguments)
     active = _active.get()
-    if active is None or any(value is each for each in arguments):
+    if active is None:
+        return function(*arguments)
+    with active.paused():
+        value = function(*arguments)
+    if any(value is each for each in arguments):
         return value
-    value = np.array(value)
+    value = value.copy() if hasattr(value, "__cuda_array_interface__") else np.array(value)
 
     def make_anew() -> None:
         value[...] = function(*arguments)
@@ -106,7 +122,6 @@ def of_step(function: Callable, step: int, *arguments: Any) -> Any:
     """Return function(step, *arguments), an argument of kernels that depends on the step."""
     value = function(step, *arguments)
     if (active := _active.get()) is not None:
-        if step != active.step:
-            active.refusal = f"a kernel reads step {step}"
+        active.reads_step(step)
         active.stepped[id(value)] = value, lambda now: function(now, *arguments)
     return value

@@ -1,5 +1,6 @@
 """Repeat recorded calls: pieces for the team of threads, with Python functions between them."""
 import time
+from collections.abc import Callable
 from itertools import groupby
 
 import numpy as np
@@ -12,29 +13,38 @@ from hpgcn.kernels.host.threads import run_piece
 class Replay:
     """The calls of a Recording, ready to be repeated for any step.
 
+    `capture` makes larger parts of consecutive calls of a GPU, a list; see
+    hpgcn.kernels.cuda.captured.
+
     Attributes
     ----------
     seconds : dict
         Seconds of the last repetition, by label.
     """
 
-    def __init__(self, recorded: Recording) -> None:
+    def __init__(self, recorded: Recording, capture: Callable = list) -> None:
         self.arrays = recorded.arrays  # they must exist for as long as calls are repeated
+        self.updates = recorded.updates
         self.labels = [*dict.fromkeys(call.label for call in recorded.calls if call.label)]
         self.nanoseconds = np.zeros(len(self.labels), np.int64)
         self.parts: list = []
         number = {label: place for place, label in enumerate(self.labels)}
-        for compiled, calls in groupby(recorded.calls, lambda call: call.work is not None):
+        for (compiled, timed), group in groupby(
+                recorded.calls, lambda call: (call.work is not None, call.label is not None)):
+            calls = [*group]
             if compiled:
-                self.parts.append(_CompiledCalls([*calls], recorded.stepped, number,
+                self.parts.append(_CompiledCalls(calls, recorded.stepped, number,
                                                  self.nanoseconds))
-            else:
+            else:  # calls that are not timed are messages
+                parts = capture(calls) if timed else calls
                 self.parts += [_PythonCall(call, number.get(call.label), self.nanoseconds)
-                               for call in calls]
+                               for call in parts]
 
     def run(self, step: int) -> None:
         """Repeat the calls for the number of a step."""
         self.nanoseconds[:] = 0
+        for update in self.updates:
+            update(step)
         for part in self.parts:
             part.run(step)
 

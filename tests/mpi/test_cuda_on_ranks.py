@@ -73,6 +73,25 @@ def test_every_strategy_and_model(comm, gpus, strategy, model, graph, options):
     check(graph, settings(model, strategy=strategy, **options), comm, gpus)
 
 
+@pytest.mark.parametrize("model", ["gcn", pytest.param("gat", marks=pytest.mark.long)])
+@pytest.mark.parametrize("strategy", [
+    pytest.param(name, marks=[pytest.mark.long] * (name in LATER)) for name in STRATEGIES])
+def test_repeated_steps(comm, gpus, strategy, model):
+    P = gpus.size
+    heads = {"hidden": 2 * P, "heads": P, "output_heads": P} if model == "gat" else {}
+    config = settings(model, strategy=strategy).replace(**heads)
+    source = scattered(make(directed=True, weighted=True), comm)
+    found = []
+    for replay in ("auto", "never"):
+        trainer = start(source, config.replace(replay=replay), gpus)
+        before = gpus.counters.total("train")
+        losses = [trainer.train_epoch(number)["loss"] for number in range(1, 7)]
+        sent = [now - was for now, was in zip(gpus.counters.total("train"), before)]
+        found.append((losses, gpus.device.get(trainer.parameters.flat).tobytes(), sent))
+        assert replay == "never" or trainer.training.replay.replay is not None
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("strategy", [
     pytest.param(name, marks=[pytest.mark.long] * (name in LATER))
     for name, each in STRATEGIES.items() if each.supports_nodes])

@@ -4,6 +4,9 @@ Like CuPy, it never converts an array to NumPy implicitly, and no function takes
 kinds. `installed(folder)` replaces the module cupy. With late="all", kernels and copies
 are delayed until their stream is synchronized or an event after them is queried. With
 late="kernels", streams other than the null stream run as soon as their events allow.
+
+A stream that captures computes nothing, and refuses what CUDA or CuPy refuses. Launches
+are counted by name in `Stream.launches`: kernels, operations of arrays, and graphs.
 """
 import contextlib
 import copy
@@ -13,13 +16,14 @@ import os
 import sys
 import time
 import types
-from collections import deque
+from collections import Counter, deque
 from typing import ClassVar
 
 import numpy as np
 from shim import ShimDevice
 
 from hpgcn.kernels.bits16 import store, to_float32
+from hpgcn.kernels.cuda import cublas
 from hpgcn.kernels.cuda.gpu_device import using
 
 METHODS = {
@@ -27,12 +31,13 @@ METHODS = {
     "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round", "searchsorted",
     "sort", "squeeze", "std", "sum", "swapaxes", "take", "transpose", "view"}
 VIEWS = {"ravel", "reshape", "squeeze", "swapaxes", "transpose", "view"}
+NO_LAUNCHES = {"empty", "empty_like", *VIEWS}
 
 
 def bare(value):
     """Return the NumPy arrays in fake arrays; a NumPy array raises an error, as in CuPy."""
     if isinstance(value, ndarray):
-        return value.held
+        return value.memory if is_capturing() or Graph.running else value.held
     if isinstance(value, np.ndarray) and value.ndim:
         raise TypeError(f"Unsupported type {type(value)}: a host array of shape {value.shape}")
     if isinstance(value, (tuple, list)):
@@ -49,11 +54,44 @@ def dressed(value):
     return type(value)(map(dressed, value)) if type(value) in (tuple, list) else value
 
 
+def is_capturing():
+    return current_stream().captured is not None
+
+
+def operate(function, args, options, out=None):
+    """Apply a NumPy function to fake arrays, or capture that; return `out` or fake results."""
+    name = getattr(function, "__name__", "")
+    if name in ("matmul", "dot"):
+        refuse_cublas()
+
+    def compute():
+        return function(*map(bare, args), **{key: bare(value) for key, value in options.items()})
+
+    if name not in NO_LAUNCHES:
+        Stream.count(name)
+    if not is_capturing():
+        result = compute()
+        return dressed(result) if out is None else out
+    if out is not None or name in ("fill", "copyto", "__setitem__"):
+        current_stream().queue(compute)
+        return out
+    result = dressed(compute())
+    assert isinstance(result, ndarray), f"{name} is not captured"
+    if not any(np.may_share_memory(result.memory, each.memory)
+               for each in args if isinstance(each, ndarray)):
+        current_stream().queue(lambda: result.memory.__setitem__(..., compute()))
+    return result
+
+
+def refuse_cublas():
+    if is_capturing():  # as all releases of CuPy do
+        raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
+
+
 def adapted(function):
     def call(*args, **options):
-        result = function(*map(bare, args), **{key: bare(value) for key, value in options.items()})
         out = options.get("out")
-        return out if isinstance(out, ndarray) else dressed(result)
+        return operate(function, args, options, out if isinstance(out, ndarray) else None)
 
     return call
 
@@ -73,6 +111,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
     __array_priority__ = 100
 
     def __init__(self, memory):
+        assert memory.base is not None or Stream.allocator or not is_capturing(), "allocated"
         self.memory = memory
         if Stream.late:  # a GPU's pool tracks the memory that its streams still use
             Stream.alive.append(memory)
@@ -98,37 +137,35 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
-        options = {key: bare(value) for key, value in options.items()}
-        if out is not None:
-            options["out"] = bare(out)
-        result = getattr(ufunc, method)(*map(bare, inputs), **options)
-        return dressed(result) if out is None else out[0]
+        if out is None:
+            return operate(ufunc if method == "__call__" else getattr(ufunc, method), inputs,
+                           options)
+        return operate(getattr(ufunc, method), inputs, options | {"out": out}, out[0])
 
     def __array_function__(self, function, _, args, options):
         return adapted(function)(*args, **options)
 
     def __getitem__(self, key):
         plain = type(None), type(...), int, np.integer, slice
-        if all(isinstance(part, plain) for part in (key if isinstance(key, tuple) else (key,))):
-            view = self.memory[bare(key)]
-            if isinstance(view, np.ndarray):
-                return ndarray(view)
-        return dressed(self.held[bare(key)])
+        parts = key if isinstance(key, tuple) else (key,)
+        if all(isinstance(part, plain) for part in parts):
+            return ndarray(self.memory[parts if ... in parts else (*parts, ...)])  # never a scalar
+        return operate(np.ndarray.__getitem__, (self, key), {})
 
     def __setitem__(self, key, value):
-        self.held[bare(key)] = bare(value)
+        operate(np.ndarray.__setitem__, (self, key, value), {})
 
     def __getattr__(self, name):
         if name not in METHODS:
             raise AttributeError(f"'ndarray' of CuPy: {name}")
         if name in VIEWS:
             return lambda *args, **options: self._view(name, args, options)
-        return adapted(getattr(self.held, name))
+        return adapted(getattr(bare(self), name))
 
     def _view(self, name, args, options):
         view = getattr(self.memory, name)(*args, **options)
         if not np.may_share_memory(view, self.memory):  # a copy
-            view = getattr(self.held, name)(*args, **options)
+            return operate(getattr(bare(self), name), args, options)
         return ndarray(view)
 
     def __len__(self):
@@ -194,8 +231,17 @@ class Stream:
     alive: ClassVar = []
     known: ClassVar = {}
     numbers: ClassVar = itertools.count()
+    launches: ClassVar = Counter()
+    allocator: ClassVar = None
+
+    @staticmethod
+    def count(name):
+        """Count a launch, unless it is captured."""
+        if not is_capturing():
+            Stream.launches[name] += 1
 
     def __init__(self, null=False, non_blocking=False, ptds=False, priority=None):
+        self.captured = None
         self.synchronized = 0
         self.queued = 0
         self.tasks = deque()
@@ -215,6 +261,10 @@ class Stream:
 
     def queue(self, task, after=None):
         """Append an operation to the queue, to run after the event `after`."""
+        if self.captured is not None:
+            assert after is None, "an event of another stream"
+            self.captured.append(task)
+            return
         self.tasks.append((task, after or Event()))
         self.queued += 1
         Stream.early()
@@ -236,8 +286,18 @@ class Stream:
         Stream.early()
 
     def run(self):
+        if self.captured is not None:
+            raise RuntimeError("cudaErrorStreamCaptureUnsupported: the host waits")
         while self.tasks:
             self.step()
+
+    def begin_capture(self):
+        assert self is not Stream.null, "the null stream cannot capture"
+        self.captured = []
+
+    def end_capture(self):
+        tasks, self.captured = self.captured, None
+        return Graph(tasks)
 
     def synchronize(self):
         self.synchronized += 1
@@ -254,6 +314,41 @@ class Stream:
 
 
 Stream.null = Stream()
+
+
+class Graph:
+    """Captured operations, which a launch queues again."""
+
+    running: ClassVar = False
+
+    def __init__(self, tasks):
+        self.tasks = tasks
+
+    def launch(self, stream=None):
+        Stream.count("graph")
+        current_stream().queue(self.run)
+
+    def run(self):
+        Graph.running = True
+        try:
+            for task in self.tasks:
+                task()
+        finally:
+            Graph.running = False
+
+
+class MemoryPool:
+    def malloc(self, size):
+        raise NotImplementedError("arrays of the fake are NumPy's")
+
+
+@contextlib.contextmanager
+def using_allocator(malloc):
+    Stream.allocator = malloc
+    try:
+        yield
+    finally:
+        Stream.allocator = None
 
 
 def current_stream():
@@ -278,7 +373,7 @@ class Device:
     mem_info = (2 << 30, 4 << 30)
     pci_bus_id = "0000:00:1E.0"
     cublas_handle = 7
-    products: ClassVar = 0  # calls of gemm_ex
+    products: ClassVar = 0  # calls of cuBLAS
 
     def __init__(self, number=0):
         self.id = number
@@ -290,25 +385,49 @@ class Device:
 
 def numbers_at(address, columns, height, kind):
     """Return a matrix whose columns have `height` numbers each, at an address."""
-    dtype = np.dtype(np.float32 if kind == 0 else np.uint16)
+    dtype = np.dtype({0: np.float32, 1: np.float64, 14: np.uint16}[kind])
     memory = (ctypes.c_char * (columns * height * dtype.itemsize)).from_address(address)
     return np.frombuffer(memory, dtype).reshape(columns, height).T
 
 
 def gemm_ex(handle, op_a, op_b, m, n, k, alpha, a, a_type, lda, b, b_type, ldb,
             beta, c, c_type, ldc, sums, algorithm):
-    """Multiply column by column like cuBLAS; operands of 16 bits, sums of float32."""
-    assert (handle, a_type, b_type, sums, algorithm) == (Device.cublas_handle, 14, 14, 68, -1)
+    """Multiply column by column like cuBLAS."""
+    assert (handle, a_type, algorithm) == (Device.cublas_handle, b_type, -1)
+    assert sums == (70 if a_type == 1 else 68)
+    assert [float(numbers_at(each, 1, 1, a_type % 14)[0, 0]) for each in (alpha, beta)] == [1, 0]
 
     def multiply():
-        parts = [to_float32(numbers_at(address, down if op else across, height, 14))
-                 for address, op, down, across, height in ((a, op_a, m, k, lda),
-                                                           (b, op_b, k, n, ldb))]
-        total = np.matmul(*(part.T if op else part for part, op in zip(parts, (op_a, op_b))))
-        store(total[:m, :n], numbers_at(c, n, ldc, c_type)[:m])
+        parts = []
+        for address, op, down, across, height in (a, op_a, m, k, lda), (b, op_b, k, n, ldb):
+            stored = numbers_at(address, down if op else across, height, a_type)
+            parts.append(stored[:across].T if op else stored[:down])
+        total = np.matmul(*(map(to_float32, parts) if a_type == 14 else parts))
+        store(total, numbers_at(c, n, ldc, c_type)[:m])
 
     Device.products += 1
+    Stream.count("gemm")
     current_stream().queue(multiply)
+
+
+def refused_gemm_ex(*arguments):
+    refuse_cublas()
+    gemm_ex(*arguments)
+
+
+class CublasLibrary:
+    """The functions of cuBLAS that are called by their addresses."""
+
+    @staticmethod
+    def cublasSetStream_v2(handle, stream):
+        assert handle.value == Device.cublas_handle
+        assert Stream.known[stream.value or 0] is current_stream()
+
+    @staticmethod
+    def cublasGemmEx(*arguments):
+        gemm_ex(*(each.value if isinstance(each, ctypes.c_void_p) else each
+                  for each in arguments))
+        return 0
 
 
 class OutOfMemoryError(MemoryError):
@@ -335,9 +454,11 @@ def module():
     cupy.ndarray = ndarray
 
     def asarray(array, dtype=None, order=None, blocking=True):
-        held = array.held if isinstance(array, ndarray) else np.array(array, dtype)
-        same = isinstance(array, ndarray) and (dtype is None or held.dtype == dtype)
-        return array if same else ndarray(held.astype(dtype or held.dtype))
+        if not isinstance(array, ndarray):
+            assert not is_capturing(), "a copy from the host"
+            return ndarray(np.array(array, dtype))
+        same = dtype is None or array.dtype == dtype
+        return array if same else array.astype(dtype)
 
     cupy.asarray = asarray
     cupy.asnumpy = lambda array: array.get() if isinstance(array, ndarray) else np.array(array)
@@ -345,7 +466,7 @@ def module():
 
     def ascontiguousarray(array, dtype=None):
         same = array.flags.c_contiguous and array.ndim and (dtype is None or array.dtype == dtype)
-        return array if same else ndarray(np.ascontiguousarray(bare(array), dtype))
+        return array if same else operate(np.ascontiguousarray, (array, dtype), {})
 
     def get_array_module(*arrays):
         return cupy if any(isinstance(array, ndarray) for array in arrays) else np
@@ -363,7 +484,8 @@ def module():
     driver = types.SimpleNamespace(ctxGetCurrent=lambda: len(Device.used))
     cupy.cuda = types.SimpleNamespace(
         runtime=runtime, driver=driver, Device=Device, Stream=Stream, Event=Event,
-        cublas=types.SimpleNamespace(gemmEx=gemm_ex),
+        MemoryPool=MemoryPool, using_allocator=using_allocator,
+        cublas=types.SimpleNamespace(gemmEx=refused_gemm_ex, getVersion=lambda handle: 120_500),
         get_current_stream=current_stream,
         get_elapsed_time=lambda begin, end: 1e3 * (end.seconds - begin.seconds),
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
@@ -377,6 +499,7 @@ class FakeGpu(ShimDevice):
         self.xp = cupy
 
     def start(self, function, grid, block, arguments):
+        Stream.count(function[0])
         arguments = [one.memory if isinstance(one, ndarray) else bare(one) for one in arguments]
         run = super().start
         current_stream().queue(lambda: run(function, grid, block, arguments))
@@ -392,12 +515,14 @@ def installed(folder, warps=False, late=""):
     cupy = module()
     sys.modules["cupy"] = cupy
     Stream.late = late
+    load, cublas.load_library = cublas.load_library, lambda major: CublasLibrary
     try:
         with using(FakeGpu(folder, cupy, warps)) as device:
             yield device
     finally:
         for stream in list(Stream.known.values()):
             stream.run()
+        cublas.load_library = load
         Stream.late = ""
         Stream.known = {Stream.null.ptr: Stream.null}
         Stream.alive.clear()

@@ -1,6 +1,8 @@
 """Steps that are repeated as recorded calls give the bits of steps that Python computes."""
 import numpy as np
 import pytest
+from cuda_ranks import cuda, gpu
+from fake_cupy import Stream
 from graphs import make, several_labels, with_edges, with_targets
 from stacks import KINDS, STACKS
 
@@ -13,6 +15,7 @@ from hpgcn.strategies import STRATEGIES
 from hpgcn.training.steps import step_replay
 from hpgcn.training.trainer import make_trainer
 
+__all__ = ["cuda", "gpu"]
 SETTINGS = [
     *(pytest.param(kind, id=name) for name, kind in KINDS.items()),
     *(pytest.param({"strategy": name}, id=name) for name in STRATEGIES),
@@ -23,17 +26,24 @@ SETTINGS = [
         {"model": "gin"}, {"masked_products": "always"}, {"shortcuts": False}, {"dtype": "bf16"},
         {"optimizer": "sgd", "clip_norm": 0.1}, {"label_smoothing": 0.1}, {"input_dropout": 0.0},
         {"schedule": "cosine"}))]
+OTHER_TASKS = [
+    pytest.param(lambda: several_labels(make(n=300)), {}, id="several labels"),
+    pytest.param(lambda: with_edges(n=300), {"model": "gine"}, id="edge features"),
+    *(pytest.param(lambda: with_targets(make(n=300)), changes, id=str(changes))
+      for changes in ({"loss": "mse"}, {"loss": "mae"}, {"loss": "huber"}, {"dtype": "bf16"}))]
 
 
-def trained(graph, settings, allowed, monkeypatch, ranks=1):
+def trained(graph, settings, allowed, ranks=1, device=None):
     """Return the results of five steps, and both StepReplays of each rank.
 
     Results are losses, accuracies and bytes sent, and the parameters after the steps.
     """
-    monkeypatch.setenv(step_replay.VARIABLE, str(int(allowed)))
-    config = Config(**{"dropout": 0.4, "hidden": 10, "layers": 3, "seed": 3, **settings})
+    config = Config(**{"dropout": 0.4, "hidden": 10, "layers": 3, "seed": 3,
+                       "replay": "auto" if allowed else "never", **settings})
 
     def train(comm):
+        if device:
+            comm.use(device)
         trainer = make_trainer(graph, config, as_comm(comm), warm=False)
         epochs = []
         for number in range(1, 6):
@@ -42,7 +52,7 @@ def trained(graph, settings, allowed, monkeypatch, ranks=1):
             epochs.append({key: number for key, number in epoch.items()
                            if not key.endswith(("_s", "_rss_bytes"))})
         counters = vars(trainer.comm.counters)
-        return ((epochs, trainer.parameters.flat.tobytes(), counters),
+        return ((epochs, trainer.comm.device.get(trainer.parameters.flat).tobytes(), counters),
                 [trainer.training.replay, trainer.evaluation.replay])
 
     nodes = 1 + ranks // 4
@@ -50,46 +60,42 @@ def trained(graph, settings, allowed, monkeypatch, ranks=1):
     return [each[0] for each in found], [replay for each in found for replay in each[1]]
 
 
-def check_bits(graph, settings, monkeypatch, ranks=1):
+def check_bits(graph, settings, ranks=1, device=None):
     """Check that steps have the same bits if they are repeated, and that they are repeated."""
-    results, replays = trained(graph, settings, True, monkeypatch, ranks)
-    assert results == trained(graph, settings, False, monkeypatch, ranks)[0]
+    results, replays = trained(graph, settings, True, ranks, device)
+    assert results == trained(graph, settings, False, ranks, device)[0]
     assert all(each.replay is not None for each in replays)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_repeated_steps_have_the_same_bits(settings, sparse, monkeypatch):
-    check_bits(make(n=300, sparse=sparse), settings, monkeypatch)
+def test_repeated_steps_have_the_same_bits(settings, sparse):
+    check_bits(make(n=300, sparse=sparse), settings)
 
 
 @pytest.mark.parametrize("ranks", [2, 4, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_repeated_steps_of_several_ranks(settings, ranks, monkeypatch):
+def test_repeated_steps_of_several_ranks(settings, ranks):
     if "heads" in settings and ranks == 3:
         settings = {**settings, "heads": 3}
-    check_bits(make(n=300, directed=ranks == 4), settings, monkeypatch, ranks)
+    check_bits(make(n=300, directed=ranks == 4), settings, ranks)
 
 
-def test_delayed_sums_are_not_repeated(monkeypatch):
+def test_delayed_sums_are_not_repeated():
     settings = {"strategy": "vertex-cut", "delay": "2"}
-    results, replays = trained(make(n=300), settings, True, monkeypatch, 2)
+    results, replays = trained(make(n=300), settings, True, 2)
     assert [each.turn for each in replays[::2]] == 2 * [step_replay.REFUSED]
-    assert results == trained(make(n=300), settings, False, monkeypatch, 2)[0]
+    assert results == trained(make(n=300), settings, False, 2)[0]
 
 
-@pytest.mark.parametrize("graph, settings", [
-    (several_labels(make(n=300)), {}), (with_edges(n=300), {"model": "gine"}),
-    *((with_targets(make(n=300)), {"loss": loss}) for loss in ("mse", "mae", "huber")),
-    (with_targets(make(n=300)), {"dtype": "bf16"})],
-    ids=["several labels", "edge features", "mse", "mae", "huber", "bf16 targets"])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_repeated_steps_of_other_tasks(graph, settings, ranks, monkeypatch):
-    check_bits(graph, settings, monkeypatch, ranks)
+@pytest.mark.parametrize("graph, settings", OTHER_TASKS)
+def test_repeated_steps_of_other_tasks(graph, settings, ranks):
+    check_bits(graph(), settings, ranks)
 
 
-def test_repeated_steps_of_ranks_that_share_targets(monkeypatch):
-    check_bits(with_targets(make(n=300), 3), {"strategy": "2d"}, monkeypatch, 4)
+def test_repeated_steps_of_ranks_that_share_targets():
+    check_bits(with_targets(make(n=300), 3), {"strategy": "2d"}, 4)
 
 
 def test_steps_with_an_effect_that_is_not_recorded_are_computed(monkeypatch, caplog):
@@ -105,14 +111,13 @@ def test_steps_with_an_effect_that_is_not_recorded_are_computed(monkeypatch, cap
 
     monkeypatch.setattr(Loss, "gradient", scaled)
     for ranks in (1, 2):
-        results, replays = trained(make(n=300), {}, True, monkeypatch, ranks)
+        results, replays = trained(make(n=300), {}, True, ranks)
         assert [each.turn for each in replays[::2]] == ranks * [step_replay.REFUSED]
-        assert results == trained(make(n=300), {}, False, monkeypatch, ranks)[0]
+        assert results == trained(make(n=300), {}, False, ranks)[0]
 
 
-def test_steps_are_recorded_again_if_arrays_are_replaced(monkeypatch):
+def test_steps_are_recorded_again_if_arrays_are_replaced():
     graph = make(n=300)
-    monkeypatch.setenv(step_replay.VARIABLE, "1")
     trainer = make_trainer(graph, Config(), SerialComm(), warm=False)
     for number in range(1, 6):
         trainer.train_epoch(number)
@@ -127,6 +132,16 @@ def test_steps_are_recorded_again_if_arrays_are_replaced(monkeypatch):
 def test_a_fault_keeps_steps_from_being_recorded(monkeypatch):
     monkeypatch.setenv("HPGCN_FAULT", "raise:0:9:loss")
     assert not step_replay.may_replay(SerialComm())
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_repeated_steps_on_a_gpu(settings, gpu):
+    check_bits(make(n=300, sparse=settings.get("model") == "gin"), settings, device=gpu)
+
+
+@pytest.mark.parametrize("graph, settings", OTHER_TASKS)
+def test_repeated_steps_of_other_tasks_on_a_gpu(graph, settings, gpu):
+    check_bits(graph(), settings, device=gpu)
 
 
 def test_what_depends_on_the_step_is_made_anew():
@@ -153,3 +168,25 @@ def test_another_step_refuses_a_recording():
     with recording.active():
         cpu.dropout(np.ones((4, 8)), np.arange(4), epoch=2, seed=1, layer=0, p=0.5)
     assert recording.refusal == "a kernel reads step 2"
+
+
+LAUNCHES = {"gcn": 44, "sage-mean": 61, "gat": 104}  # of a step that Python computes, at most
+
+
+@pytest.mark.parametrize("kind", LAUNCHES)
+def test_launches_of_a_step_on_a_gpu(kind, gpu, cuda):
+    """A repeated step is one graph, and launches of words, optimizer and checks of numbers."""
+    if cuda is None:
+        pytest.skip("launches of a real GPU are not counted")
+    for replay, most in (("never", LAUNCHES[kind]), ("auto", 10)):
+        comm = SerialComm()
+        comm.use(gpu)
+        config = Config(**{"dropout": 0.4, "hidden": 16, "layers": 3, "replay": replay,
+                           **KINDS[kind]})
+        trainer = make_trainer(make(n=300), config, comm, warm=False)
+        for number in range(1, 5):
+            trainer.train_epoch(number)
+        Stream.launches.clear()
+        trainer.train_epoch(5)
+        assert Stream.launches.total() <= most, Stream.launches
+        assert Stream.launches["graph"] == (replay == "auto")

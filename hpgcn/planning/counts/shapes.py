@@ -263,7 +263,8 @@ class Shapes:
     def __init__(self):
         self.kernels = ShapeKernels()
         self.part_bytes = 0  # bytes of sparse features that layers have cut out and keep
-        self.xp = SimpleNamespace(zeros=self.empty, ascontiguousarray=lambda array: array)
+        self.xp = SimpleNamespace(zeros=self.empty, empty=self.empty,
+                                  ascontiguousarray=lambda array: array)
 
     def empty(self, shape, dtype):
         return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)

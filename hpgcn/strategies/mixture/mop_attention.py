@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.kernels import Array
     from hpgcn.parallel.csr import Csr
+    from hpgcn.runtime.device import Host
     from hpgcn.strategies.attention import Heads
     from hpgcn.strategies.mixture.mop import MixtureOfParallelism
     from hpgcn.strategies.mixture.row_batches import RowBatches
@@ -81,9 +82,8 @@ class ColumnAttention(Attention):
         # x has the own rows of all heads.
         keep = epoch > 0
         width = x.shape[1] // self.heads.count * self.count
-        home = self.strategy.home
-        get = self.strategy.comm.device.get
-        a, b = (home.put(get(each)[self.own_heads]) for each in (a, b))
+        device, home = self.strategy.comm.device, self.strategy.home
+        a, b = (derived(_moved, device, home, each[self.own_heads]) for each in (a, b))
         spread_a, spread_b = (self._spread(each, x) for each in (a, b))
         columns = AttentionColumns(self, spread_a, spread_b, width, keep, epoch)
         out = self.heads.array("attended", self.heads.vertex_out.size, x.shape[1], keep)
@@ -94,21 +94,23 @@ class ColumnAttention(Attention):
         heads = self.heads
         dx = heads.buffer("scratch", heads.vertex_in.size, G.shape[1])
         work = Gradients(columns)
+        device, home = self.strategy.comm.device, self.strategy.home
         self.strategy.product(self.strategy.operand_back, G, dx, work)
         matmul = kernels.backend(work.dr).matmul
         gradients = []
         for d, rows in ((work.dl[:-1], derived(operator.getitem, columns.x, self.own)),
                         (work.dr, columns.x)):
-            part = np.zeros((heads.count, G.shape[1] // heads.count), G.dtype)
+            part = device.xp.zeros((heads.count, G.shape[1] // heads.count), G.dtype)
             with self.clock("dense"):
-                found = self._gathered(matmul(d.T, rows))
-                repeat(_copy_home, self.strategy.home, found, part, self.own_heads)
-            gradients.append(derived(self.strategy.comm.device.put, part))
+                found = derived(_moved, home, device, self._gathered(matmul(d.T, rows)))
+                repeat(operator.setitem, part, self.own_heads, found)
+            gradients.append(part)
         return dx, *gradients
 
 
-def _copy_home(home: Any, found: Array, part: np.ndarray, mine: slice) -> None:
-    part[mine] = home.get(found)
+def _moved(source: Host, target: Host, array: Array) -> Array:
+    """Return an array of a device as one of another device."""
+    return array if source is target else target.put(source.get(array))
 
 
 class AttentionColumns:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpgcn.kernels.host.record import recording
 from hpgcn.runtime.device import address
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class StagedBuffers(Shared):
             self.lifted.synchronize()
 
     def lower(self, near: Any, far: Any) -> Any:
+        if (active := recording()) is not None:
+            active.refusal = "rows are copied between two devices"
         self.down.wait_event(self.device.event())
         self.device.copy(address(far), address(near), near.nbytes, self.down)
         return self.device.event(self.down).synchronize

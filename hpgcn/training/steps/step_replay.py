@@ -18,25 +18,18 @@ import numpy as np
 from hpgcn.kernels.host.record import Recording
 from hpgcn.kernels.host.replay import Replay
 from hpgcn.runtime import faults
-from hpgcn.runtime.machine import is_allowed
 
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.parallel.workspace import Workspace
 
-VARIABLE = "HPGCN_REPLAY"
 REFUSED, COMPUTE, RECORD, COMPARE, REPEAT = range(5)  # what a step does; the least of ranks counts
 log = logging.getLogger("hpgcn")
 
 
 def may_replay(comm: SerialComm) -> bool:
-    """Return whether steps may be recorded; HPGCN_REPLAY=0 of any rank forbids it.
-
-    All ranks call this together.
-    """
-    device = comm.device
-    allowed = (device.name == "cpu" and not device.in_files
-               and faults.requested_fault() is None and is_allowed(VARIABLE))
+    """Return whether steps may be recorded; all ranks call this together."""
+    allowed = not comm.device.in_files and faults.requested_fault() is None
     return not comm.max([not allowed])[0]
 
 
@@ -56,6 +49,15 @@ class StepReplay:
         self.agreed = False  # whether all ranks repeat steps, or none
         self.replay: Replay | None = None
         self.recorded: Any = None
+        self.reason = ""  # why steps are not repeated
+
+    def told(self) -> str:
+        """Return in words whether steps are repeated; all ranks call this together."""
+        pieces = len(self.replay.parts) if self.turn == REPEAT and self.replay else 0
+        pieces = int(self.comm.max([pieces])[0])
+        if pieces:
+            return f"repeated in {pieces} pieces" if pieces > 1 else "repeated in one piece"
+        return f"computed by Python: {self.reason or 'the first four steps of a run are'}"
 
     def run(self, compute: Callable, results: Callable, step: int = 0) -> Any:
         """Call `compute` or repeat its calls, and return its result.
@@ -83,6 +85,8 @@ class StepReplay:
         replaced = self.version != self.workspace.version and (alone or not self.agreed)
         if replaced and self.turn != REFUSED:
             self.turn, self.version, self.replay = COMPUTE, self.workspace.version, None
+        if self.turn == RECORD and not self.comm.device.has_room(2 * self.workspace.nbytes):
+            self._refuse("the GPU has no room for temporary arrays of a whole step")
         if not (alone or self.agreed):
             self.turn = -int(self.comm.max([-self.turn])[0])
             self.agreed = self.turn in (REFUSED, REPEAT)
@@ -97,7 +101,7 @@ class StepReplay:
         if recording.refusal:
             self._refuse(recording.refusal)
         else:
-            self.replay, self.recorded = Replay(recording), found
+            self.replay, self.recorded = Replay(recording, self.comm.device.capture), found
         return found
 
     def _repeat(self, step: int) -> None:
@@ -109,13 +113,16 @@ class StepReplay:
         """Repeat a step, compute it, and compare the results."""
         with self._uncounted():
             self._repeat(step)
-            repeated = [np.array(each).tobytes() for each in results(self.recorded)]
+            repeated = self._bits(results(self.recorded))
         computed = compute()
         with self._uncounted():
-            differ = repeated != [np.array(each).tobytes() for each in results(computed)]
+            differ = repeated != self._bits(results(computed))
         if differ:
             self._refuse("repeated calls give other bits")
         return computed
+
+    def _bits(self, results: list) -> list[bytes]:
+        return [np.array(self.comm.device.get(each)).tobytes() for each in results]
 
     @contextmanager
     def _uncounted(self) -> Iterator[None]:
@@ -128,4 +135,5 @@ class StepReplay:
     def _refuse(self, reason: str) -> None:
         if self.turn != REFUSED or self.replay:
             log.debug("steps are computed by Python: %s", reason)
+            self.reason = reason
         self.turn, self.replay, self.recorded = REFUSED, None, None

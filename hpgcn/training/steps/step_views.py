@@ -184,7 +184,7 @@ def make_parts(plan: RunPlan) -> tuple:
         parameters = Parameters.initial(spec).with_rows(learned).on(device)
     workspace = Workspace(spec.row_dtype, device)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets)
-    if not plan.steps.builder and may_replay(shard.comm):
+    if config.replay == "auto" and not plan.steps.builder and may_replay(shard.comm):
         training, evaluation = (view._replace(replay=StepReplay(workspace, shard.comm))
                                 for view in (training, evaluation))
     batches = (MiniBatches(plan.steps, training, shard, config.epochs) if plan.steps.builder else
