@@ -2,8 +2,8 @@
 
 Broadcasts and reductions are MPI's own. The other collectives are messages between
 pairs of ranks. Empty blocks send nothing, sums are in rank order with every MPI
-library, and no stage waits for a rank that computes. Broadcasts of GPU memory are
-messages as well, if MPI takes GPU memory in messages only.
+library, and no stage waits for a rank that computes. Broadcasts and reductions of GPU
+memory are messages as well, if MPI takes GPU memory in messages only.
 """
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Collectives:
         view = flat(array, "array").view(np.uint8)
         if self.rank == root:
             self._count_blocks(kind, [view] * self.size)
-        if self._on_gpu(view) and self.stager.broadcasts_by_messages:
+        if self._by_messages(view, "bcast"):
             outgoing = [view if self.rank == root else view[:0]] * self.size
             incoming = [view if rank == root else view[:0] for rank in range(self.size)]
             pending = self._exchange(outgoing, incoming, None, lane=BROADCAST)
@@ -78,14 +78,16 @@ class Collectives:
         than the whole.
         """
         view = flat(array, "array")
-        if self.rank != root:
+        total = None if self.rank != root else view if out is None else flat(out, "out")
+        if self._by_messages(view, "reduce"):
+            return self._reduce_by_messages(view, total, root, kind)
+        if total is None:
             blocks = [view[:0]] * self.size
             blocks[root] = view
             self._count_blocks(kind, blocks)
             return self._own("reduce", lambda piece: self.mpi.Ireduce(
                 piece, None, self.MPI.SUM, root), view, SEND, root, name="reduce")
 
-        total = view if out is None else flat(out, "out")
         same_block(view, total, "array", "out")
         with self.clock("comm"):
             place(view, total)
@@ -97,7 +99,7 @@ class Collectives:
     def start_allreduce(self, array: Array, kind: str | None, op: str = "sum") -> Pending:
         """Replace `array` by its sum, or maximum (op "max"), over ranks.
 
-        It goes in pieces like `start_reduce`.
+        It goes in pieces like `start_reduce`, or each rank adds a block in rank order.
         """
         if op not in ("sum", "max"):
             raise InternalError(f"allreduce: op is {op!r}, expected 'sum' or 'max'")
@@ -105,6 +107,8 @@ class Collectives:
         payload, remainder = divmod(2 * view.nbytes * (self.size - 1), self.size)
         payload += self.rank < remainder
         self.count(kind, payload, (view.size > 0) * 2 * (self.size - 1))
+        if self._by_messages(view, "reduce"):
+            return self._allreduce_by_messages(view, np.add if op == "sum" else np.maximum)
 
         def start(piece: Array) -> Request:
             return self.mpi.Iallreduce(self.MPI.IN_PLACE, piece, getattr(self.MPI, op.upper()))
@@ -166,18 +170,34 @@ class Collectives:
         incoming = list(work[:needed].reshape(others, own_block.size))
         incoming.insert(self.rank, own_block)
 
-        def add() -> None:
-            parts = incoming
-            if self.rank and np.may_share_memory(own_block, out):
-                # a sum that starts with rank 0's block must not overwrite the own one
-                # too soon
-                parts = incoming.copy()
-                parts[self.rank] = own_block.copy()
-            place(parts[0], out)
-            for part in parts[1:]:
-                np.add(out, part, out=out)
+        return self._exchange(blocks, incoming, kind, partial(combine, incoming, self.rank, out))
 
-        return self._exchange(blocks, incoming, kind, add)
+    def _reduce_by_messages(self, view: Array, total: Array | None, root: int,
+                            kind: str | None) -> Pending:
+        """Send `view` to the root, which adds all ranks' in rank order into `total`."""
+        outgoing = incoming = [view[:0]] * self.size
+        if total is None:
+            outgoing = [view if rank == root else view[:0] for rank in range(self.size)]
+            return self._exchange(outgoing, incoming, kind)
+        same_block(view, total, "array", "out")
+        incoming = [*np.empty_like(view, shape=(self.size, view.size))]
+        incoming[root] = view
+        return self._exchange(outgoing, incoming, None, partial(combine, incoming, root, total))
+
+    def _allreduce_by_messages(self, view: Array, ufunc: np.ufunc) -> Pending:
+        """Combine a block of `view` in rank order on each rank, then send it to all ranks."""
+        even, rest = divmod(view.size, self.size)
+        counts = [even + (rank < rest) for rank in range(self.size)]
+        blocks = self._blocks(view, counts, "array")
+        own = blocks[self.rank]
+        incoming = [*np.empty_like(view, shape=(self.size, own.size))]
+        incoming[self.rank] = own
+
+        def finish() -> None:
+            combine(incoming, self.rank, own, ufunc)
+            self._exchange([own] * self.size, blocks, None).wait("an allreduce by messages")
+
+        return self._exchange(blocks, incoming, None, finish)
 
     def wait(self, requests: Sequence, what: Callable, pending: set[int] | None = None,
              name: str | None = None, patient: bool = False) -> None:
@@ -271,6 +291,9 @@ class Collectives:
 
     def _on_gpu(self, array: Array) -> bool:
         return self.stager is not None and not isinstance(array, np.ndarray)
+
+    def _by_messages(self, array: Array, operation: str) -> bool:
+        return self._on_gpu(array) and self.stager.by_messages(operation)
 
     def _pieces(self, view: Array, operation: str) -> list[Array]:
         """Cut a view into equal pieces for one call of the operation each."""
@@ -389,6 +412,17 @@ def same_block(a: Array, b: Array, name_a: str, name_b: str) -> None:
     if a.size != b.size or a.dtype != b.dtype:
         raise InternalError(f"{name_a} has {a.size} elements of {a.dtype}, "
                             f"{name_b} {b.size} of {b.dtype}")
+
+
+def combine(parts: list[Array], own: int, out: Array, ufunc: np.ufunc = np.add) -> None:
+    """Combine one array of each rank in rank order into `out`, which may be that of rank `own`."""
+    if own and np.may_share_memory(parts[own], out):
+        # what starts with rank 0's array must not overwrite the own one too soon
+        parts = parts.copy()
+        parts[own] = parts[own].copy()
+    place(parts[0], out)
+    for part in parts[1:]:
+        ufunc(out, part, out=out)
 
 
 def place(source: Array, target: Array) -> None:

@@ -123,10 +123,9 @@ class GpuStager:
         self.waiting = deque()  # (event, communicator, function that makes an MPI call)
         self.pool = {}  # unused PinnedMemory, by size
 
-    @property
-    def broadcasts_by_messages(self) -> bool:
-        """Whether GPU memory goes by messages only: then the root sends it to each rank."""
-        return "message" in self.direct and "bcast" not in self.direct
+    def by_messages(self, operation: str) -> bool:
+        """Return whether an operation on GPU memory is made of messages, the only calls for it."""
+        return "message" in self.direct and operation not in self.direct
 
     def most(self, operation: str, limit: int) -> int:
         """Return the bytes of the longest piece that an operation sends at once.

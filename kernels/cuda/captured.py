@@ -47,7 +47,7 @@ def capture(calls: list[Call]) -> list[Call]:
 
 
 def _capture(calls: list[Call]) -> tuple[CapturedCalls | None, int, Exception | None]:
-    """Capture the first calls until one fails; return them, their number and the failure.
+    """Capture calls until one fails; return graph, number of calls, failure.
 
     A failure may end the capture as a whole. Then the calls before it are captured anew.
     """

@@ -289,9 +289,11 @@ extern "C" __global__ void sgd(REAL *w, const REAL *g, long long size, double de
 
 // The first words of `out`, as repeated calls read them
 extern "C" __global__ void set_words(unsigned *out, long long count, unsigned w0, unsigned w1, unsigned w2,
-                                     unsigned w3, unsigned w4, unsigned w5, unsigned w6, unsigned w7)
+                                     unsigned w3, unsigned w4, unsigned w5, unsigned w6, unsigned w7, unsigned w8,
+                                     unsigned w9, unsigned w10, unsigned w11, unsigned w12, unsigned w13,
+                                     unsigned w14, unsigned w15)
 {
-    const unsigned words[8] = {w0, w1, w2, w3, w4, w5, w6, w7};
+    const unsigned words[16] = {w0, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, w12, w13, w14, w15};
     const long long i = thread_number();
     if (i < count)
         out[i] = words[i];

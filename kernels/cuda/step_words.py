@@ -15,7 +15,7 @@ from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.host.record import recording
 
 ROOM = 1024  # words of a recording, at most
-AT_ONCE = 8  # words that a launch of set_words writes
+AT_ONCE = 16  # words that a launch of set_words writes
 
 
 class StepWords:

@@ -49,7 +49,7 @@ class Recording:
         self.arrays: list = []
         self.stepped: dict[int, tuple] = {}
         self.updates: list[Callable[[int], None]] = []
-        self.words: Any = None  # of a GPU; see hpgcn.kernels.cuda.step_words
+        self.words: Any = None  # see hpgcn.kernels.cuda.step_words
         self.refusal = ""
 
     @contextmanager

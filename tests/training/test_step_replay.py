@@ -170,7 +170,7 @@ def test_another_step_refuses_a_recording():
     assert recording.refusal == "a kernel reads step 2"
 
 
-LAUNCHES = {"gcn": 44, "sage-mean": 61, "gat": 104}  # of a step that Python computes, at most
+LAUNCHES = {"gcn": 44, "sage-mean": 61, "gat": 104}  # at most, if Python computes a step
 
 
 @pytest.mark.parametrize("kind", LAUNCHES)
