@@ -54,6 +54,68 @@ __device__ __forceinline__ Item item_of(const long long *indptr, const long long
 
 constexpr int DEEP = 4;  // entries whose numbers are asked for before the first is added
 
+// The threads that share a head of a row, a power of two: each looks after one entry of a chunk and gives its weight to
+// the others, which have a column each. So a weight takes one exponential for all columns.
+struct Lanes {
+    int count, lane;
+#ifdef HPGCN_GPU_ONLY
+    unsigned members;
+
+    __device__ __forceinline__ Lanes(long long lanes) : count((int)lanes), lane((int)(threadIdx.x % lanes))
+    {
+        const unsigned all = count == 32 ? ~0u : (1u << count) - 1;
+        members = all << (threadIdx.x % 32 - lane);
+    }
+    template <class T> __device__ __forceinline__ T take(T value, int source) const
+    {
+        return __shfl_sync(members, value, source, count);
+    }
+    template <class T> __device__ __forceinline__ T add(T value) const
+    {
+        for (int other = count / 2; other; other /= 2)
+            value += __shfl_xor_sync(members, value, other, count);
+        return value;
+    }
+    template <class T> __device__ __forceinline__ T most(T value) const
+    {
+        for (int other = count / 2; other; other /= 2) {
+            const T rival = __shfl_xor_sync(members, value, other, count);
+            value = rival > value ? rival : value;
+        }
+        return value;
+    }
+#else  // one thread
+    __device__ __forceinline__ Lanes(long long) : count(1), lane(0) {}
+    template <class T> __device__ __forceinline__ T take(T value, int) const { return value; }
+    template <class T> __device__ __forceinline__ T add(T value) const { return value; }
+    template <class T> __device__ __forceinline__ T most(T value) const { return value; }
+#endif
+};
+
+// Sums of weight value, and of those with a score above 0, over a chunk of entries: a column of the rows whose first
+// numbers are `stride` apart, at `from` of the lane of each entry
+__device__ __forceinline__ void add_chunk(const Lanes &lanes, long long entries, const REAL *rows, long long stride,
+                                          INDEX from, REAL weight, REAL above, bool exists, REAL &sum, REAL &positive)
+{
+    const int count = entries < lanes.count ? (int)entries : lanes.count;
+    for (int e = 0; e < count; e += DEEP) {
+        REAL values[DEEP];
+#pragma unroll
+        for (int u = 0; u < DEEP; ++u) {
+            const long long row = lanes.take(from, e + u);
+            values[u] = exists && e + u < count ? rows[row * stride] : REAL(0);
+        }
+#pragma unroll
+        for (int u = 0; u < DEEP; ++u) {
+            const REAL all = lanes.take(weight, e + u), part = lanes.take(above, e + u);
+            if (e + u < count) {
+                sum += all * values[u];
+                positive += part * values[u];
+            }
+        }
+    }
+}
+
 // Sums of one column of a head, relative to exp(top)
 struct State {
     REAL top, total, sum, positive, part;
@@ -119,49 +181,38 @@ extern "C" __global__ void attend(const long long *__restrict__ indptr, const IN
                                   const long long *__restrict__ vertex, const long long *__restrict__ neighbor,
                                   const unsigned *now, unsigned k0, unsigned k1, unsigned threshold, unsigned first,
                                   REAL scale, const REAL *__restrict__ before, long long items, long long heads,
-                                  long long width, long long span)
+                                  long long width, long long span, long long team)
 {
     if (now)
         k0 = now[0], k1 = now[1];
+    const Lanes lanes(team);
     const long long place = thread_number() / span, q = thread_number() % span;
     const long long number = place / heads, h = place % heads;
     if (number >= items)
         return;
     const Item item = item_of(indptr, pieces, number);
-    const long long i = item.row, head = i * heads + h, columns = heads * width, column = h * width + q;
+    const long long i = item.row, head = i * heads + h, columns = heads * width;
     const bool exists = q < width;
     const Results results = {out, lse, above, share, heads, width, head, q};
-    const REAL mine = row_score[head];
+    const REAL mine = row_score[head], none = (REAL)log(0.0);
     State state = results.start(item.slot < 0 ? before : nullptr);
-    for (long long k = item.begin; k < item.end; k += DEEP) {
-        long long j[DEEP];
-        REAL z[DEEP], values[DEEP];
-#pragma unroll
-        for (int u = 0; u < DEEP; ++u)
-            j[u] = k + u < item.end ? (long long)indices[k + u] : 0;
-#pragma unroll
-        for (int u = 0; u < DEEP; ++u) {
-            z[u] = k + u < item.end ? mine + col_score[j[u] * heads + h] : REAL(0);
-            values[u] = k + u < item.end && exists ? x[j[u] * columns + column] : REAL(0);
-        }
-#pragma unroll
-        for (int u = 0; u < DEEP; ++u) {
-            if (k + u >= item.end)
-                continue;
-            const REAL score = z[u] > 0 ? z[u] : slope * z[u];
-            state.raise(score);
-            REAL weight = (REAL)exp(score - state.top);
-            state.total += weight;
-            state.part += z[u] > 0 ? weight : REAL(0);
-            if (threshold)
-                weight = kept(vertex[i], neighbor[j[u]], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
-            if (exists) {
-                const REAL value = weight * values[u];
-                state.sum += value;
-                state.positive += z[u] > 0 ? value : REAL(0);
-            }
-        }
+    if (lanes.lane)  // of what the row held, the first thread has the total
+        state.total = 0;
+    for (long long k = item.begin; k < item.end; k += lanes.count) {
+        const bool there = k + lanes.lane < item.end;
+        const INDEX j = there ? indices[k + lanes.lane] : (INDEX)0;
+        const REAL z = there ? mine + col_score[(long long)j * heads + h] : none;
+        const REAL score = z > 0 ? z : slope * z;
+        state.raise(lanes.most(there ? score : none));
+        REAL weight = there ? (REAL)exp(score - state.top) : REAL(0);
+        state.total += weight;
+        state.part += z > 0 ? weight : REAL(0);
+        if (threshold && there)
+            weight = kept(vertex[i], neighbor[j], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
+        add_chunk(lanes, item.end - k, x + h * width + q, columns, j, weight, z > 0 ? weight : REAL(0), exists,
+                  state.sum, state.positive);
     }
+    state.total = lanes.add(state.total), state.part = lanes.add(state.part);
     if (item.slot < 0) {
         results.finish(state);
         return;
@@ -205,50 +256,36 @@ extern "C" __global__ void attend_backward(const long long *__restrict__ indptr,
                                            REAL *__restrict__ sums, REAL slope, const long long *__restrict__ vertex,
                                            const long long *__restrict__ neighbor, const unsigned *now, unsigned k0,
                                            unsigned k1, unsigned threshold, unsigned first, REAL scale, long long items,
-                                           long long heads, long long width, long long span)
+                                           long long heads, long long width, long long span, long long team)
 {
     if (now)
         k0 = now[0], k1 = now[1];
+    const Lanes lanes(team);
     const long long place = thread_number() / span, q = thread_number() % span;
     const long long number = place / heads, h = place % heads;
     if (number >= items)
         return;
     const Item item = item_of(indptr, pieces, number);
-    const long long columns = heads * width, column = h * width + q;
+    const long long columns = heads * width, column = h * width + q, stride = columns + 3 * heads;
     const bool exists = q < width;
     const REAL mine = col_score[item.row * heads + h];
     REAL sum = 0, positive = 0, total = 0;
-    for (long long k = item.begin; k < item.end; k += DEEP) {
-        long long i[DEEP];
-        REAL z[DEEP], lse[DEEP], dot[DEEP], values[DEEP];
-#pragma unroll
-        for (int u = 0; u < DEEP; ++u)
-            i[u] = k + u < item.end ? (long long)indices[k + u] : 0;
-#pragma unroll
-        for (int u = 0; u < DEEP; ++u) {
-            const bool there = k + u < item.end;
-            const REAL *grad = pulled + i[u] * (columns + 3 * heads), *row_score = grad + columns + h;
-            z[u] = there ? row_score[0] + mine : REAL(0);
-            lse[u] = there ? row_score[heads] : REAL(0);
-            dot[u] = there ? row_score[2 * heads] : REAL(0);
-            values[u] = there && exists ? grad[column] : REAL(0);
-        }
-#pragma unroll
-        for (int u = 0; u < DEEP; ++u) {
-            if (k + u >= item.end)
-                continue;
-            REAL weight = (REAL)exp((z[u] > 0 ? z[u] : slope * z[u]) - lse[u]);
-            total += weight * (z[u] > 0 ? dot[u] : slope * dot[u]);
+    for (long long k = item.begin; k < item.end; k += lanes.count) {
+        const bool there = k + lanes.lane < item.end;
+        const INDEX i = there ? indices[k + lanes.lane] : (INDEX)0;
+        REAL z = 0, weight = 0;
+        if (there) {
+            const REAL *const row_score = pulled + i * stride + columns + h;
+            z = row_score[0] + mine;
+            weight = (REAL)exp((z > 0 ? z : slope * z) - row_score[heads]);
+            total += weight * (z > 0 ? REAL(1) : slope) * row_score[2 * heads];
             if (threshold)
-                weight = kept(vertex[i[u]], neighbor[item.row], h, {k0, k1, threshold, first}) ? weight * scale
-                                                                                              : REAL(0);
-            if (exists) {
-                const REAL value = weight * values[u];
-                sum += value;
-                positive += z[u] > 0 ? value : REAL(0);
-            }
+                weight = kept(vertex[i], neighbor[item.row], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
         }
+        add_chunk(lanes, item.end - k, pulled + column, stride, i, weight, z > 0 ? weight : REAL(0), exists, sum,
+                  positive);
     }
+    total = lanes.add(total);
     const long long numbers = 2 * columns + heads;
     REAL *const row = item.slot < 0 ? sums + item.row * numbers : carries + item.slot * numbers;
     if (exists)
@@ -257,23 +294,27 @@ extern "C" __global__ void attend_backward(const long long *__restrict__ indptr,
         row[2 * columns + h] = total;
 }
 
-// The results, out of these sums: a thread takes a head of a row
+// The results, out of these sums: a team takes a head of a row
 extern "C" __global__ void attend_gradients(const REAL *sums, const REAL *x, REAL slope, REAL *dx, REAL *dcol_score,
-                                            long long items, long long heads, long long width, long long accumulate)
+                                            long long items, long long heads, long long width, long long accumulate,
+                                            long long team)
 {
-    const long long head = thread_number();
+    const Lanes lanes(team);
+    const long long head = thread_number() / lanes.count;
     if (head >= items)
         return;
     const long long columns = heads * width, h = head % heads;
     const REAL *const row = sums + head / heads * (2 * columns + heads);
-    REAL total = -row[2 * columns + h];
-    for (long long q = 0; q < width; ++q) {
+    REAL total = lanes.lane ? REAL(0) : -row[2 * columns + h];
+    for (long long q = lanes.lane; q < width; q += lanes.count) {
         const REAL sum = row[h * width + q], above = row[columns + h * width + q];
         const long long at = head * width + q;
         total += (slope * sum + (1 - slope) * above) * x[at];
         dx[at] = accumulate ? dx[at] + sum : sum;
     }
-    dcol_score[head] = accumulate ? dcol_score[head] + total : total;
+    total = lanes.add(total);
+    if (lanes.lane == 0)
+        dcol_score[head] = accumulate ? dcol_score[head] + total : total;
 }
 
 // Sums of two sets of entries of the same rows into one, by online softmax: a thread takes a head of a row
@@ -307,22 +348,28 @@ extern "C" __global__ void attend_merge(REAL *out, REAL *lse, const REAL *part, 
         share[head] = mine * share[head] + theirs * part_share[head];
 }
 
-// What a row gives to the backward by itself, in double until it is stored: a thread takes a head of a row
+// What a row gives to the backward by itself, in double until it is stored: a team takes a head of a row
 extern "C" __global__ void attend_dots(const REAL *grad, const REAL *out, const REAL *above, const REAL *share,
                                        const REAL *row_score, const REAL *lse, double slope, REAL *pulled,
-                                       REAL *drow_score, long long items, long long heads, long long width)
+                                       REAL *drow_score, long long items, long long heads, long long width,
+                                       long long team)
 {
-    const long long head = thread_number();
+    const Lanes lanes(team);
+    const long long head = thread_number() / lanes.count;
     if (head >= items)
         return;
     const long long i = head / heads, h = head % heads;
     REAL *row = pulled + i * heads * (width + 3), *scores = row + heads * width + h;
     double whole = 0, part = 0;
-    for (long long q = 0, at = head * width; q < width; ++q, ++at) {
+    for (long long q = lanes.lane; q < width; q += lanes.count) {
+        const long long at = head * width + q;
         row[h * width + q] = grad[at];
         whole += (double)grad[at] * out[at];
         part += (double)grad[at] * above[at];
     }
+    whole = lanes.add(whole), part = lanes.add(part);
+    if (lanes.lane)
+        return;
     scores[0] = row_score[head], scores[heads] = lse[head], scores[2 * heads] = (REAL)whole;
     drow_score[head] = (REAL)((1 - slope) * (part - whole * share[head]));
 }

@@ -1,4 +1,4 @@
-"""Graph attention on a GPU, with one thread for each column of a row or piece of a row."""
+"""Graph attention on a GPU, with a team of threads for 32 columns of a row or piece of a row."""
 import numpy as np
 
 from hpgcn.kernels import Array
@@ -21,7 +21,7 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
     out = device.xp.empty((m, x.shape[1]), dtype) if out is None else out
     lse = device.xp.empty((m, heads), dtype) if lse is None else lse
     width = x.shape[1] // heads
-    span = max(1, width)
+    team, span = _shares(device, width)
     cut, items = items_of(indptr)
     carries = room_for_pieces(cut, heads * (2 * width + 3), dtype)
     before = derived(lse.copy) if accumulate else None
@@ -31,7 +31,7 @@ def attend(indptr: Array, indices: Array, x: Array, row_score: Array, col_score:
         device.ordered(x), device.ordered(row_score, dtype),
         device.ordered(col_score, dtype), out, lse, above, share, dtype.type(slope),
         *_draws(device, vertex, neighbor, seed, epoch, layer, p, first, dtype),
-        before, items, heads, width, span, REAL=dtype, INDEX=indices.dtype)
+        before, items, heads, width, span, team, REAL=dtype, INDEX=indices.dtype)
     if cut is not None and cut.slots:
         device.launch("attend", "attend_pieces", cut.rows.size * heads * span, carries, cut.rows,
                       cut.firsts, out, lse, above, share, before, cut.rows.size, heads, width, span,
@@ -56,8 +56,10 @@ def attend_dots(grad: Array, out: Array, above: Array, share: Array, row_score: 
     if pulled is None:
         pulled = device.xp.empty((m, grad.shape[1] + 3 * heads), grad.dtype)
     arrays = map(device.ordered, (grad, out, above, share, row_score, lse))
-    device.launch("attend", "attend_dots", share.size, *arrays, float(slope), pulled, drow_score,
-                  share.size, heads, grad.shape[1] // heads, REAL=grad.dtype)
+    width = grad.shape[1] // heads
+    team, _ = _shares(device, width)
+    device.launch("attend", "attend_dots", share.size * team, *arrays, float(slope), pulled,
+                  drow_score, share.size, heads, width, team, REAL=grad.dtype)
     return pulled, drow_score
 
 
@@ -76,7 +78,7 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
     dx = xp.empty(x.shape, dtype) if dx is None else dx
     dcol_score = xp.empty((n, heads), dtype) if dcol_score is None else dcol_score
     width = x.shape[1] // heads
-    span = max(1, width)
+    team, span = _shares(device, width)
     cut, items = items_of(indptr)
     sums = xp.empty((n, heads * (2 * width + 1)), dtype)
     carries = room_for_pieces(cut, sums.shape[1], dtype)
@@ -87,10 +89,10 @@ def attend_backward(indptr: Array, indices: Array, pulled: Array, x: Array, col_
         device.ordered(indices), None if cut is None else cut.pieces, carries,
         device.ordered(pulled, dtype), device.ordered(col_score, dtype), sums, dtype.type(slope),
         *_draws(device, vertex, neighbor, seed, epoch, layer, p, first, dtype), items, heads,
-        width, span, REAL=dtype, INDEX=indices.dtype)
+        width, span, team, REAL=dtype, INDEX=indices.dtype)
     add_pieces(cut, carries, sums)
-    device.launch("attend", "attend_gradients", n * heads, sums, device.ordered(x),
-                  dtype.type(slope), dx, dcol_score, n * heads, heads, width, int(accumulate),
+    device.launch("attend", "attend_gradients", n * heads * team, sums, device.ordered(x),
+                  dtype.type(slope), dx, dcol_score, n * heads, heads, width, int(accumulate), team,
                   REAL=dtype, INDEX=indices.dtype)
     return dx, dcol_score
 
@@ -103,6 +105,12 @@ def attention_bits(vertex: Array, neighbor: Array, heads: int, *, seed: int, epo
                   device.ordered(neighbor, np.int64), vertex.size, heads,
                   *_words(seed, epoch, layer, p), out)
     return out.view(bool)
+
+
+def _shares(device: Device, width: int) -> tuple[int, int]:
+    """Return the threads of a team that shares a head of a row, and those of all its columns."""
+    team = min(device.team, 1 << max(0, width - 1).bit_length())
+    return team, -(-max(1, width) // team) * team
 
 
 def _words(seed: int, epoch: int, layer: int, p: float) -> tuple:

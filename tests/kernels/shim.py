@@ -29,7 +29,7 @@ FAMILIES = ("bits16", "spmm", "gather", "random", "elementwise", "aggregate", "l
 OF_THE_CPU = ("past_the_cache", "the_name_is_the_function", "in_any_place", "begin_anywhere",
               "takes_each_kind_of_array")
 # families whose kernels are the same without warps
-WITHOUT_WARPS = ("gather", "attend", "attend_edges", "messages", "checks")
+WITHOUT_WARPS = ("gather", "messages", "checks")
 COMPILER = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
 
 
