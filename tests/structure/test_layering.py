@@ -116,7 +116,7 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
         "vertex_numbers", "edges", "readers", "tables collections sorting",
         "formats random_contents vertex_changes", "edge_feature_files", "convert", "generators"],
     "store": ["objects manifest json_fields text_rows", "writer", "reader", "csr_arrays schema",
-              "row_arrays", "row_order", "blocks/window_rows", "blocks/reordered",
+              "row_arrays link_arrays", "row_order", "blocks/window_rows", "blocks/reordered",
               "blocks/structure", "stored", "graph_files model_files",
               "prediction_files learned_row_files"],
     "planning": ["counts", "seconds", "answers"],
