@@ -146,7 +146,8 @@ class Graph(GraphSource):
                    feature_names: Sequence[str] | None = None, classes: bool = False,
                    targets: ArrayLike | None = None,
                    target_names: Sequence[str] | None = None,
-                   links: Mapping[str, LinkSet | ArrayLike] | None = None) -> Graph:
+                   links: Mapping[str, LinkSet | ArrayLike] | None = None,
+                   allow_leakage: bool = False) -> Graph:
         """Make a graph from a sparse matrix and arrays.
 
         Parameters
@@ -177,7 +178,8 @@ class Graph(GraphSource):
             Values to predict, in place of y; NaN is unknown. `target_names`, (t,), are theirs.
         links : dict of (k, 2) integers or hpgcn.graphs.links.LinkSet, optional
             Pairs [source, target] to predict, under "train", "val" and "test". The adjacency has
-            no edges of validation and test. See `hpgcn.graphs.links.check_links`.
+            no edges of validation and test, unless `allow_leakage`. See
+            `hpgcn.graphs.links.check_links`.
 
         Raises
         ------
@@ -204,7 +206,7 @@ class Graph(GraphSource):
                         split=split, source_sha256=source_sha256, class_names=class_names,
                         parallel_edges=parallel, edge_features=edge_features,
                         feature_names=feature_names, classes=classes, targets=targets,
-                        target_names=target_names, links=links)
+                        target_names=target_names, links=links, allow_leakage=allow_leakage)
 
     @classmethod
     def from_edge_index(cls, edge_index: ArrayLike, edge_weight: ArrayLike | None = None,
@@ -418,7 +420,7 @@ def describe_rows(csr: tuple, degrees: tuple, X: Any, y: ArrayLike, masks: Any, 
                   original_ids: np.ndarray | None = None, split: str = "file",
                   source_sha256: str = "", parallel_edges: bool = False,
                   edge_features: np.ndarray | None = None, links: Any = None,
-                  **names: Any) -> Graph:
+                  allow_leakage: bool = False, **names: Any) -> Graph:
     """Build a Graph from all arrays of its adjacency, in memory or on disk.
 
     `degrees` are sums of rows and columns, and weights of loops. `names` are keyword
@@ -437,4 +439,4 @@ def describe_rows(csr: tuple, degrees: tuple, X: Any, y: ArrayLike, masks: Any, 
     row, column, loop = degrees
     return Graph(header, 0, *csr, degree_row=row, degree_column=column, degree_loop=loop,
                  vertex=vertex, original_ids=original_ids, edge_features=edge_features,
-                 links=check_links(links, n, directed, name), **arrays)
+                 links=check_links(links, csr, directed, name, allow_leakage), **arrays)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgcn.errors import DataError, DataWarning
+from hpgcn.errors import DataError, DataWarning, setting
 from hpgcn.graphs.validation import SPLIT, first_true
 
 if TYPE_CHECKING:
@@ -113,20 +113,22 @@ def permuted_links(links: Links | None, perm: np.ndarray) -> Links | None:
     return {key: each.renumbered(number).read() for key, each in links.items()}
 
 
-def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, n: int, directed: bool,
-                name: str) -> Links | None:
+def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, directed: bool,
+                name: str, allow_leakage: bool = False) -> Links | None:
     """Check the links of a graph in memory; a DataWarning counts repeated ones.
 
     Parameters
     ----------
     links : dict of LinkSet, or of (k, 2) integers, or None
         Under some of "train", "val" and "test".
-    n : int
-        Number of vertices.
+    csr : (indptr, indices, data)
+        The adjacency in memory.
     directed : bool
         [u, v] and [v, u] are different links.
     name : str
         Name of the graph, for errors.
+    allow_leakage : bool
+        Links of validation and test may be edges of the graph; a DataWarning counts them.
 
     Returns
     -------
@@ -136,19 +138,48 @@ def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, n: int, directe
     ------
     DataError
         Other names, shapes or dtypes, vertices below 0 or past n - 1, a link of a vertex with
-        itself, no link at all, both kinds of negatives, weights that are not finite.
+        itself, both kinds of negatives, weights that are not finite, leakage.
     """
     if links is None:
         return None
     if not isinstance(links, Mapping) or not links or set(links) - set(SPLIT):
         raise DataError(f"{name}: links: expected a dict under {', '.join(SPLIT)}")
+    indptr, indices = csr[:2]
+    n = indptr.size - 1
     checked = {key: _check_set(links[key], n, f"{name}: links of {key}")
                for key in SPLIT if key in links}
     for key, each in checked.items():
         if again := count_repeated(each.positive, n, directed):
             warnings.warn(f"{name}: links of {key}: {again:,} of {len(each):,} occur before",
                           DataWarning, stacklevel=3)
+
+    # refuse answers in the question: links of validation and test among the edges
+    for key in [key for key in checked if key != "train"]:
+        pairs = checked[key].positive
+        leaked = find_entries(indptr, indices, pairs[:, 1], pairs[:, 0])
+        if not leaked.any():
+            continue
+        text = (f"{name}: links of {key}: {np.count_nonzero(leaked):,} of {leaked.size:,} are "
+                f"edges of the graph, the first {pairs[leaked.argmax()].tolist()}")
+        if not allow_leakage:
+            raise DataError(f"{text}, so that models see what they predict; "
+                            f"{setting('allow_leakage', True)} allows it")
+        warnings.warn(text, DataWarning, stacklevel=3)
     return checked
+
+
+def find_entries(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray,
+                 columns: np.ndarray) -> np.ndarray:
+    """Return which of the entries (row, column) a CSR with sorted columns has, (k,) bool."""
+    low, high = indptr[rows], indptr[rows + 1]
+    stop = high
+    while (low < high).any():
+        middle = (low + high) // 2
+        below = (low < high) & (indices[np.minimum(middle, indices.size - 1)] < columns)
+        low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
+    inside = low < stop
+    inside[inside] = indices[low[inside]] == columns[inside]
+    return inside
 
 
 def count_repeated(pairs: np.ndarray, n: int, directed: bool) -> int:

@@ -2,8 +2,8 @@
 
 Each rank has the scores of its own pairs. Ranks share out the distinct scores by value, as in
 sorting by regular sampling (Shi and Schaeffer 1992). Rank q gets all copies of the scores in
-the q-th range, so no rank has them all. Sums are of whole numbers, so that results have the same bits on any
-number of ranks.
+the q-th range, so no rank has them all. Sums are of whole numbers, so that results have the
+same bits on any number of ranks.
 
 A score that is not a number makes AUC, average precision and MRR of shared negatives NaN.
 """

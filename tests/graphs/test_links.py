@@ -6,7 +6,7 @@ import pytest
 
 from hpgcn import Graph
 from hpgcn.errors import DataError, DataWarning
-from hpgcn.graphs.links import LinkSet, Renumbered, permuted_links
+from hpgcn.graphs.links import LinkSet, Renumbered, find_entries, permuted_links
 
 RING = np.roll(np.eye(5), 1, axis=1) + np.roll(np.eye(5), -1, axis=1)
 
@@ -18,8 +18,8 @@ def make(**links):
 
 
 def test_a_set_keeps_its_arrays():
-    graph = make(train=[[0, 1], [2, 1]], val=LinkSet([[2, 3]], negative=[[0, 2], [1, 3]]),
-                 test=LinkSet([[3, 4]], negative_targets=[[1, 0, 2]], weight=[.5]))
+    graph = make(train=[[0, 1], [2, 1]], val=LinkSet([[2, 4]], negative=[[0, 2], [1, 3]]),
+                 test=LinkSet([[3, 0]], negative_targets=[[1, 0, 2]], weight=[.5]))
     assert list(graph.links) == ["train", "val", "test"]
     assert graph.links["train"].positive.dtype == np.int64
     assert repr(graph.links["val"]) == "LinkSet(1 links, 2 negatives)"
@@ -32,7 +32,7 @@ def test_a_set_keeps_its_arrays():
 
 def test_links_follow_their_vertices():
     graph = make(train=LinkSet([[0, 1]], negative=[[4, 2]], weight=[2]),
-                 test=LinkSet([[3, 4], [2, 1]], negative_targets=[[1], [0]]))
+                 test=LinkSet([[3, 0], [4, 1]], negative_targets=[[1], [0]]))
     perm = np.array([3, 1, 4, 0, 2])  # new -> old
     moved = graph.permuted(perm)
     for key, links in graph.links.items():
@@ -73,3 +73,29 @@ def test_repeated_links_are_counted():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Graph.from_scipy(directed, links={"train": [[0, 1], [1, 0], [1, 2]]})
+
+
+def test_links_of_validation_and_test_are_no_edges():
+    leaky = {"train": [[0, 1]], "test": [[0, 2], [1, 0], [3, 4]]}
+    message = r"links of test: 2 of 3 are edges of the graph, the first \[1, 0\]"
+    with pytest.raises(DataError, match=f"{message}.*allow_leakage=True allows it"):
+        Graph.from_scipy(RING, links=leaky)
+    with pytest.warns(DataWarning, match=message):
+        Graph.from_scipy(RING, links=leaky, allow_leakage=True)
+    directed = np.zeros((3, 3))
+    directed[2, 0] = 1  # the edge 0 -> 2
+    assert Graph.from_scipy(directed, links={"test": [[2, 0]]}).links
+    with pytest.raises(DataError, match="1 of 1 are edges"):
+        Graph.from_scipy(directed, links={"test": [[0, 2]]})
+
+
+def test_entries_are_found():
+    rng = np.random.default_rng(0)
+    dense = rng.random((30, 30)) < .2
+    dense[[0, 7, 29]] = False
+    graph = Graph.from_scipy(dense.astype(float))
+    rows, columns = rng.integers(0, 30, (2, 500))
+    np.testing.assert_array_equal(find_entries(graph.indptr, graph.indices, rows, columns),
+                                  dense[rows, columns])
+    empty = np.zeros(0, np.int32)
+    assert not find_entries(np.zeros(31, np.int64), empty, rows, columns).any()

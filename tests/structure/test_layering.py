@@ -113,7 +113,7 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
                 "cpu/chunks cpu/tuning", "cpu/emit", "cpu", "cuda", "disk entries orders", "ahead"],
     "datasets": [
         "packing", "source", "text raw_graph convert_options unsupported_formats split",
-        "vertex_numbers", "edges", "readers", "tables collections sorting",
+        "vertex_numbers held_out_links", "edges", "readers", "tables collections sorting",
         "formats random_contents vertex_changes", "edge_feature_files", "convert", "generators"],
     "store": ["objects manifest json_fields text_rows", "writer", "reader", "csr_arrays schema",
               "row_arrays link_arrays", "row_order", "blocks/window_rows", "blocks/reordered",
