@@ -98,4 +98,4 @@ def test_entries_are_found():
     np.testing.assert_array_equal(find_entries(graph.indptr, graph.indices, rows, columns),
                                   dense[rows, columns])
     empty = np.zeros(0, np.int32)
-    assert not find_entries(np.zeros(31, np.int64), empty, rows, columns).any()
+    assert True not in find_entries(np.zeros(31, np.int64), empty, rows, columns)
