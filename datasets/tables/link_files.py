@@ -27,8 +27,8 @@ def read_links(source: Source, vertices: VertexIds, target_first: bool, header: 
     """Read the links of a set, and its negatives, from a table of text or Parquet.
 
     The two columns of ids are those called like the ends of edges, else the first two. A
-    column called label, or the third of a table without names, has 1 for a link and 0 for a
-    pair that is none.
+    column called label, or the third of a table without names, has 1 for a link and 0 for
+    another pair.
 
     Parameters
     ----------

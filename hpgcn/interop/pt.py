@@ -5,7 +5,6 @@ such a file are replaced by empty ones that only hold the stored data, so PyG is
 needed.
 """
 import codecs
-import collections
 import re
 import zipfile
 from collections.abc import Sequence
@@ -24,7 +23,8 @@ DATA = "torch_geometric.data.data.Data"
 ALLOWED = (DATA, "torch_geometric.data.data.DataEdgeAttr",
            "torch_geometric.data.data.DataTensorAttr",
            "torch_geometric.data.storage.GlobalStorage", "torch_geometric.data.storage.AttrType")
-PLAIN = (collections.defaultdict, set)  # containers of what a Data has cached
+# containers of what a Data has cached; the unpickler fills dicts, but no defaultdict
+PLAIN = ((lambda *_: {}, "collections.defaultdict"), set)
 HETERO = ("torch_geometric.data.hetero_data.HeteroData", "torch_geometric.data.storage.BaseStorage",
           "torch_geometric.data.storage.NodeStorage", "torch_geometric.data.storage.EdgeStorage")
 UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
@@ -83,7 +83,9 @@ def _load(path: Path | str, memory: int, where: str, others: Sequence = ()) -> A
                for name in ALLOWED]
     holders += [*PLAIN, *others]
     try:
-        with torch.serialization.safe_globals(holders):
+        with torch.serialization.safe_globals([]):  # restores those that PyG registers
+            torch.serialization.clear_safe_globals()
+            torch.serialization.add_safe_globals(holders)
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files raise many kinds of errors
         if match := UNKNOWN.search(str(error)):
@@ -93,7 +95,7 @@ def _load(path: Path | str, memory: int, where: str, others: Sequence = ()) -> A
 
 
 def numpy_holders() -> list:
-    """Return what PyTorch's unpickler may call to build plain NumPy arrays, with its names."""
+    """Return the callables with which PyTorch's unpickler builds plain NumPy arrays."""
     build = np.zeros(1).__reduce__()[0]
     kinds = {type(np.dtype(kind)) for kind in "bBhHiIlLqQefd?"}
     names = [f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")]
