@@ -18,12 +18,16 @@ from hpgcn.datasets.collections import builtin
 from hpgcn.datasets.convert_options import FORMATS, ConvertOptions
 from hpgcn.datasets.edge_feature_files import read_edge_features
 from hpgcn.datasets.edges.columns import check_flag
+from hpgcn.datasets.held_out_links import hold_out, parse_links
 from hpgcn.datasets.random_contents import RandomContents
+from hpgcn.datasets.raw_graph import ROW_FIRST
 from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
-from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
+from hpgcn.datasets.source import BudgetError, Source, need, open_all, refuse_missing
 from hpgcn.datasets.split import check_count, make_split, parse_split
 from hpgcn.datasets.tables.join import close_gaps, join
+from hpgcn.datasets.tables.link_files import read_links
 from hpgcn.datasets.tables.table_files import TableOptions
+from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.vertex_changes import (
     MADE,
     largest_component,
@@ -37,12 +41,14 @@ from hpgcn.graphs.adjacency import (
     Counts,
     check_duplicates,
     duplicates_notes,
+    is_symmetric,
     row_and_column_sums,
 )
 from hpgcn.graphs.classes import read_text_labels
 from hpgcn.graphs.edge_features import features_of_entries
 from hpgcn.graphs.edge_weights import join_names, rounded_note
 from hpgcn.graphs.graph import assemble
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import (
     AUTO,
     check_order,
@@ -61,8 +67,10 @@ if TYPE_CHECKING:
     from hpgcn.datasets.sorting.external import DiskAdjacency, Entries
     from hpgcn.graphs.graph import Graph
     from hpgcn.graphs.header import Header
+    from hpgcn.graphs.links import Links
 
 EDGE_BYTES = 128  # peak memory per edge in `read`
+LINK_BYTES = 160  # the same per entry to draw links
 
 
 def convert(source: Path | str, out: Path | str, fmt: str = "auto", *, compress: str = "none",
@@ -138,7 +146,8 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
     check_duplicates(options.duplicates)
     if options.columns is not None:
         check_flag(options.columns)
-    if options.largest_component or options.edge_features is not None:
+    links = None if options.links is None else parse_links(options.links)
+    if options.largest_component or options.edge_features is not None or links is not None:
         scratch = None  # the graph must be in memory
 
     # read the edges, then join the tables
@@ -150,7 +159,8 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
     with page_cache.bypassed(memory is not None):
         memory = memory_budget() if memory is None else memory
         tables = TableOptions(**vars(options) | files, memory=memory)
-        _refuse_missing(source, fmt, *tables.files())
+        _refuse_missing(source, fmt, *tables.files(),
+                        *(links.values() if isinstance(links, dict) else ()))
         raw, name, file, fmt, digest, entries = _read(source, fmt, memory, scratch, options)
         where = str(file)
         notes = raw.notes
@@ -175,6 +185,14 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
         coords = coords if options.reverse else coords[::-1]
         adjacency = adjacency.with_features(coords, of_edges, where)
     del coords
+    links = raw.links
+    if links is not None and options.links is None:
+        for flag in options.flags("reverse", "largest_component"):
+            raise UsageError(f"{flag}: not for a graph with links, which {where} has")
+    if options.links is not None:
+        adjacency, links = _with_links(adjacency, raw, options, where, file, memory)
+        if isinstance(file, Source):
+            digest = file.sha256()
 
     # finish features and masks, which may need the adjacency
     if made:
@@ -195,7 +213,8 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
             None if drawn.features else raw.features, None if drawn.labels else raw.labels, masks,
             name=where, original_ids=raw.original_ids, split=split, source_sha256=digest,
             class_names=raw.class_names, feature_names=raw.feature_names,
-            classes=options.classes, targets=raw.targets, target_names=raw.target_names)
+            classes=options.classes, targets=raw.targets, target_names=raw.target_names,
+            links=links, allow_leakage=options.allow_leakage)
     graph = drawn.add_to(graph, raw, lazy=lazy)
     header = dataclasses.replace(
         graph.header, name=name, base=raw.base if raw.original_ids is None else 0,
@@ -217,6 +236,18 @@ class _MemoryAdjacency(NamedTuple):
     isolated: int
     assemble: partial
     sums: Callable
+
+    def kept(self, entries: np.ndarray) -> _MemoryAdjacency:
+        """Return the adjacency with those entries for which a bool, (nnz,), is true."""
+        indptr, indices, data = self.assemble.args
+        words = dict(self.assemble.keywords)
+        if words.get("edge_features") is not None:
+            words["edge_features"] = words["edge_features"][entries]
+        indptr = run_offsets(entries)[indptr]
+        csr = indptr, indices[entries], None if data is None else data[entries]
+        return self._replace(isolated=count_isolated(*csr[:2]),
+                             assemble=partial(assemble, *csr, **words),
+                             sums=partial(row_and_column_sums, *csr))
 
     def with_features(self, coords: Sequence[np.ndarray], features: np.ndarray,
                       where: str) -> _MemoryAdjacency:
@@ -242,6 +273,41 @@ def _build_adjacency(raw: Raw, entries: Entries | None, where: str, options: Con
     return _MemoryAdjacency(counts, count_isolated(*csr[:2]),
                             partial(assemble, *csr, symmetric=counts.symmetric),
                             partial(row_and_column_sums, *csr))
+
+
+def _with_links(adjacency: _MemoryAdjacency, raw: Raw, options: ConvertOptions, where: str,
+                file: Source, memory: int) -> tuple[_MemoryAdjacency, Links]:
+    """Return the adjacency of training and the links, drawn from it or read from files.
+
+    Notes go to `raw.notes`, and files to `file.files`.
+    """
+    directed = not is_symmetric(*adjacency.assemble.args)
+    wanted = parse_links(options.links)
+    if raw.links is not None:
+        raw.notes.append("links of the source are left out, because --links is given")
+    if not isinstance(wanted, dict):
+        need(LINK_BYTES * adjacency.assemble.args[1].size, memory, f"{where}: links")
+        kept, links, notes = hold_out(adjacency.assemble.args, raw, directed, *wanted,
+                                      options.allow_isolated, where)
+        raw.notes += notes
+        return adjacency.kept(kept), links
+
+    if options.reverse:
+        raise UsageError("--reverse: not for links of files, whose directions would differ")
+
+    # read the files; the edges of the graph are links of training unless a file has them
+    vertices = VertexIds(raw, where, memory)
+    target_first = directed and raw.reads == ROW_FIRST
+    links = {}
+    for key, source in zip(wanted, open_all(wanted.values())):
+        links[key] = read_links(source, vertices, target_first, options.header, memory)
+        raw.notes.append(f"links of {key}: {links[key].describe()} in {source}")
+        if isinstance(file, Source):
+            file.files.append(source)
+    if "train" not in links:
+        _, edges, _ = hold_out(adjacency.assemble.args, raw, directed, (100, 0, 0), 0, False, where)
+        links["train"] = edges["train"]
+    return adjacency, links
 
 
 @contextmanager

@@ -35,7 +35,8 @@ MOST_VERTICES = 2**62
 
 # headings of `hpgcn convert --help`
 EDGES, TABLES = "edge lists", "features and labels"
-CHANGES, SPLITS, REST = "changes to edges", "split", "changes to features and vertices"
+CHANGES, SPLITS, LINKS = "changes to edges", "split", "links"
+REST = "changes to features and vertices"
 
 
 def option(heading: str, text: str, default: Any = None, **words: Any) -> Any:
@@ -140,6 +141,15 @@ class ConvertOptions:
     num_splits: int = option(
         SPLITS, "number of splits to draw, with random or per-class. Split i is drawn with SEED + "
         "i; `hpgcn train --split-index i` uses it (default: 1)", 1, type=int, metavar="N")
+    links: tuple[str, ...] | None = option(
+        LINKS, "links to predict. 80/10/10[:SEED]: percent of the edges to train, validate and "
+        "test; the graph keeps those to train. SET=FILE: pairs of ids, with 1 and 0 in a column "
+        "called label if some are no links; SET is train, val or test, and the flag is given for "
+        "each (default for train: the edges of the graph)", metavar="LINKS", action="append")
+    allow_leakage: bool = option(
+        LINKS, "links of validation and test may be edges of the graph", False)
+    allow_isolated: bool = option(
+        LINKS, "a vertex may lose its last edge to validation or test", False)
     row_normalize: bool | None = option(
         REST, "scale each row of features to sum 1 (default: on for planetoid, else off)")
     largest_component: bool = option(
@@ -184,7 +194,7 @@ class ConvertOptions:
                              "weights to 1")
         for one, other in (("columns", "weights"), ("num_nodes", "bipartite"),
                            ("num_nodes", "compact"), ("edge_features", "largest_component"),
-                           ("labels", "targets")):
+                           ("labels", "targets"), ("links", "largest_component")):
             if getattr(self, one) and getattr(self, other):
                 one, other = (f"--{name.replace('_', '-')}" for name in (one, other))
                 raise UsageError(f"{one} and {other}: expected only one of them")

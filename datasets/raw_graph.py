@@ -5,6 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.edge_weights import attribute_names, join_names
+from hpgcn.graphs.links import Links
 from hpgcn.graphs.validation import check_targets
 
 ROW_FIRST = ("u", "v")  # the end of an edge that is a row of the adjacency, and the other one
@@ -47,6 +48,7 @@ class Raw:
     feature_names: tuple[str, ...] | None = None  # names of features, (f,)
     targets: np.ndarray | None = None  # (n, t) float64 with NaN for unknown, instead of labels
     target_names: tuple[str, ...] | None = None  # names of targets, (t,)
+    links: Links | None = None  # pairs to predict
 
     @property
     def labeled(self) -> np.ndarray | None:

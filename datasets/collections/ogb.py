@@ -1,8 +1,9 @@
-"""Reader of Open Graph Benchmark folders for node property prediction.
+"""Reader of Open Graph Benchmark folders for node and link property prediction.
 
     NAME/raw/edge.csv.gz num-node-list.csv.gz [node-feat.csv.gz] [node-label.csv.gz]
     NAME/raw/data.npz (edge_index, num_nodes_list, [node_feat]) [node-label.npz (node_label)]
     NAME/split/SCHEME/train.csv.gz valid.csv.gz test.csv.gz
+    NAME/split/SCHEME/train.pt valid.pt test.pt (links, read by PyTorch)
 
 Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs,
 NeurIPS 2020. An edge goes from source to target, as in PyG: `u v` is the entry
@@ -23,6 +24,7 @@ from hpgcn.datasets.text.parse import U, V
 from hpgcn.datasets.text.text_cells import simple_numbers
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import join_names
+from hpgcn.graphs.links import Links
 
 NODES = "num-node-list.csv.gz"
 TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")
@@ -30,7 +32,8 @@ EDGE_FEATURES = "edge-feat.csv.gz"
 READ = (*TABLES, "num-edge-list.csv.gz")
 ARCHIVES = ("data.npz", "node-label.npz")
 SPLIT = {"train": "train", "val": "valid", "test": "test"}
-LISTED_ONCE = ("products", "proteins")  # add_inverse_edge is true in OGB's nodeproppred/master.csv
+LISTED_ONCE = ("products", "proteins", "ppa", "collab", "ddi",
+               "vessel")  # add_inverse_edge is true in master.csv of nodeproppred and linkproppred
 BLOCK = 1 << 24  # bytes of a table per read
 
 
@@ -59,8 +62,9 @@ def read(source: Source, memory: int) -> Raw:
     read_graph = _from_archives if source.path.name in ARCHIVES else _from_tables
     graph = read_graph(raw, source, memory)
     graph.masks = _split(raw, source, graph.num_nodes, memory)
+    graph.links = _links(raw, source, memory)
     name = graph_name(source.path)
-    if re.sub("^ogbn[_-]", "", name) in LISTED_ONCE:
+    if re.sub("^ogb[nl][_-]", "", name) in LISTED_ONCE:
         graph.if_directed = (f"{name} lists each edge once: use --symmetrize to read both "
                              "directions, like OGB's own loader")
     else:
@@ -136,17 +140,37 @@ def _labels(labels: np.ndarray | None) -> np.ndarray | None:
 
 def _split(raw: Path, source: Source, n: int, memory: int) -> dict[str, np.ndarray] | None:
     """Return the masks of the only folder in `split` beside `raw`; None without one."""
-    folders = sorted(file.parent for file in raw.parent.glob("split/*/train.csv.gz"))
+    folder = _split_folder(raw, "train.csv.gz")
+    if folder is None:
+        return None
+    masks = {}
+    for key, name in SPLIT.items():
+        numbers = _integers(_file(source, folder / f"{name}.csv.gz"), n, memory)
+        masks[key] = np.isin(np.arange(n), numbers)
+    return masks
+
+
+def _links(raw: Path, source: Source, memory: int) -> Links | None:
+    """Return the links of the only folder in `split` beside `raw`; None without one."""
+    folder = _split_folder(raw, "train.pt")
+    if folder is None:
+        return None
+    from hpgcn.interop import link_splits, pt
+
+    files = {key: _file(source, folder / f"{name}.pt") for key, name in SPLIT.items()}
+    return {key: link_splits.links_of_ogb(pt.read_dict(file.path, memory, str(file)), str(file))
+            for key, file in files.items()}
+
+
+def _split_folder(raw: Path, name: str) -> Path | None:
+    """Return the only folder in `split` beside `raw` with a file `name`; None without one."""
+    folders = sorted(file.parent for file in raw.parent.glob(f"split/*/{name}"))
     if raw.name != "raw" or not folders:
         return None
     if len(folders) > 1:
         names = truncate(", ".join(folder.name for folder in folders))
         raise DataError(f"{raw.parent / 'split'}: splits {names}, expected one")
-    masks = {}
-    for key, name in SPLIT.items():
-        numbers = _integers(_file(source, folders[0] / f"{name}.csv.gz"), n, memory)
-        masks[key] = np.isin(np.arange(n), numbers)
-    return masks
+    return folders[0]
 
 
 def _one_number(numbers: np.ndarray, where: object) -> int:

@@ -34,7 +34,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
                         f"{source.packing.command}")
 
     # read without executing the pickle
-    data = pt.read_data(source.path, memory, str(source))
+    data, links = pt.read_graph(source.path, memory, str(source))
     numbers = {key: value for key, value in data.items()
                if isinstance(value, (np.ndarray, sp.sparray, int))}
     targets = {key: numbers[key] for key in options.target_arrays
@@ -62,6 +62,7 @@ def read(source: Source, memory: int, options: ConvertOptions) -> Raw:
     said = others if "edge_index" in numbers else ()
     if unread := [key for key in data if key not in (*pyg.READ, *targets, *said)]:
         raw.notes.append(f"not read: {join_names(unread)}")
+    raw.links = links
     raw.features, raw.masks = numbers.get("x"), masks or None
     raw.set_targets(targets, source)
     if "y" in targets and len(targets) == 1:

@@ -72,6 +72,10 @@ class VertexIds:
         ids = self.raw.original_ids
         return None if ids is None or self.has_names else int(ids.max())
 
+    def side(self, column: int) -> str:
+        """Return the name of the side of column 0 or 1 of a bipartite list, such as "u"."""
+        return self.raw.original_ids[[0, -1][column]].partition(":")[0]
+
     def describe(self) -> str:
         """Return a description of the ids, for errors."""
         if self.has_names:

@@ -138,7 +138,8 @@ def _graph(stored, reader):
         ("features", _features(header, reader)),
         *_feature_names(stored.feature_names),
         *_labels(stored, reader),
-        ("split", _split(header, reader))]
+        ("split", _split(header, reader)),
+        *((f"links of {key}", each.describe()) for key, each in (stored.links or {}).items())]
 
     # what some graphs have
     if header.num_edge_features:

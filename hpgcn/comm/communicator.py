@@ -141,10 +141,11 @@ class SerialComm(Collectives, CollectiveErrors):
         """Return rank 0's object on every rank."""
         return thing
 
-    def alltoallv(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    def alltoallv(self, arrays: list[np.ndarray],
+                  kind: str | None = "plan") -> list[np.ndarray]:
         """Send array q, 1-D int64, to rank q; return received arrays.
 
-        The bytes are counted.
+        The bytes are counted under `kind`, except for None.
         """
         return arrays
 
@@ -290,14 +291,15 @@ class MpiComm(SerialComm):
         self.start_bcast(data, 0, None).wait("a small object")
         return pickle.loads(data) if self.rank else thing
 
-    def alltoallv(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    def alltoallv(self, arrays: list[np.ndarray],
+                  kind: str | None = "plan") -> list[np.ndarray]:
         sizes = np.array([len(array) for array in arrays], np.int64)
         ones = [1] * self.size
         incoming = np.empty_like(sizes)
         self.start_alltoall(sizes, ones, incoming, ones, None).wait("an exchange of counts")
         sent = np.concatenate(arrays, dtype=np.int64, casting="unsafe")
         received = np.empty(incoming.sum(), np.int64)
-        self.start_alltoall(sent, sizes, received, incoming, "plan").wait("an exchange of rows")
+        self.start_alltoall(sent, sizes, received, incoming, kind).wait("an exchange of rows")
         return np.split(received, np.cumsum(incoming)[:-1])
 
     def gather_rows(self, array: Any) -> np.ndarray | None:

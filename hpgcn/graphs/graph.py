@@ -22,10 +22,13 @@ from hpgcn.graphs.contents import check_contents
 from hpgcn.graphs.edge_features import features_of_entries
 from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.header import Header
+from hpgcn.graphs.links import Links, check_links, permuted_links
 from hpgcn.graphs.partition import Partition
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from hpgcn.graphs.links import LinkSet
 
     Masks = Mapping[str, ArrayLike] | Sequence[ArrayLike]
 
@@ -66,6 +69,8 @@ class Graph(GraphSource):
         Features of each entry, which model gine reads.
     targets : (m, t) float64 with NaN for unknown, or None
         Values to predict, in place of labels. `target_names` are a tuple of str (t,), or None.
+    links : dict of hpgcn.graphs.links.LinkSet under "train", "val" and "test", or None
+        Pairs to predict, of the whole graph: their vertices are rows in the present order.
 
     Examples
     --------
@@ -94,6 +99,7 @@ class Graph(GraphSource):
     feature_names: tuple[str, ...] | None = None
     targets: np.ndarray | None = None
     target_names: tuple[str, ...] | None = None
+    links: Links | None = None
 
     def __repr__(self) -> str:
         if self.num_rows == self.header.num_nodes:
@@ -139,7 +145,9 @@ class Graph(GraphSource):
                    edge_features: ArrayLike | None = None,
                    feature_names: Sequence[str] | None = None, classes: bool = False,
                    targets: ArrayLike | None = None,
-                   target_names: Sequence[str] | None = None) -> Graph:
+                   target_names: Sequence[str] | None = None,
+                   links: Mapping[str, LinkSet | ArrayLike] | None = None,
+                   allow_leakage: bool = False) -> Graph:
         """Make a graph from a sparse matrix and arrays.
 
         Parameters
@@ -168,6 +176,10 @@ class Graph(GraphSource):
             entry may occur twice. `symmetrize` gives an edge's features to both directions.
         targets : (n,) or (n, t) numbers or DataFrame, optional
             Values to predict, in place of y; NaN is unknown. `target_names`, (t,), are theirs.
+        links : dict of (k, 2) integers or hpgcn.graphs.links.LinkSet, optional
+            Pairs [source, target] to predict, under "train", "val" and "test". The adjacency has
+            no edges of validation and test, unless `allow_leakage`. See
+            `hpgcn.graphs.links.check_links`.
 
         Raises
         ------
@@ -194,7 +206,7 @@ class Graph(GraphSource):
                         split=split, source_sha256=source_sha256, class_names=class_names,
                         parallel_edges=parallel, edge_features=edge_features,
                         feature_names=feature_names, classes=classes, targets=targets,
-                        target_names=target_names)
+                        target_names=target_names, links=links, allow_leakage=allow_leakage)
 
     @classmethod
     def from_edge_index(cls, edge_index: ArrayLike, edge_weight: ArrayLike | None = None,
@@ -248,6 +260,9 @@ class Graph(GraphSource):
                 yield f"{array.dtype.str} {array.shape}", content
         if self.feature_names is not None:
             yield "names", np.frombuffer("\n".join(self.feature_names).encode(), np.uint8)
+        for key, links in (self.links or {}).items():
+            for name, array in links.read().arrays().items():
+                yield f"links {key} {name} {array.shape}", array.reshape(-1).view(np.uint8)
 
     def checksum(self) -> int:
         """Return the CRC32 of the training data, which identifies it up to chance."""
@@ -335,7 +350,7 @@ class Graph(GraphSource):
 
     def pattern(self) -> Graph:
         return dataclasses.replace(self, data=None, features=None, labels=None, targets=None,
-                                   masks=None, edge_parts=None, edge_features=None)
+                                   masks=None, links=None, edge_parts=None, edge_features=None)
 
     def read(self) -> Graph:
         """Return the graph itself."""
@@ -379,6 +394,7 @@ class Graph(GraphSource):
         indptr, indices, source = permuted_entries(self.indptr, self.indices, perm,
                                                    with_source=with_source)
         return dataclasses.replace(self, indptr=indptr, indices=indices, offsets=offsets,
+                                   links=permuted_links(self.links, perm),
                                    **self._arrays_of_entries(source), **self._arrays_of_rows(perm))
 
 
@@ -403,7 +419,8 @@ def describe_rows(csr: tuple, degrees: tuple, X: Any, y: ArrayLike, masks: Any, 
                   directed: bool, vertex: np.ndarray | None = None,
                   original_ids: np.ndarray | None = None, split: str = "file",
                   source_sha256: str = "", parallel_edges: bool = False,
-                  edge_features: np.ndarray | None = None, **names: Any) -> Graph:
+                  edge_features: np.ndarray | None = None, links: Any = None,
+                  allow_leakage: bool = False, **names: Any) -> Graph:
     """Build a Graph from all arrays of its adjacency, in memory or on disk.
 
     `degrees` are sums of rows and columns, and weights of loops. `names` are keyword
@@ -421,4 +438,5 @@ def describe_rows(csr: tuple, degrees: tuple, X: Any, y: ArrayLike, masks: Any, 
                     parallel_edges=parallel_edges, num_edge_features=width, **fields)
     row, column, loop = degrees
     return Graph(header, 0, *csr, degree_row=row, degree_column=column, degree_loop=loop,
-                 vertex=vertex, original_ids=original_ids, edge_features=edge_features, **arrays)
+                 vertex=vertex, original_ids=original_ids, edge_features=edge_features,
+                 links=check_links(links, csr, directed, name, allow_leakage), **arrays)

@@ -13,6 +13,7 @@ from hpgcn.errors import UsageError
 if TYPE_CHECKING:
     from hpgcn.graphs.graph import Graph
     from hpgcn.graphs.header import Header
+    from hpgcn.graphs.links import Links
     from hpgcn.graphs.partition import Partition
 
 # how to make a graph of the objects of other libraries
@@ -104,12 +105,15 @@ class GraphSource(AdjacencySource):
         What the input calls each column of the features.
     target_names : tuple of str (t,), or None
         What the input calls each target.
+    links : dict of LinkSet under "train", "val" and "test", or None
+        Pairs to predict, of the whole graph. Arrays of a file are read where they are sliced.
     """
 
     offsets: np.ndarray | None
     class_names: tuple[str, ...] | None
     feature_names: tuple[str, ...] | None
     target_names: tuple[str, ...] | None
+    links: Links | None
 
     # Identity
 

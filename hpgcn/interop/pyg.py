@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hpgcn.graphs.contents import NAMED
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT
+from hpgcn.interop.link_splits import LABELED, RELATIONS, is_link_split, links_of_split
 from hpgcn.interop.tensors import csr_tensor, masks_of, to_array, weights_of
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ READ = ("edge_index", "adj_t", "x", "y", "num_nodes", "original_ids", "class_nam
         "feature_names", "target_names", "batch", "ptr", *(f"{key}_mask" for key in SPLIT))
 
 
-def from_pyg(data: Data, *, task: str = "classification", **options: Any) -> Graph:
+def from_pyg(data: Data | Sequence[Data], *, task: str = "classification", **options: Any) -> Graph:
     """Make a graph from a `torch_geometric.data.Data`.
 
     Parameters
@@ -34,7 +36,9 @@ def from_pyg(data: Data, *, task: str = "classification", **options: Any) -> Gra
         `original_ids`; `class_names` beside `y`, `feature_names` beside `x`. The tensor
         of the edges that is called a weight, as `edge_weight` is, has their weights. A
         DataWarning names other tensors, such as `edge_attr`, which are not read. Tensors
-        may lie on a GPU; of those that require a gradient the values are taken.
+        may lie on a GPU; of those that require a gradient the values are taken. Or the
+        three Data that RandomLinkSplit returns: the edges are those of the first, and the
+        pairs of all become `links`.
     task : "classification" or "regression"
         Whether `y` are labels, or targets (values to predict) called `target_names`.
     **options
@@ -64,6 +68,16 @@ def from_pyg(data: Data, *, task: str = "classification", **options: Any) -> Gra
         raise DataError(f"{name}: a HeteroData with several types of vertices or edges, expected "
                         "one of each: data.to_homogeneous() converts it to Data")
 
+    # take the graph of training, and links of all three, from RandomLinkSplit's result
+    if is_link_split(data, hasattr):
+        if any(hasattr(part, "edge_types") for part in data):
+            raise DataError(f"{name}: HeteroData with several types of edges, expected links of "
+                            "one type")
+        parts = [{key: to_array(getattr(part, key, None)) for key in (*LABELED, *RELATIONS)}
+                 for part in data]
+        options.setdefault("links", links_of_split(parts, name))
+        data = data[0]
+
     def get(key: str) -> Any:
         return getattr(data, key, None)
 
@@ -88,7 +102,8 @@ def from_pyg(data: Data, *, task: str = "classification", **options: Any) -> Gra
     options = contents | options
 
     # choose the weights among the other tensors
-    arrays = {key: value for key in _names(data) if key not in READ
+    read = (*READ, *LABELED) if "links" in options else READ
+    arrays = {key: value for key in _names(data) if key not in read
               and (value := get(key)) is not None}
     if edge_index is None:
         return _from_adj_t(adj_t, arrays, options)

@@ -25,6 +25,7 @@ from hpgcn.store.schema import (
     PARTITION_OPTIONS,
     PARTITIONED,
     TARGETS,
+    link_name,
     mask_name,
     node_fields,
     write_names,
@@ -218,6 +219,11 @@ def _write(writer: Writer, graph: Graph | ReorderedGraph, features: Any,
         masks = graph.split_masks(split)
         for key in SPLIT:
             writer.dataset(mask_name(key, split), masks[key].view(np.uint8))
+
+    # pairs to predict
+    for key, links in (graph.links or {}).items():
+        for field, array in links.arrays().items():
+            writer.dataset(link_name(key, field), array)
 
     # degrees and names
     for name in DEGREES:

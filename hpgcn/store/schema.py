@@ -11,6 +11,7 @@ import numpy as np
 
 from hpgcn.graphs.contents import NAMED, check_names
 from hpgcn.graphs.header import Header
+from hpgcn.graphs.links import ARRAYS
 from hpgcn.graphs.validation import (
     MAX_NAME,
     MAX_SPLITS,
@@ -30,6 +31,7 @@ PARTITIONED = "hpgcn-partitioned-graph"
 CLASS_NAMES, FEATURE_NAMES, TARGET_NAMES = NAMED
 TARGETS = "targets"
 EDGE_FEATURES = "adjacency/edge_features"
+LINKS = "links"
 DEGREES = ("row", "column", "loop")
 ORDER = "order/perm"  # new -> original row, in graphs without parts
 PARTITION_FIELDS = {
@@ -69,6 +71,7 @@ def read_header(reader: Reader) -> Header:
     multilabel = _expect_labels(reader, n, c)
     num_targets = _expect_targets(reader, n)
     num_splits = _expect_masks(reader, n)
+    _expect_links(reader)
     for degree in DEGREES:
         reader.expect(f"degree/{degree}", (n,), np.float64)
 
@@ -155,6 +158,27 @@ def _expect_masks(reader: Reader, n: int) -> int:
         for key in SPLIT:
             reader.expect(mask_name(key, split), (n,), np.uint8)
     return count
+
+
+def link_name(key: str, field: str) -> str:
+    """Return the name of the dataset of a field of the links of a set."""
+    return f"{LINKS}/{key}/{field}"
+
+
+def _expect_links(reader: Reader) -> None:
+    """Check the datasets of links."""
+    names = {name for name in reader.entries if name.startswith(f"{LINKS}/")}
+    for key in SPLIT:
+        positive, negative, targets, weight = (link_name(key, field) for field in ARRAYS)
+        if not names & {positive, negative, targets, weight}:
+            continue
+        k = reader.expect(positive, (None, 2), np.int64).rows
+        for name, shape, dtype in ((negative, (None, 2), np.int64), (targets, (k, None), np.int64),
+                                   (weight, (k,), np.float32)):
+            if name in names:
+                reader.expect(name, shape, dtype)
+        if negative in names and targets in names:
+            raise reader.error(f"has datasets {negative} and {targets}, expected one of them")
 
 
 def read_offsets(reader: Reader, header: Header) -> np.ndarray:

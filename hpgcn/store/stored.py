@@ -22,6 +22,7 @@ from hpgcn.runtime.files import changed, refuse_replaced
 from hpgcn.store import row_arrays, schema
 from hpgcn.store.blocks.structure import check_structure, read_structure
 from hpgcn.store.csr_arrays import read_csr
+from hpgcn.store.link_arrays import stored_links
 from hpgcn.store.reader import Reader
 from hpgcn.store.row_order import OriginalOrder, StoredOrder, StoredPartition
 from hpgcn.store.schema import (
@@ -86,6 +87,7 @@ class StoredGraph(GraphSource):
                                                    self.header.num_features)
             self.target_names = schema.read_names(reader, schema.TARGET_NAMES,
                                                   self.header.num_targets)
+            self.links = stored_links(reader, self.header.num_nodes)
         except BaseException:
             reader.close()
             raise
@@ -176,7 +178,7 @@ class StoredGraph(GraphSource):
         return Graph(header, start, indptr, indices, data, features, labels, masks, *degrees,
                      vertex=vertex, original_ids=ids, offsets=self.offsets,
                      class_names=self.class_names, feature_names=self.feature_names,
-                     targets=targets, target_names=self.target_names)
+                     targets=targets, target_names=self.target_names, links=self.links)
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:
@@ -261,6 +263,9 @@ class StoredGraph(GraphSource):
         if self.header.num_edge_features:
             features = self.read_edge_features(0, self.header.num_edges)
             graph = dataclasses.replace(graph, edge_features=features)
+        if self.links is not None:
+            links = {key: each.read() for key, each in self.links.items()}
+            graph = dataclasses.replace(graph, links=links)
         consistency.check_whole(self, [graph])
         self.check_order(self.order_sums(0, n))
         if self.ordered:

@@ -113,10 +113,10 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
                 "cpu/chunks cpu/tuning", "cpu/emit", "cpu", "cuda", "disk entries orders", "ahead"],
     "datasets": [
         "packing", "source", "text raw_graph convert_options unsupported_formats split",
-        "vertex_numbers", "edges", "readers", "tables collections sorting",
+        "vertex_numbers held_out_links", "edges", "readers", "tables collections sorting",
         "formats random_contents vertex_changes", "edge_feature_files", "convert", "generators"],
     "store": ["objects manifest json_fields text_rows", "writer", "reader", "csr_arrays schema",
-              "row_arrays", "row_order", "blocks/window_rows", "blocks/reordered",
+              "row_arrays link_arrays", "row_order", "blocks/window_rows", "blocks/reordered",
               "blocks/structure", "stored", "graph_files model_files",
               "prediction_files learned_row_files"],
     "planning": ["counts", "seconds", "answers"],
@@ -124,7 +124,7 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
                  "compile_child run inference propagator", "run_grid", "sweep_table",
                  "sweep"],
     "model": ["spec model_features targets metrics batch_loss target_scale keyed_values",
-              "target_loss", "loss embedding",
+              "target_loss link_metrics", "loss embedding",
               "layers/layer", "row_pipeline stages", "layers", "registry", "model_parts",
               "layers/norms parameters masked_results", "model"]}
 

@@ -25,6 +25,7 @@ from hpgcn.store.schema import TARGETS
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from hpgcn.graphs.links import Links
     from hpgcn.store.stored import StoredGraph
 
 WINDOW = 1 << 29  # bytes of reordered rows in memory at once
@@ -122,6 +123,13 @@ class ReorderedGraph:
     def split_masks(self, split: int) -> dict[str, np.ndarray]:
         """Return the masks of one split, each (n,) bool."""
         return {key: self._now(mask) for key, mask in self.source.split_masks(split).items()}
+
+    @property
+    def links(self) -> Links | None:
+        """Pairs to predict, with vertices in the new order."""
+        if self.source.links is None:
+            return None
+        return {key: each.renumbered(self.new_row) for key, each in self.source.links.items()}
 
     @property
     def degree_row(self) -> np.ndarray:

@@ -1,0 +1,156 @@
+"""Links of training, validation and test that are drawn from the edges of a graph.
+
+The random number of an edge depends only on the seed and the ids of its two vertices.
+"""
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpgcn.datasets.split import SHARE
+from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.links import Links, LinkSet, pair_keys
+from hpgcn.graphs.validation import SPLIT
+from hpgcn.parallel.nodes.node_plan import scrambled
+from hpgcn.sampling.keyed_draws import key_of
+
+if TYPE_CHECKING:
+    from hpgcn.datasets.raw_graph import Raw
+
+DRAWN = re.compile(rf"(?:random:)?{SHARE}/{SHARE}/{SHARE}(?::(\d{{1,18}}))?")
+FILE = re.compile(rf"({'|'.join(SPLIT)})=(.+)")
+EXPECTED = ("expected percentages that sum to 100, as 80/10/10[:SEED], or train=FILE, val=FILE and "
+            "test=FILE, each after its own --links")
+
+
+def parse_links(texts: Sequence[str]) -> tuple[tuple[float, ...], int] | dict[str, str]:
+    """Return the percentages and the seed, or the file of each set, in the texts of --links.
+
+    Raises
+    ------
+    UsageError
+        Other text, percentages that do not sum to 100 or leave nothing for training, a set
+        that is named twice.
+    """
+    files: dict[str, str] = {}
+    for text in texts:
+        if len(texts) == 1 and (match := DRAWN.fullmatch(text)):
+            percent = tuple(map(float, match.groups()[:3]))
+            if percent[0] and abs(sum(percent) - 100) < 1e-9:
+                return percent, int(match[4] or 0)
+            raise UsageError(f"--links {text}: {EXPECTED}")
+        match = FILE.fullmatch(text)
+        if match is None:
+            raise UsageError(f"--links {text}: {EXPECTED}")
+        if match[1] in files:
+            raise UsageError(f"--links {text}: {match[1]} is given before: {files[match[1]]}")
+        files[match[1]] = match[2]
+    return files
+
+
+def hold_out(csr: Sequence, raw: Raw, directed: bool, percent: tuple[float, ...], seed: int,
+             isolate: bool, where: str) -> tuple[np.ndarray, Links, list[str]]:
+    """Draw the links of each set; return the entries that training keeps, links and notes.
+
+    Both directions of an edge are in one set. Self loops are no links, and are kept. The edge
+    of a vertex that comes last in the order of the draw is not held out, so no vertex loses
+    its last edge.
+
+    Parameters
+    ----------
+    csr : (indptr, indices, data)
+        The adjacency in memory; data is None for ones.
+    raw : Raw
+        Its ids are those of the vertices.
+    directed : bool
+        [u, v] and [v, u] are different links. An undirected graph has each link once, the
+        vertex with the smaller number first.
+    percent : percentages of train, val and test
+    seed : int
+    isolate : bool
+        Vertices may lose their last edge.
+    where : str
+        The input, for errors.
+
+    Returns
+    -------
+    ((nnz,) bool, dict of LinkSet, list of str)
+
+    Raises
+    ------
+    DataError
+        No edges between two vertices.
+    """
+    # number the edges; the two directions of an edge have the same number
+    indptr, indices, data = csr
+    n = indptr.size - 1
+    target, source = np.repeat(np.arange(n), np.diff(indptr)), indices.astype(np.int64)
+    entries = np.flatnonzero(source != target)
+    pairs = np.stack([source[entries], target[entries]], axis=1)
+    keys, edge = np.unique(pair_keys(pairs, n, False), return_inverse=True)
+    if not keys.size:
+        raise DataError(f"{where}: no edges between two vertices, from which links can be drawn")
+
+    # order them by their random numbers
+    ends = np.stack(np.divmod(keys, n))
+    low, high = np.sort(vertex_keys(raw)[ends], axis=0)
+    order = np.argsort(scrambled(scrambled(low ^ key_of(seed)) + high), kind="stable")
+
+    # each vertex protects its last edge
+    protected = np.zeros(keys.size, bool)
+    if not isolate:
+        place = np.empty(keys.size, np.int64)
+        place[order] = np.arange(keys.size)
+        last = np.zeros(n, np.int64)
+        for vertices in ends:
+            np.maximum.at(last, vertices, place)
+        protected = (last[ends] == place).any(axis=0)
+
+    # the first edges are of test, then of validation
+    free = order[~protected[order]]
+    wanted = [int(keys.size * share / 100 + .5) for share in percent]
+    part = np.zeros(keys.size, np.int8)
+    part[free[:wanted[2]]] = 2
+    part[free[wanted[2]:wanted[2] + wanted[1]]] = 1
+    reached = int(place_of_last(order, part > 0))
+    spared = int(np.count_nonzero(protected[order[:reached]]))
+
+    # collect the links of each set
+    listed = np.ones(entries.size, bool) if directed else pairs[:, 0] < pairs[:, 1]
+    links = {}
+    for number, key in enumerate(SPLIT):
+        chosen = listed & (part[edge] == number)
+        weight = None if data is None else data[entries[chosen]]
+        links[key] = LinkSet(pairs[chosen], weight=weight)
+    kept = np.ones(indices.size, bool)
+    kept[entries] = part[edge] == 0
+    counts = np.bincount(part, minlength=3)
+    notes = [f"links: {', '.join(f'{count} {key}' for key, count in zip(SPLIT, counts))} of "
+             f"{keys.size} edges; the graph has those of training"]
+    notes += [f"{spared} edges stay in training because a vertex would lose its last one "
+              "(--allow-isolated holds them out)"] * bool(spared)
+    short = wanted[1] + wanted[2] - int(counts[1:].sum())
+    notes += [f"{short} links fewer than asked for: no other edge can be held out"] * (short > 0)
+    notes += ["weights of validation and test links are stored with them"] * (data is not None)
+    return kept, links, notes
+
+
+def place_of_last(order: np.ndarray, chosen: np.ndarray) -> int:
+    """Return the number of items of `order` up to the last chosen one; 0 if none is."""
+    places = np.flatnonzero(chosen[order])
+    return places[-1] + 1 if places.size else 0
+
+
+def vertex_keys(raw: Raw) -> np.ndarray:
+    """Return a hash of the id of each vertex in the input, (n,) uint64."""
+    ids: Any = raw.original_ids
+    if ids is None:
+        ids = np.arange(raw.num_nodes) + raw.base
+    elif ids.dtype.kind == "U":
+        ids = np.array([int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
+                        for name in ids.tolist()], np.uint64)
+    return scrambled(ids)
