@@ -101,7 +101,7 @@ class Csr:
 
             pointers, edges = submatrix.positions_of(*ends)
         return BatchCsr(pointers, device.take(self.indices, edges), device.take(self.data, edges),
-                   self.shape[1], device, edges)
+                        self.shape[1], device, edges)
 
     def select(self, rows: np.ndarray, columns: np.ndarray) -> Any:
         """Return the submatrix of marked rows and columns, a csr_array on the host.
@@ -165,10 +165,10 @@ class Csr:
 
 
 class BatchCsr(Csr):
-    """A block of a batch: what is derived from it is made on its device, in every step.
+    """A block of a batch, which finds its transpose on its device.
 
-    On a GPU that needs work memory of several times the block, so other blocks use the
-    host.
+    On a GPU that needs work memory of several times the block. So other blocks, which
+    are larger and find it only once, use the host.
     """
 
     @property
