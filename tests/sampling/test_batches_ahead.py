@@ -18,19 +18,21 @@ def trainer_of(batch):
 
 @BATCHES
 def test_a_thread_changes_no_bits(batch):
-    results = []
-    for ahead in (True, False):
-        with trainer_of(batch) as trainer:
-            batches, makers = trainer.batches, []
-            make_batch = batches.builder.batch
-            batches.builder.batch = lambda *number: (
-                makers.append(threading.current_thread()) or make_batch(*number))
-            batches.thread = batches.thread if ahead else None
-            losses = [trainer.train_epoch(epoch)["loss"] for epoch in (1, 2)]
-            assert makers[0] is threading.main_thread()  # the first batch has none before it
-            assert all((each is not makers[0]) == ahead for each in makers[1:])
-            results.append((losses, trainer.parameters.flat.tobytes()))
-    assert results[0] == results[1]
+    assert trained(batch, ahead=True) == trained(batch, ahead=False)
+
+
+def trained(batch, ahead):
+    """Return losses and weights; check which thread makes the batches."""
+    with trainer_of(batch) as trainer:
+        batches, makers = trainer.batches, []
+        make_batch = batches.builder.batch
+        batches.builder.batch = lambda *number: (
+            makers.append(threading.current_thread()) or make_batch(*number))
+        batches.thread = batches.thread if ahead else None
+        losses = [trainer.train_epoch(epoch)["loss"] for epoch in (1, 2)]
+        assert makers[0] is threading.main_thread()  # no step precedes the first batch
+        assert all((each is not makers[0]) == ahead for each in makers[1:])
+        return losses, trainer.parameters.flat.tobytes()
 
 
 @BATCHES
