@@ -316,7 +316,7 @@ def add_flags(command, known):
         "quick": ("--quick", {"action": "store_true",
                               "help": "measure only small graphs, float32 and mini-batches"}),
         "seconds": ("--seconds", {"type": float, "metavar": "X", "default": 200.0,
-                                  "help": "begin no case after this time in seconds (default: 200.0)"}),
+                                  "help": "begin no case after these seconds (default: 200.0)"}),
         "starved": ("--starved", {"action": "store_true",
                                   "help": "use one thread; measure again while another process "
                                           "copies memory on another core"})}
