@@ -33,7 +33,7 @@ fail() {
 folder=$(mktemp -d) || exit
 trap 'rm -rf "$folder"' EXIT
 ln -s "$PWD/hpgcn" "$PWD/scripts/benchmarks" "$folder/"
-export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1
+export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1 COLUMNS=${COLUMNS:-120}
 
 "$python" - <<'PYTHON' || exit
 import sys
