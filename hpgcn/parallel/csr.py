@@ -75,7 +75,7 @@ class Csr:
 
     def with_data(self, data: Array) -> Csr:
         """Return a matrix of the same pattern with other values, (nnz,)."""
-        other = Csr(self.indptr, self.indices, data, self.shape[1], self.device, self.edges)
+        other = type(self)(self.indptr, self.indices, data, self.shape[1], self.device, self.edges)
         other._known = self._known
         return other
 
@@ -93,11 +93,15 @@ class Csr:
         `edges` of the result are the positions of its entries in this matrix.
         """
         device = self.device
-        indptr, numbers = map(device.get, (self.indptr, numbers))
-        ends = device.take(indptr, numbers), device.take(indptr, numbers + 1)
-        pointers, edges = map(device.put, positions_of(*ends))
-        return Csr(pointers, device.take(self.indices, edges), device.take(self.data, edges),
-                   self.shape[1], device, edges)
+        ends = device.take(self.indptr, numbers), device.take(self.indptr, numbers + 1)
+        if device.xp is np:
+            pointers, edges = positions_of(*ends)
+        else:
+            from hpgcn.kernels.cuda import submatrix
+
+            pointers, edges = submatrix.positions_of(*ends)
+        return BatchCsr(pointers, device.take(self.indices, edges), device.take(self.data, edges),
+                        self.shape[1], device, edges)
 
     def select(self, rows: np.ndarray, columns: np.ndarray) -> Any:
         """Return the submatrix of marked rows and columns, a csr_array on the host.
@@ -158,6 +162,36 @@ class Csr:
         if hi - lo < self.shape[0]:
             rows = rows[slice(*np.searchsorted(rows, (lo, hi)))] - lo
         return lo, hi, indptr, None if rows.size == hi - lo else rows
+
+
+class BatchCsr(Csr):
+    """A block of a batch, which finds its transpose on its device.
+
+    On a GPU that needs work memory of several times the block. So other blocks, which
+    are larger and find it only once, use the host.
+    """
+
+    @property
+    def nonempty_rows(self) -> Array:
+        if "rows" not in self._known:
+            self._known["rows"] = np.flatnonzero(np.diff(self.indptr))
+        return self._known["rows"]
+
+    def transposed(self) -> Csr:
+        if self.device.xp is np:
+            return super().transposed()
+        flipped = self.ordered_transpose()
+        return flipped.with_data(self.data[flipped.edges])
+
+    def ordered_transpose(self) -> Csr:
+        if self.device.xp is np or "transpose" in self._known:
+            return super().ordered_transpose()
+        from hpgcn.kernels.cuda.submatrix import flipped
+
+        indptr, rows, order = flipped(self.indptr, self.indices, self.shape[1])
+        rows = rows.astype(index_dtype(self.shape[0]), copy=False)
+        self._known["transpose"] = BatchCsr(indptr, rows, None, self.shape[0], self.device, order)
+        return self._known["transpose"]
 
 
 def cut_rows(indptr: np.ndarray, count: int) -> list[tuple]:

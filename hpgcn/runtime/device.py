@@ -53,7 +53,7 @@ class Host:
     def put(self, array: np.ndarray | None) -> Array:
         """Return a host array as an array of this device; None stays None.
 
-        It is the same object on the host, else a copy.
+        It is the same object on the host, else a copy. An array of this device stays.
         """
         return array
 
@@ -160,7 +160,9 @@ class Cuda(Host):
         return self.xp.empty(shape, dtype)
 
     def put(self, array: np.ndarray) -> Array:
-        return None if array is None else self.xp.asarray(np.ascontiguousarray(array))
+        if array is None or isinstance(array, self.xp.ndarray):
+            return array
+        return self.xp.asarray(np.ascontiguousarray(array))
 
     def get(self, array: Array) -> np.ndarray:
         return self.xp.asnumpy(array)

@@ -1,6 +1,6 @@
 """Batches of the submatrix that sampled vertices induce.
 
-Each rank cuts its part of the submatrix without messages.
+Each rank cuts its part of the submatrix without messages, in the memory of its device.
 
 A rank needs two facts of vertices on other ranks: their ORIGINAL numbers, and their
 batch in an epoch. The sampler computes the batch of any vertex.
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hpgcn.sampling import submatrix_kernels
 from hpgcn.sampling.batch import Batch
 from hpgcn.sampling.local_matrix import lists_to_owners, plan_of
 
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
 class BatchAssignment(NamedTuple):
     """The vertices of each batch of an epoch.
 
-    Fields are pairs (offsets, positions), as from `submatrix_kernels.by_batch`.
+    Fields are pairs (offsets, positions), as from `submatrix_kernels.by_batch`. All
+    arrays but offsets lie on the device.
     """
 
     number: np.ndarray  # (m + g + t,) batch of own vertices, ghosts, and rows of other ranks
@@ -57,7 +57,6 @@ class InducedBatchBuilder:
 
     def __init__(self, local: LocalMatrix, sampler: Sampler, unit_of: Callable,
                  weights: np.ndarray | None, products: int, comm: SerialComm) -> None:
-        self.local = local
         self.sampler = sampler
         self.weights = weights
         self.products = products
@@ -72,14 +71,22 @@ class InducedBatchBuilder:
         known, index = np.unique(np.concatenate([vertex, *(witnesses for _, witnesses in lists)]),
                                  return_inverse=True)
         self.unit = unit_of(known)
-        self.known_index, *witnesses = np.split(index, np.cumsum([vertex.size, lists[0][1].size]))
-        self.lists = [(pointers, each) for (pointers, _), each in zip(lists, witnesses)]
-        units = self.unit[self.known_index]
+        known_index, *witnesses = np.split(index, np.cumsum([vertex.size, lists[0][1].size]))
+        units = self.unit[known_index]
+
+        # from here on all is on the device
+        device = self.device = local.strategy.comm.device
+        blocks = local.strategy.product.all_blocks()
+        self.local = local.on_device(blocks[0] if len(blocks) == 1 else None)
+        self.kernels = self.local.kernels
+        self.unit, self.known_index = device.put(self.unit), device.put(known_index)
+        self.lists = [(device.put(pointers), device.put(each))
+                      for (pointers, _), each in zip(lists, witnesses)]
         # units of rows, and of columns
-        device = local.strategy.comm.device
-        self.units = device.keep(np.delete(units, np.s_[m:m + g])), device.keep(units[:m + g])
+        self.units = [device.put(device.keep(each))
+                      for each in (np.delete(units, np.s_[m:m + g]), units[:m + g])]
         with device.in_memory():
-            self.new_number = np.empty(m + g, np.int32)  # work: new column numbers
+            self.new_number = device.xp.empty(m + g, np.int32)  # work: new column numbers
         self.assigned = None, None
 
     def assignment(self, epoch: int) -> BatchAssignment:
@@ -94,15 +101,14 @@ class InducedBatchBuilder:
             m, g, t = local.num_own, local.pull.ghosts.size, local.push.ghosts.size
 
             # rows, ghosts and rows of other ranks, by batch
-            runs = [submatrix_kernels.by_batch(number[first:last], batches)
+            runs = [self.kernels.by_batch(number[first:last], batches)
                     for first, last in ((0, m), (m, m + g), (m + g, m + g + t))]
 
             # what is sent: rows whose readers are in the same batch
             for plan, (pointers, witnesses) in zip((local.pull, local.push), self.lists):
-                decided = np.empty(plan.send_rows.size, np.int32)
-                submatrix_kernels.agreeing(pointers, known[witnesses], number[plan.send_rows],
-                                           decided)
-                runs.append(submatrix_kernels.by_batch(decided, batches))
+                decided = self.device.xp.empty(plan.send_rows.size, np.int32)
+                self.kernels.agreeing(pointers, known[witnesses], number[plan.send_rows], decided)
+                runs.append(self.kernels.by_batch(decided, batches))
 
             totals = self.sampler.sizes()
             if self.weights is not None:
@@ -118,11 +124,12 @@ class InducedBatchBuilder:
         """
         # the entries whose ends are both in the batch
         local, assignment, m = self.local, self.assignment(epoch), self.local.num_own
+        device = self.device
         rows, ghosts, targets, sent, returned = (
             places[offsets[batch]:offsets[batch + 1]] for offsets, places in assignment[2:])
         factor = local.values.dtype.type(self.sampler.factor(batch))
         lines = np.concatenate([rows, m + targets])
-        pointers, columns, values = submatrix_kernels.induce(
+        pointers, columns, values = self.kernels.induce(
             *local.entries_of(lines, local.columns, local.values), lines, *self.units,
             assignment.number, batch, factor)
 
@@ -132,16 +139,16 @@ class InducedBatchBuilder:
         self.new_number[rows] = 1
         self.new_number[columns] = 1
         ghosts = ghosts[self.new_number[m + ghosts] > 0]
-        self.new_number[rows] = np.arange(rows.size)
-        self.new_number[m + ghosts] = rows.size + np.arange(ghosts.size)
-        submatrix_kernels.renumber(columns, self.new_number)
+        self.new_number[rows] = device.xp.arange(rows.size)
+        self.new_number[m + ghosts] = rows.size + device.xp.arange(ghosts.size)
+        self.kernels.renumber(columns, self.new_number)
         filled = np.diff(pointers[rows.size:]) > 0
         pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
         targets = targets[filled]
 
         # the map between the rows that are left
-        plans = (plan_of(local.pull, ghosts, sent, self.new_number, rows.size),
-                 plan_of(local.push, targets, returned, self.new_number, rows.size))
+        plans = (plan_of(local.pull, ghosts, sent, self.new_number, rows.size, device),
+                 plan_of(local.push, targets, returned, self.new_number, rows.size, device))
         shape = rows.size, rows.size
         blocks = local.blocks((pointers, columns, values), shape, *plans)
         strategy = local.strategy

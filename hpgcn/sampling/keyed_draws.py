@@ -69,15 +69,21 @@ def _draws(n: int, key: int, out: np.ndarray) -> None:
 def permuted(numbers: np.ndarray, n: int, key: np.uint64) -> np.ndarray:
     """Return the positions of `numbers` in a keyed permutation of [0, n).
 
-    `key` selects the permutation. The result is (m,) int64.
+    `key` selects the permutation. The result is (m,) int64, on the device of `numbers`.
     """
-    numbers = np.ascontiguousarray(numbers, np.int64)
+    on_gpu = not isinstance(numbers, np.ndarray)
+    if on_gpu:
+        from hpgcn.kernels.cuda import submatrix  # late: most runs use no GPU
+
     if n <= SORTED:
         draws = np.empty(n, np.uint64)
         _draws(n, key, draws)
         table = np.empty(n, np.int64)
         table[np.argsort(draws, kind="stable")] = np.arange(n)
-        return table[numbers]
+        return (submatrix.current().xp.asarray(table) if on_gpu else table)[numbers]
+    if on_gpu:
+        return submatrix.permuted(numbers, n, key)
+    numbers = np.ascontiguousarray(numbers, np.int64)
     out = np.empty(numbers.size, np.int64)
     _permute(numbers, n, key, out)
     return out

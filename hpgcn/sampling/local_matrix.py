@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgcn.graphs.partition import positions_of, run_offsets
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.csr import BatchCsr
 from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.layout import RowPartition
 from hpgcn.parallel.transfers import LOCAL
@@ -24,6 +26,9 @@ from hpgcn.sampling import submatrix_kernels
 
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.csr import Csr
+    from hpgcn.runtime.device import Host
     from hpgcn.strategies.rows import RowStrategy
 
 
@@ -88,13 +93,34 @@ class LocalMatrix:
                        **{name: device.keep(getattr(self, name))
                           for name in ("indptr", "row_vertex", "column_vertex")})
 
-    def entries_of(self, rows: np.ndarray, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    def on_device(self, stored: Csr | None = None) -> LocalMatrix:
+        """Return this matrix in the memory of the rank's device, where batches are cut.
+
+        `stored` is the same matrix there, if the strategy stores it as one block.
+        `column_vertex` stays on the host.
+        """
+        put = self.strategy.comm.device.put
+        arrays = self.indptr.astype(np.int64, copy=False), self.columns, self.values
+        indptr, columns, values = ((stored.indptr, stored.indices, stored.data) if stored else
+                                   map(put, arrays))
+        pull, push = (replace(plan, send_rows=put(plan.send_rows))
+                      for plan in (self.pull, self.push))
+        return replace(self, indptr=indptr, columns=columns, values=values, pull=pull, push=push,
+                       row_vertex=put(self.row_vertex))
+
+    @property
+    def kernels(self) -> ModuleType:
+        """The loops that cut batches, for the rank's device."""
+        on_host = self.strategy.comm.device.xp is np
+        return submatrix_kernels if on_host else import_module("hpgcn.kernels.cuda.submatrix")
+
+    def entries_of(self, rows: Array, *arrays: Array) -> tuple[Array, ...]:
         """Return where the entries of rows begin and end, and their arrays.
 
         Begins and ends are (r,) int64. The arrays are `arrays`, (nnz,) each. If these
         are in files, only the entries of the rows are read.
         """
-        begins, ends = (self.indptr[each].astype(np.int64) for each in (rows, rows + 1))
+        begins, ends = (self.indptr[each].astype(np.int64, copy=False) for each in (rows, rows + 1))
         device = self.strategy.comm.device
         if not device.in_files:
             return begins, ends, *arrays
@@ -112,7 +138,7 @@ class LocalMatrix:
         rows = np.repeat(np.arange(self.num_own, self.indptr.size - 1), counts)
         return read, (rows, self.columns[self.indptr[self.num_own]:])
 
-    def blocks(self, cut: tuple[np.ndarray, ...], shape: tuple[int, int], pull: HaloPlan,
+    def blocks(self, cut: tuple[Array, ...], shape: tuple[int, int], pull: HaloPlan,
                push: HaloPlan) -> dict[int, dict]:
         """Return the blocks of a cut matrix, by target, then by source.
 
@@ -137,10 +163,9 @@ class LocalMatrix:
                 low, high = _run(source, shape[1], pull)
                 if source != LOCAL and low == high:
                     continue
-                block = submatrix_kernels.take_block(pointers, columns, values, cursor, first,
-                                                     low, high)
-                row[source] = Csr(*map(device.put, block), num_columns=high - low,
-                                  device=device)
+                block = self.kernels.take_block(pointers, columns, values, cursor, first, low,
+                                                high)
+                row[source] = BatchCsr(*block, num_columns=high - low, device=device)
         return blocks
 
 
@@ -200,14 +225,22 @@ def lists_to_owners(plan: HaloPlan, ghost: np.ndarray, numbers: np.ndarray,
     return run_offsets(counts), np.concatenate(comm.alltoallv(parts))
 
 
-def plan_of(plan: HaloPlan, ghosts: np.ndarray, sent: np.ndarray, place: np.ndarray,
-            rows: int) -> HaloPlan:
+def plan_of(plan: HaloPlan, ghosts: Array, sent: Array, place: Array, rows: int,
+            device: Host) -> HaloPlan:
     """Return the HaloPlan of some ghosts and sent rows of a plan.
 
-    `ghosts` and `sent` are increasing positions. `place` has the new number of each own
-    row that is left, and `rows` is how many are left.
+    `ghosts` and `sent` are increasing positions, on the device or on the host. `place`
+    has the new number of each own row that is left, and `rows` is how many are left.
+    Row numbers of the result lie on the device.
     """
     layout = RowPartition(np.array([0, rows]), 0)
-    return HaloPlan(layout, ghosts, np.searchsorted(ghosts, plan.recv_offsets),
-                    place[plan.send_rows[sent]].astype(np.int64),
-                    np.searchsorted(sent, plan.send_offsets))
+    return HaloPlan(layout, ghosts, _cuts(ghosts, plan.recv_offsets, device),
+                    place[plan.send_rows[device.put(sent)]].astype(np.int64),
+                    _cuts(sent, plan.send_offsets, device))
+
+
+def _cuts(positions: Array, offsets: np.ndarray, device: Host) -> np.ndarray:
+    """Return how many of the increasing `positions` precede each offset, on the host."""
+    if isinstance(positions, np.ndarray):
+        return np.searchsorted(positions, offsets)
+    return device.get(device.xp.searchsorted(positions, device.put(offsets)))

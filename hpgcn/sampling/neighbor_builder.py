@@ -1,6 +1,7 @@
 """Batches of some training vertices and of neighbors drawn for them, level by level.
 
-Draws are keyed, so each rank computes them for the entries that it stores. For each
+Draws are keyed, so each rank computes them for the entries that it stores, in the memory
+of its device. Row numbers in messages pass through the host. For each
 product with A ranks exchange which rows they need. Owners send needed row numbers to
 the ranks that hold nonzeros of these rows. They receive the list of their rows that are
 read.
@@ -24,6 +25,7 @@ from hpgcn.sampling.local_matrix import lists_to_owners, plan_of, to_holders
 
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
     from hpgcn.sampling.local_matrix import LocalMatrix
     from hpgcn.sampling.sampler import Sampler
     from hpgcn.strategies.rows import RowStrategy
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
 class SampledHop(NamedTuple):
     """Entries of this rank drawn for a product with A; positions as in HaloPlans."""
 
-    rows: np.ndarray  # (r,) own, of the result
-    needed: np.ndarray  # (r',) own rows to multiply, increasing: `rows` and their own neighbors
+    # on the device
+    rows: Array  # (r,) own, of the result
+    needed: Array  # (r',) own rows to multiply, increasing: `rows` and their own neighbors
     cut: tuple  # row pointers (own rows, then those of other ranks), columns and values
+    # on the host
     ghosts: np.ndarray  # ghosts that are read
     targets: np.ndarray  # rows of other ranks whose partial sums are formed here
     sent: np.ndarray  # rows to send
@@ -64,8 +68,9 @@ class NeighborBatchBuilder:
         self.sampler = sampler
         self.comm = comm
         self.nested = nested
-        device = local.strategy.comm.device
-        self.seeds, self.units = device.keep(seeds), units
+        device = self.device = local.strategy.comm.device
+        self.kernels = local.kernels
+        self.seeds, self.units = device.put(device.keep(seeds)), device.put(units)
         m = self.m = local.num_own
 
         # set the diagonal apart: it is never drawn
@@ -88,21 +93,24 @@ class NeighborBatchBuilder:
         matrix.sort_indices()
         columns = order.astype(local.columns.dtype)[matrix.indices]
         self.local = replace(local, indptr=device.keep(indptr), columns=columns, values=matrix.data)
+        self.diagonal, self.has_diagonal = map(device.put, (self.diagonal, self.has_diagonal))
 
         # places and degrees in whole rows, also of rows that other ranks hold parts of
         self.pushes = bool(comm.max([local.push.ghosts.size])[0])
         self.positions, self.degrees = np.empty(0, np.int64), np.diff(indptr)
         if self.pushes:
             self.positions, self.degrees = self._positions()
-        self.degrees = device.keep(self.degrees)
         self.longest = int(self.degrees.max(initial=0))
+        self.positions = device.put(self.positions)
+        self.degrees = device.put(device.keep(self.degrees))
+        self.local = self.local.on_device()
 
         # work arrays: new numbers of columns, which of them were seen, which rows are
         # wanted
         with device.in_memory():
-            self.new_number = np.empty(local.column_vertex.size, np.int32)
-            self.seen = np.zeros(local.column_vertex.size, bool)
-            self.wanted = np.zeros(m, bool)
+            self.new_number = device.xp.empty(local.column_vertex.size, np.int32)
+            self.seen = device.xp.zeros(local.column_vertex.size, bool)
+            self.wanted = device.xp.zeros(m, bool)
         self.assigned = None, None
 
     def _positions(self) -> tuple:
@@ -164,7 +172,7 @@ class NeighborBatchBuilder:
     def _assignment(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         if self.assigned[0] != epoch:
             number = self.sampler.batch_of(self.units, epoch).astype(np.int32)
-            self.assigned = epoch, submatrix_kernels.by_batch(number, self.sampler.batches)
+            self.assigned = epoch, self.kernels.by_batch(number, self.sampler.batches)
         return self.assigned[1]
 
     def _sample_hop(self, rows: np.ndarray, product: int, epoch: int) -> SampledHop:
@@ -172,24 +180,24 @@ class NeighborBatchBuilder:
 
         All ranks call this together.
         """
-        local, m = self.local, self.m
+        local, m, device = self.local, self.m, self.device
         targets = self._targets(rows)
         key = key_of(self.sampler.seed, self.sampler.stream, epoch, product)
-        lines = np.concatenate([rows, m + targets])
-        pointers, columns, values = submatrix_kernels.sample_entries(
+        lines = np.concatenate([rows, device.put(m + targets)])
+        pointers, columns, values = self.kernels.sample_entries(
             *self._entries_of(lines), self.degrees, local.row_vertex, lines,
             self.sampler.fan_outs[product], key, self.longest)
         filled = np.diff(pointers[rows.size:]) > 0
         pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
-        targets = targets[filled]
+        targets = targets[device.get(filled)]
 
-        read = np.sort(submatrix_kernels.distinct(columns, self.seen))
-        own, ghosts = np.split(read, [np.searchsorted(read, m)])
-        ghosts = ghosts - m
+        read = self.kernels.distinct(columns, self.seen)
+        own = int((read < m).sum())
+        ghosts = device.get(read[own:]) - m
         sent, returned = self._ask(ghosts, targets)
-        sent_rows = local.pull.send_rows[sent]
-        needed = submatrix_kernels.distinct(np.concatenate([rows, own, sent_rows]), self.seen)
-        return SampledHop(rows, np.sort(needed), (pointers, columns, values), ghosts, targets, sent,
+        sent_rows = local.pull.send_rows[device.put(sent)]
+        needed = self.kernels.distinct(np.concatenate([rows, read[:own], sent_rows]), self.seen)
+        return SampledHop(rows, needed, (pointers, columns, values), ghosts, targets, sent,
                           returned)
 
     def _entries_of(self, lines: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -212,7 +220,7 @@ class NeighborBatchBuilder:
             return np.empty(0, np.int64)
         push = self.local.push
         self.wanted[rows] = True
-        wanted = self.wanted[push.send_rows]
+        wanted = self.device.get(self.wanted[push.send_rows])
         self.wanted[rows] = False
         found = self.comm.alltoallv([np.flatnonzero(wanted[first:last]) for first, last
                                      in pairwise(push.send_offsets.tolist())])
@@ -251,25 +259,27 @@ class NeighborBatchBuilder:
 
     def _map(self, hop: SampledHop, rows_in: np.ndarray, rows_out: np.ndarray) -> RowStrategy:
         """Return the map of a SampledHop between own rows of two levels."""
-        local, m = self.local, self.m
-        pointers, columns, values = submatrix_kernels.with_diagonal(
+        local, m, device = self.local, self.m, self.device
+        arange = device.xp.arange
+        pointers, columns, values = self.kernels.with_diagonal(
             *hop.cut, hop.rows, self.diagonal, self.has_diagonal)
 
         if rows_out.size > hop.rows.size:  # other rows of the level get no entries
-            counts = np.zeros(rows_out.size + hop.targets.size, np.int64)
-            counts[np.searchsorted(rows_out, hop.rows)] = np.diff(pointers)[:hop.rows.size]
-            counts[rows_out.size:] = np.diff(pointers)[hop.rows.size:]
-            pointers = run_offsets(counts)
+            counts = device.xp.zeros(1 + rows_out.size + hop.targets.size, np.int64)
+            counts[1 + np.searchsorted(rows_out, hop.rows)] = np.diff(pointers)[:hop.rows.size]
+            counts[1 + rows_out.size:] = np.diff(pointers)[hop.rows.size:]
+            pointers = np.cumsum(counts)
 
         # number the columns that are left
-        self.new_number[rows_in] = np.arange(rows_in.size)
-        self.new_number[m + hop.ghosts] = rows_in.size + np.arange(hop.ghosts.size)
-        submatrix_kernels.renumber(columns, self.new_number)
-        submatrix_kernels.sort_rows(pointers, columns, values)
+        self.new_number[rows_in] = arange(rows_in.size)
+        self.new_number[m + device.put(hop.ghosts)] = rows_in.size + arange(hop.ghosts.size)
+        self.kernels.renumber(columns, self.new_number)
+        self.kernels.sort_rows(pointers, columns, values)
 
-        pull = plan_of(local.pull, hop.ghosts, hop.sent, self.new_number, rows_in.size)
-        self.new_number[rows_out] = np.arange(rows_out.size)
-        push = plan_of(local.push, hop.targets, hop.returned, self.new_number, rows_out.size)
+        pull = plan_of(local.pull, hop.ghosts, hop.sent, self.new_number, rows_in.size, device)
+        self.new_number[rows_out] = arange(rows_out.size)
+        push = plan_of(local.push, hop.targets, hop.returned, self.new_number, rows_out.size,
+                       device)
 
         shape = rows_out.size, rows_in.size
         blocks = local.blocks((pointers, columns, values), shape, pull, push)

@@ -1,6 +1,7 @@
 """Compiled loops that extract the matrix of a batch from the local matrix.
 
-They run on one thread, without the GIL.
+They run on one thread, without the GIL. hpgcn.kernels.cuda.submatrix has their twins for
+a GPU.
 
 Rows and columns have local numbers: own ones first, then those of other ranks.
 """
@@ -202,12 +203,14 @@ def renumber(columns: np.ndarray, place: np.ndarray) -> None:
         columns[e] = place[columns[e]]
 
 
-@jit()
 def distinct(numbers: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return the distinct numbers in the order in which they first occur.
+    """Return the distinct numbers, increasing; `seen`, (n,) bool, is False before and after."""
+    return np.sort(_first_of_each(numbers, seen))
 
-    `seen`, (n,) bool, is False before and after.
-    """
+
+@jit()
+def _first_of_each(numbers: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Return the distinct numbers in the order in which they first occur."""
     out = np.empty(numbers.size, np.int64)
     at = 0
     for number in numbers:

@@ -163,8 +163,9 @@ class RowStrategy(Strategy):
         else:
             self.back = reverse or product
 
-        entries = sum(block.indices.size for block in product.all_blocks())
-        check_nonzeros(comm, comm.device, entries)
+        if parent is None:  # a part has no more entries than its parent
+            entries = sum(block.indices.size for block in product.all_blocks())
+            check_nonzeros(comm, comm.device, entries)
 
     @classmethod
     def of(cls, adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm,

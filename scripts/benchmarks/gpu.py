@@ -21,6 +21,8 @@ class Gpu(Processors):
     Raises MissingError without a GPU.
     """
 
+    torch_device = "cuda"
+
     def __init__(self):
         super().__init__()
         self.xp = require("cupy", "cuda12",

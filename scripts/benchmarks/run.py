@@ -61,6 +61,9 @@ BENCHMARKS = {
                          flags=("stored", "ranks", "epochs"), limits=False),
     "cuda": Benchmark("cuda", "Time the CUDA kernels, and those of cuSPARSE and torch.",
                       (16, 41, 64, 128, 256), ("graphs",)),
+    "cuda-models": Benchmark("cuda_models", "Time training steps on a GPU, and those of PyG's "
+                             "layers; products, and those of cuSPARSE.", (64, 64),
+                             ("quick", "seconds"), limits=False),
     "cuda-epoch": Benchmark("cuda_epoch", "Time training epochs on a GPU; compare their losses.",
                             (16, 512), limits=False)}
 
@@ -79,6 +82,8 @@ class Settings(NamedTuple):
     ranks: tuple[int, ...] = ()
     epochs: int = 10
     starved: bool = False
+    quick: bool = False
+    seconds: float = 200.0
 
 
 def settings_of(command, *, graphs=None, widths=None, graph=None, ranks=None, **options):
@@ -91,7 +96,7 @@ def settings_of(command, *, graphs=None, widths=None, graph=None, ranks=None, **
 
     known = BENCHMARKS[command]
     settings = Settings(command, widths=known.widths, graph=str(graph or ""), **options)
-    bench.check(command, settings, bench.BOUNDS | {"epochs": (1, 10**6)})
+    bench.check(command, settings, bench.BOUNDS | {"epochs": (1, 10**6), "seconds": (0, 10**6)})
     if settings.starved and settings.threads != 1:
         raise UsageError(f"bench {command}: --starved needs --threads 1, not {settings.threads}")
     if widths:
@@ -99,6 +104,9 @@ def settings_of(command, *, graphs=None, widths=None, graph=None, ranks=None, **
     if ranks:
         ranks = tuple(sorted(set(numbers("--ranks", ranks, MAX_RANKS))))
         settings = settings._replace(ranks=ranks)
+    if command == "cuda-models" and (len(settings.widths) != 2 or settings.widths[1] % 4):
+        raise UsageError(f"--widths {','.join(map(str, settings.widths))}: expected features and "
+                         "hidden width, a multiple of 4, e.g. 64,64")
     if command == "epoch" and (len(settings.widths) < 2 or len(set(settings.widths[1:-1])) > 1):
         raise UsageError(f"--widths {','.join(map(str, settings.widths))}: expected features, "
                          "hidden widths (all equal) and classes, e.g. 128,128,128,40")
@@ -125,7 +133,7 @@ def measure(settings):
     ratios have no unit.
 
     UsageError if the arrays exceed the memory; InternalError if a result is wrong. MissingError
-    without CuPy or a GPU for cuda and cuda-epoch, without PyTorch and PyG for torch.
+    without CuPy or a GPU for cuda, cuda-models and cuda-epoch, without PyTorch and PyG for torch.
     """
     known = BENCHMARKS[settings.command]
     if settings.command.startswith("cuda"):
@@ -293,6 +301,7 @@ def add_flags(command, known):
     if known.widths:
         add("--widths", metavar="N,N",
             help="widths of the dense matrices; for epoch: features, hidden widths and classes; "
+                 "for cuda-models: features and hidden width; "
                  f"for cuda-epoch: hidden widths (default: {','.join(map(str, known.widths))})")
         integers(command, ("repeats", 5, "time each call this number of times"))
     texts = {
@@ -304,6 +313,10 @@ def add_flags(command, known):
                               "help": "numbers of parts (default: 3,9,27,81)"}),
         "epochs": ("--epochs", {"type": int, "metavar": "N", "default": 10,
                                 "help": "number of epochs to count (default: 10)"}),
+        "quick": ("--quick", {"action": "store_true",
+                              "help": "measure only small graphs, float32 and mini-batches"}),
+        "seconds": ("--seconds", {"type": float, "metavar": "X", "default": 200.0,
+                                  "help": "begin no case after these seconds (default: 200.0)"}),
         "starved": ("--starved", {"action": "store_true",
                                   "help": "use one thread; measure again while another process "
                                           "copies memory on another core"})}

@@ -102,6 +102,24 @@ def test_rows_cross_to_each_node_once(comm, gpus, strategy):
     check(graph, settings("gcn", strategy=strategy, node_aware="always"), comm, gpus)
 
 
+@pytest.mark.parametrize("batch", ["vertices:60", "neighbors:3,2,2:25"])
+@pytest.mark.parametrize("strategy, model", [
+    pytest.param(name, model, marks=[pytest.mark.long] * (turn > 0))
+    for turn, (name, model) in enumerate(zip(
+        [name for name, each in STRATEGIES.items() if each.supports_minibatches],
+        ["gcn", "gat", "sage-mean"]))])
+def test_batches(comm, gpus, batch, strategy, model):
+    source = scattered(make(directed=True, weighted=True, sparse=model == "sage-mean"), comm)
+    config = settings(model, strategy=strategy, batch=batch)
+    found = []
+    for ranks in (comm, gpus):
+        with start(source, config, ranks) as trainer:
+            epochs = [trainer.train_epoch(epoch) for epoch in (1, 2)]
+            found.append([[epoch[name] for name in ("loss", "sent_bytes", "sent_messages",
+                                                    "asked_bytes")] for epoch in epochs])
+    np.testing.assert_allclose(*found, rtol=1e-11)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("model, graph, options", [
     ("gcn", {"directed": True, "train": 9, "degree": 3}, {"pipeline_batches": 3}),

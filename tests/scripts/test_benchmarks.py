@@ -18,6 +18,7 @@ from benchmarks import (
     checks,
     cluster,
     cuda_epoch,
+    cuda_models,
     epoch,
     growth,
     kernels,
@@ -50,6 +51,7 @@ SMOKE = {  # command -> its words; G: a graph file, needed from the fourth colum
     "threads": ("--scale-down", 4096, *ONE),
     "torch": ("--graphs", "road", "--widths", 5, *QUICK, *ONE),
     "cuda": ("--graphs", "road", "--widths", 7, *QUICK),
+    "cuda-models": ("--quick", "--widths", "5,8", *QUICK),
     "cuda-epoch": ("--widths", 5, *QUICK),
     "batches": ("G", "--ranks", 2, "--epochs", 2, *ONE),
     "accuracy": ("G", "--batch", "vertices:200", *FEW, *ONE),
@@ -85,6 +87,7 @@ class FakeGpu(Processors):
 
     xp = np
     kernels = reference
+    torch_device = "cpu"
 
     def seconds(self, call):
         return super().seconds(call)[0], 2e-6
@@ -108,6 +111,14 @@ def fake_gpu(request, monkeypatch):
         monkeypatch.setattr("benchmarks.gpu.Gpu", lambda: SimpleNamespace(
             xp=xp, release=lambda: None, describe=lambda: {"caches": [], "versions": {}}))
     elif "cuda" in request.node.name:
+        if "models" in request.node.name:
+            request.getfixturevalue("gpu")
+            if request.getfixturevalue("cuda") is None:
+                pytest.skip("the GPU is real: run.py cuda-models measures it")
+            monkeypatch.setattr(cuda_models, "SIZES", cuda_models.SIZES[:1])
+            monkeypatch.setattr(cuda_models, "FEW", 1)
+            monkeypatch.setattr(cuda_models, "MODELS", {
+                name: cuda_models.MODELS[name] for name in ("gcn", "gat")})
         monkeypatch.setattr("benchmarks.gpu.Gpu", FakeGpu)
 
 
@@ -179,6 +190,19 @@ def test_a_wrong_kernel_is_an_error_and_a_wrong_peer_is_not(result):
     assert error == (pytest.approx(0.005) if result == [1, 2.01] else None)
 
 
+@pytest.mark.long
+def test_pyg_takes_both_forms_of_a_matrix():
+    """Only edge features, and means with loops, have no layer of PyG on a sparse tensor."""
+    pyg = pytest.importorskip("benchmarks.pyg_models", exc_type=ImportError)
+    settings = script.settings_of("cuda-models", widths="5,8")
+    graph, A = cuda_models.make(6, 2, settings, True)
+    found = {(name, form): pyg.step_ms(name, form, A, graph, (5, 8, 16), "float32", "cpu", 1)
+             for name in cuda_models.MODELS for form in cuda_models.FORMS
+             if (name, form) != ("gat", "csr")}  # which some versions of PyG refuse
+    missing = {("gine", "csr"), ("sage-gcn", "csr"), ("sage-gcn", "edge_index")}
+    assert {case for case, time in found.items() if time is None} == missing
+
+
 @pytest.mark.release  # PyG is slow to import
 @pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None,
                     reason="needs PyTorch and PyG")
@@ -200,6 +224,7 @@ def test_the_peer_learns_too(tmp_path):
     ("spmm", {"graph": "g.h5", "graphs": "road"}, "bench spmm GRAPH excludes --graphs"),
     ("batches", {"graph": "g.h5", "epochs": 0}, "epochs is 0"),
     ("epoch", {"widths": "16"}, "--widths 16: expected features, hidden widths"),
+    ("cuda-models", {"widths": "64,6"}, "expected features and hidden width, a multiple of 4"),
     ("spmm", {"starved": True, "threads": 2}, "--starved needs --threads 1, not 2")])
 def test_usage(command, options, message):
     with pytest.raises(UsageError, match=message):
@@ -225,3 +250,31 @@ def test_without_a_gpu(tmp_path):
     line, = done.stderr.splitlines()
     assert done.returncode == 69 and line.startswith("gpu_check: bench cuda")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("flags", "limit", "parts"), [
+    ((), 100, ["models", "bench", "epochs"]), (("--quick",), 100, ["models"]), ((), 0, [])])
+def test_parts_of_the_check_of_a_gpu(tmp_path, flags, limit, parts):
+    """gpu_check.sh runs its parts while time is left, and writes their reports."""
+    stub = tmp_path / "python"  # finds a GPU but no pytest, and prints reports without measuring
+    report = json.dumps({"bench": "x", "machine": {"caches": []}, "rows": [{"graph": "g", "a": 1}]})
+    stub.write_text(f"""#!/usr/bin/env bash
+case "$1 $#" in
+    "- 1") ;;
+    "-c "*) echo "no pytest" >&2; exit 1 ;;
+    "-m "*) echo "$@" >> {tmp_path}/calls; echo '{report}' ;;
+    *) exec {sys.executable} "$@" ;;
+esac
+""")
+    stub.chmod(0o755)
+    out = tmp_path / "found.json"
+    done = subprocess.run(
+        [ROOT / "scripts/gpu_check.sh", *flags, out, "--repeats", "2"], capture_output=True,
+        text=True, check=False, env={**os.environ, "PYTHON": stub, "SECONDS_LEFT": str(limit)})
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert [name for name in ("models", "bench", "epochs") if found[name]] == parts
+    assert done.stderr.count("left out, after") == (0 if limit else 3)
+    if parts:
+        first, *_ = (tmp_path / "calls").read_text().splitlines()
+        assert first.endswith(" ".join([*flags, "--seconds 50 --repeats 2"]))

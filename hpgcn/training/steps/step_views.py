@@ -2,7 +2,7 @@
 
 A thread builds the next mini-batch while the current one trains, from data that the
 rank stores. If neighbors are sampled, the thread also exchanges rows with other ranks,
-over a separate communicator.
+over a separate communicator. On a GPU, batches are cut by its kernels between steps.
 """
 from __future__ import annotations
 
@@ -90,8 +90,10 @@ class MiniBatches(FullBatch):
         if device.in_files:
             self.workspace = Workspace(self.workspace.dtype, device)
         self.vertex = device.keep(shard.key)
-        self.train = device.keep(shard.masks["train"])
-        self.labels = shard.labels if shard.labels.ndim > 1 else device.keep(shard.labels)
+        self.train = device.put(device.keep(shard.masks["train"]))
+        labels = shard.labels if shard.labels.ndim > 1 else device.keep(shard.labels)
+        self.labels = device.put(labels)
+        self.own = device.put(shard.train.rows[0])  # rows of the training graph, if it has fewer
 
         # batches ahead of their steps
         self.steps = plan.per_epoch
@@ -143,9 +145,8 @@ class MiniBatches(FullBatch):
         features = self.full_view.features.select(device.put(batch.rows[0]), device)
         products = products_of(self.shard.spec)
         field = batch.field(self.shard.training_strategy, products, device)
-        own = self.shard.train.rows[0]  # rows of the training graph, if it has fewer
-        if own is not None:
-            field = replace(field, rows=[own[rows] for rows in field.rows])
+        if self.own is not None:
+            field = replace(field, rows=[self.own[rows] for rows in field.rows])
         rows = field.rows[-1]
         train = np.flatnonzero(self.train[rows])
         return batch, field, features, HOST.take(self.labels, rows), train
@@ -159,7 +160,7 @@ class MiniBatches(FullBatch):
     def close(self) -> None:
         """Wait for the prefetched batch and free the MPI objects; all ranks call this together."""
         if self.prefetched:
-            self.prefetched[1].result()
+            self.prefetched[1].exception()  # no step takes the batch, so its error counts no more
         if self.thread:
             self.thread.shutdown()
         if self.field is not None:
