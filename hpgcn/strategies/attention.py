@@ -146,7 +146,7 @@ class Attention:
             added = ops.matmul(part, spread.T, room[:len(part)])
             if rows is None:
                 ops.add(added, dx[lo:lo + tile])
-            else:  # a GPU knows the order of an index array that it has seen
+            else:  # the order of an index array is computed once
                 ops.scatter_add(added, rows if m <= tile else rows[lo:lo + tile], dx)
         self.device.discard(room)
 

@@ -47,9 +47,10 @@ def capture(calls: list[Call]) -> list[Call]:
 
 
 def _capture(calls: list[Call]) -> tuple[CapturedCalls | None, int, Exception | None]:
-    """Capture calls until one fails; return graph, number of calls, failure.
+    """Capture calls until one fails.
 
-    A failure may end the capture as a whole. Then the calls before it are captured anew.
+    Return the graph, the number of its calls, and the failure. A failure may end the
+    capture as a whole. Then the calls before it are captured anew.
     """
     cuda = current().xp.cuda
     error = None
