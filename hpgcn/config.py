@@ -24,15 +24,15 @@ from hpgcn.setting_field import (
     values_of,
 )
 from hpgcn.setting_words import (
-    LABEL_METRICS,
     LOSSES,
     NO_SHORTCUTS,
     OF_STRATEGY,
-    TARGET_METRICS,
     WORDS,
     checked_batch,
     checked_delay,
+    checked_metric,
     checked_schedule,
+    parse_decoder,
     translated,
 )
 
@@ -123,6 +123,23 @@ class Config:
         "none", "input of the output layer (jumping knowledge). none: the last layer with A. cat: "
         "all of them, concatenated. max: their largest value in each column", MODEL,
         choices=("none", "cat", "max"), cost=True)
+    task: str = setting(
+        "vertices", "what is predicted. vertices: their labels or targets. links: which pairs of "
+        "vertices have an edge", MODEL, choices=("vertices", "links"), cost=True)
+    output_width: int = setting(
+        16, "With --task links: width of the rows of vertices that the decoder reads", MODEL, low=1,
+        high=1 << 24, cost=True)
+    decoder: str = setting(
+        "dot", "With --task links: score of a pair, of the product of its rows. dot: its sum. "
+        "distmult: its sum with learned weights. hadamard:L: L linear layers (default: 3)", MODEL,
+        metavar="NAME", cost=True)
+    negatives: str = setting(
+        "uniform:1", "With --task links: pairs that are drawn in each epoch and learned as no "
+        "links. uniform:K: K random targets for the source of each link. shared:M: M random "
+        "targets, the same for all links", MODEL, metavar="NAME:N", cost=True)
+    strict_negatives: bool = setting(
+        False, "With --negatives uniform:K: draw a target again if it is a training link of its "
+        "source", MODEL, cost=True)
     aggregator: str = setting(
         "mean", "mean: separate weights for a vertex and the mean of its neighbors. gcn: one mean "
         "of the vertex and its neighbors", MODEL, only="model", cost=True)
@@ -210,8 +227,8 @@ class Config:
     metric: str = setting(
         "auto", "metric for val_acc, test_acc and the best epoch. auto: accuracy, or micro-f1 for "
         "multi-label graphs, or rmse for targets. roc-auc: only for two classes or multi-label "
-        "graphs. rmse, mae and r2: only for targets; the lowest rmse or mae is the best", RUN,
-        choices=("auto", *LABEL_METRICS, *TARGET_METRICS))
+        "graphs. rmse, mae and r2: only for targets; the lowest rmse or mae is the best. auc "
+        "(auto), ap, mrr and hits@K: only for links", RUN, metavar="NAME")
     eval_every: int = setting(
         1, "evaluate every N epochs. 0: only after the last epoch", RUN, low=0)
     dtype: str = setting(
@@ -267,6 +284,8 @@ class Config:
                 raise UsageError(f"{assigned(name, getattr(self, name))} drops everything: "
                                  "expected less than 1 - 2^-17")
         object.__setattr__(self, "batch", checked_batch(self.batch))
+        checked_metric(self.metric)
+        parse_decoder(self.decoder)
         object.__setattr__(self, "delay", checked_delay(self.delay))
         object.__setattr__(self, "schedule", checked_schedule(self.schedule))
         if not self.shortcuts:

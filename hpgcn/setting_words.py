@@ -17,6 +17,9 @@ MAX_DELAY = 100  # steps
 LOSSES = ("mse", "mae", "huber")  # losses of targets
 LABEL_METRICS = ("accuracy", "micro-f1", "macro-f1", "roc-auc")  # shares
 TARGET_METRICS = ("rmse", "mae", "r2")  # numbers
+LINK_METRICS = ("auc", "ap", "mrr")  # shares, of links; also hits@K
+LINK_METRIC = re.compile("auc|ap|mrr|hits@[1-9][0-9]{0,6}")
+DECODERS = {"dot": 0, "hadamard": 3, "distmult": 0}  # decoders of links, and their layers
 ERRORS = ("rmse", "mae")  # metrics of which the lowest is the best
 # what `shortcuts` = False sets
 NO_SHORTCUTS = {"precompute": False, "masked_products": "never", "prune": False}
@@ -136,6 +139,29 @@ def _schedule(kind, every, factor):
 def checked_batch(text):
     """Return the setting `batch`; earlier versions spelled a sampler `neighbours`."""
     return re.sub("^neighbours:", "neighbors:", text)
+
+
+def checked_metric(text):
+    """Return the setting `metric`, the name of a metric or hits@K."""
+    known = ("auto", *LABEL_METRICS, *TARGET_METRICS, *LINK_METRICS)
+    if text not in known and not LINK_METRIC.fullmatch(text):
+        raise UsageError(f"{assigned('metric', text)}: expected {', '.join(known)} or hits@K"
+                         f"{suggestion(text, known)}")
+    return text
+
+
+def parse_decoder(text):
+    """Return the name and the number of layers of a setting `decoder`, such as hadamard:2."""
+    name, colon, number = text.partition(":")
+    if name not in DECODERS:
+        raise UsageError(f"{assigned('decoder', text)}: expected one of {', '.join(DECODERS)}"
+                         f"{suggestion(name, DECODERS)}")
+    if not colon:
+        return name, DECODERS[name]
+    if not DECODERS[name] or not re.fullmatch("[1-9][0-9]?", number):
+        raise UsageError(f"{assigned('decoder', text)}: expected {name}"
+                         f"{':L with 1 to 99 layers' * bool(DECODERS[name])}")
+    return name, int(number)
 
 
 def checked_delay(text):

@@ -10,6 +10,7 @@ from hpgcn.graphs.validation import SPLIT
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
+    from hpgcn.model.parameters import Parameters
     from hpgcn.parallel.shared_rows import SharedRows
 
 
@@ -45,6 +46,9 @@ class BatchLoss:
         self.comm = columns.comm
         self.rows, self.count = masked
         self.norm = self.count["train"]
+
+    def add_parameters(self, gradient: Parameters) -> None:
+        """Write the gradients of the loss's own parameters; by default it has none."""
 
     def part(self, labels: np.ndarray, train: np.ndarray, share: float) -> Self:
         """Return the training loss restricted to some rows.

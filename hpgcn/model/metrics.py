@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpgcn.errors import UsageError, assigned
+from hpgcn.errors import UsageError, assigned, setting
 from hpgcn.graphs.validation import SPLIT
-from hpgcn.setting_words import ERRORS, LABEL_METRICS, TARGET_METRICS
+from hpgcn.setting_words import ERRORS, LABEL_METRICS, LINK_METRIC, TARGET_METRICS
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
@@ -98,6 +98,14 @@ def metric_of(spec: ModelSpec, name: str) -> str:
 
     Raise UsageError if the metric does not exist for this kind of labels.
     """
+    links = LINK_METRIC.fullmatch(name)
+    if spec.decoder:
+        if name != "auto" and not links:
+            raise UsageError(f"{assigned('metric', name)}: not a metric of links, expected auc, "
+                             "ap, mrr or hits@K")
+        return "auc" if name == "auto" else name
+    if links:
+        raise UsageError(f"{assigned('metric', name)}: only for {setting('task', 'links')}")
     if name == "auto":
         labels = "micro-f1" if spec.multilabel else "accuracy"
         return "rmse" if spec.target_loss else labels

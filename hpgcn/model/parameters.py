@@ -12,6 +12,7 @@ from hpgcn.errors import DataError
 from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.model.keyed_values import keyed_uniform
 from hpgcn.model.layers.layer import layer_of
+from hpgcn.model.links.decoders import DECODERS
 from hpgcn.model.model_parts import blocks_of
 from hpgcn.model.registry import MODELS, find_model, find_widths, spec_of
 from hpgcn.runtime.device import HOST
@@ -159,9 +160,12 @@ def parameter_shapes(spec: ModelSpec) -> dict[str, tuple]:
     """Return the shapes of a model's parameters by name, matrices first.
 
     Matrices are in the order of layers, followed by the vectors. Each name has the
-    number of the layer; see `hpgcn.model.model_parts.LayerBlock.shapes`.
+    number of the layer; see `hpgcn.model.model_parts.LayerBlock.shapes`. Layers of a decoder
+    follow those of the encoder.
     """
     shapes = {name: shape for block in blocks_of(spec) for name, shape in block.shapes().items()}
+    if spec.decoder:
+        shapes |= DECODERS[spec.decoder].shapes(spec)
     matrices = {name: shape for name, shape in shapes.items() if len(shape) > 1}
     vectors = {name: shape for name, shape in shapes.items() if len(shape) == 1}
     return matrices | vectors

@@ -16,7 +16,8 @@ from hpgcn.model.layers.linear import Linear
 from hpgcn.model.layers.sage import SageMean
 from hpgcn.model.layers.sgc import SimplifiedConvolution
 from hpgcn.model.spec import ModelSpec
-from hpgcn.strategies import STRATEGIES
+from hpgcn.setting_words import parse_decoder
+from hpgcn.strategies import STRATEGIES, keeps_rows
 
 if TYPE_CHECKING:
     from hpgcn.graphs.header import Header
@@ -30,6 +31,8 @@ DEFAULT_AGGREGATOR = "mean"
 HEADS = ("heads", "output_heads", "attention_dropout")  # settings of attention
 ONLY_LABELS = ("class_weight", "label_smoothing")  # settings of losses
 ONLY_TARGETS = ("loss", "standardize")
+# settings of pairs of vertices
+ONLY_LINKS = ("output_width", "decoder", "negatives", "strict_negatives")
 STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around layers with A
 
 
@@ -188,8 +191,10 @@ def spec_of(options: Config, architecture: str, widths: Any,
     same = {entry.name: getattr(options, entry.name) for entry in fields(ModelSpec)
             if hasattr(options, entry.name)}
 
+    decoder = parse_decoder(options.decoder) if options.task == "links" else ("", 0)
     spec = ModelSpec(architecture, widths, **{
-        **same, "dtype": options.number_dtype, "halved": options.dtype != options.number_dtype,
+        **same, "decoder": decoder[0], "decoder_layers": decoder[1],
+        "dtype": options.number_dtype, "halved": options.dtype != options.number_dtype,
         "linear_first": first, "linear_last": int(options.output_layer),
         "activation": layer.activation if own else options.activation,
         "hops": options.hops or layer.default_hops, "restart": options.restart * layer.after_mlp,
@@ -213,7 +218,8 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
     # the widths of all layers
     architecture = find_model(options)
     if widths is None:
-        widths = find_widths(options, architecture, header.num_features, header.num_outputs)
+        outputs = options.output_width if options.task == "links" else header.num_outputs
+        widths = find_widths(options, architecture, header.num_features, outputs)
     elif MODELS[architecture].after_mlp:
         widths = (*widths, widths[-1])
     widths = (widths[0] + options.embedding, *widths[1:])
@@ -226,7 +232,8 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
 
     spec = spec_of(options, architecture, widths, sparse_features=sparse,
                    edge_width=find_edge_width(header, architecture),
-                   multilabel=header.multilabel and widths[-1] == header.num_classes,
+                   multilabel=(header.multilabel and widths[-1] == header.num_classes
+                               and options.task != "links"),
                    target_loss=find_loss(header, options))
 
     # refuse layers that do not fit the widths
@@ -246,8 +253,16 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
 def find_loss(header: Header, options: Config) -> str:
     """Return the loss of a graph's targets, or "" for labels.
 
-    Raise a UsageError for settings of labels if the graph has targets, or vice versa.
+    Raise a UsageError for settings of labels if the graph has targets, or vice versa. The
+    same for settings of links in another task, or vice versa.
     """
+    links = options.task == "links"
+    for name in (*ONLY_LABELS, *ONLY_TARGETS) if links else ONLY_LINKS:
+        if getattr(options, name) != getattr(Config, name):
+            raise UsageError(f"{assigned(name, getattr(options, name))}: only for "
+                             f"{setting('task', 'vertices' if links else 'links')}")
+    if links:
+        return ""
     kind, others = ("targets", ONLY_LABELS) if header.num_targets else ("labels", ONLY_TARGETS)
     for name in others:
         if getattr(options, name) != getattr(Config, name):
@@ -303,6 +318,11 @@ def check_strategy(strategy: type[Strategy], spec: ModelSpec, ranks: int) -> Non
                                 f"support dtype bf16; expected {serving}"))
     edges = spec.edge_width > 0
     reason = strategy.unsupported_reason(heads, ranks, edges)
+    if spec.decoder and not keeps_rows(strategy):
+        serving = [each.name for each in STRATEGIES.values() if keeps_rows(each)]
+        raise agreed(UsageError(f"{assigned('strategy', strategy.name)}: it divides the columns of "
+                                f"rows, and pairs of {setting('task', 'links')} read whole rows; "
+                                f"expected {', '.join(serving)}"))
     if reason:
         serving = [each.name for each in STRATEGIES.values()
                    if not each.unsupported_reason(heads, ranks, edges)]

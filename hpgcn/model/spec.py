@@ -24,6 +24,8 @@ class ModelSpec:
     precomputed: bool = False  # A X was formed once: layer 1 multiplies by neither A nor A^T
     multilabel: bool = False  # sigmoid cross-entropy, which needs no sums over the columns of a row
     target_loss: str = ""  # loss of targets; "": cross-entropy of labels
+    decoder: str = ""  # in hpgcn.model.links.decoders, of a model that scores pairs of vertices
+    decoder_layers: int = 0  # linear layers of the decoder
     norm_adj: str = "own"  # norm of the matrix; own: that of the layers
     linear_first: int = 0  # layers without A before those with A
     linear_last: int = 0  # layers without A after those with A

@@ -22,7 +22,7 @@ from hpgcn.errors import (
 )
 from hpgcn.runtime.files import check_path, read_bytes
 from hpgcn.runtime.text_table import html_list
-from hpgcn.setting_words import ERRORS, LABEL_METRICS, TARGET_METRICS
+from hpgcn.setting_words import ERRORS, LABEL_METRICS, LINK_METRIC, TARGET_METRICS
 from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
 from hpgcn.training.files.records import METRICS, PART_SECONDS, SCORES, TARGET_FIELDS, read_summary
 from hpgcn.training.files.result import summary_pairs
@@ -88,8 +88,8 @@ class Run:
     @property
     def metric(self) -> str:
         """Name of the metric in the columns val_acc and test_acc; "score" if unknown."""
-        known = [name for name in METRIC_NAMES if name in (
-            self.summary.get("metric"), self.settings.get("metric"))]
+        known = [name for name in (self.summary.get("metric"), self.settings.get("metric"))
+                 if isinstance(name, str) and (name in METRIC_NAMES or LINK_METRIC.fullmatch(name))]
         unknown = "rmse" if "val_rmse" in self.metrics else "score"  # a run with metric auto
         return known[0] if known else unknown
 

@@ -15,6 +15,7 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import progress_log
+from hpgcn.sampling.negatives import check_link_settings
 from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.compile.warmup import compiling
 from hpgcn.training.files.run_directory import RunDirectory, refuse_existing_run
@@ -22,6 +23,7 @@ from hpgcn.training.saved.checkpoint import Checkpoints
 from hpgcn.training.saved.resume import load_resume_state
 from hpgcn.training.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.placement import check_local_ranks, opened, same_everywhere
+from hpgcn.training.setup.rank_links import check_links
 from hpgcn.training.setup.run_plan import check_trainable
 from hpgcn.training.setup.step_plan import check_batch
 from hpgcn.training.steps.stopping import check_callbacks, raise_if_stop_requested
@@ -128,6 +130,7 @@ def check_settings(config: Config) -> None:
     strategy = find_strategy(options)
     check_batch(config, strategy, strategy.title(options))
     find_model(config)
+    check_link_settings(config)
 
 
 def _train(comm: Any, source: Any,
@@ -146,7 +149,8 @@ def _train(comm: Any, source: Any,
         # whether it can be trained on, and files written
         with comm.collective_errors():
             check_trainable(graph.header, config.split_index, graph.where,
-                            embedding=config.embedding)
+                            embedding=config.embedding, task=config.task)
+            check_links(graph, config)
             if config.checkpoint_every and not config.out:
                 raise UsageError(f"{assigned('checkpoint_every', config.checkpoint_every)}: needs "
                                  f"a run directory, set {setting('out')}")

@@ -124,7 +124,7 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
                  "compile_child run inference propagator", "run_grid", "sweep_table",
                  "sweep"],
     "model": ["spec model_features targets metrics batch_loss target_scale keyed_values",
-              "target_loss link_metrics", "loss embedding",
+              "target_loss link_metrics links", "loss embedding",
               "layers/layer", "row_pipeline stages", "layers", "registry", "model_parts",
               "layers/norms parameters masked_results", "model"]}
 

@@ -19,7 +19,7 @@ from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes
 from hpgcn.planning.seconds.step_seconds import step_seconds
 from hpgcn.runtime.device import HOST
-from hpgcn.strategies import STRATEGIES, RankGrid, strategy_by_name, variant
+from hpgcn.strategies import STRATEGIES, RankGrid, keeps_rows, strategy_by_name, variant
 from hpgcn.strategies.strategy import grid_axes
 
 
@@ -102,6 +102,7 @@ def candidates(inputs, ranks=None, methods=None):
             if not STRATEGIES[strategy.strategy].unsupported_reason(
                 heads, strategy.ranks, inputs.spec.edge_width > 0)
             and (STRATEGIES[strategy.strategy].supports_bf16 or not inputs.spec.halved)
+            and (keeps_rows(STRATEGIES[strategy.strategy]) or not inputs.spec.decoder)
             and not (inputs.sized and STRATEGIES[strategy.strategy].needs_entries)]
 
 
@@ -198,6 +199,7 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
     lower bounds are enough, if they are found much faster.
     """
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
+    pulled = None if inputs.sized else inputs.pulled_by_pairs(ordered.vertex, offsets)
     rank_grid = RankGrid(shape, layout, strategy.own_options(inputs.strategy_options, HOST),
                          nodes)
     plan = strategy.Plan.floor(ordered.pattern, rank_grid) if floor else None
@@ -242,4 +244,4 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
     entries = np.repeat(np.diff(ordered.stored_before(layout.offsets)), layout.columns)
     return RankFootprint(spec, plan.layout, *views, inputs.steps, plan, training,
                          plans(training, of_training), plans(plan, evaluated), entries,
-                         inputs.locality, strategy.name)
+                         inputs.locality, strategy.name, pulled)

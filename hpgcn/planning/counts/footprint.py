@@ -15,7 +15,7 @@ from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, learned_width, owned_width
-from hpgcn.planning.counts.traffic import predict_step
+from hpgcn.planning.counts.traffic import add_links, predict_step
 from hpgcn.strategies import Plan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
 
@@ -165,6 +165,7 @@ class RankFootprint(DenseFootprint):
     entries: np.ndarray  # (P,) stored entries of A in the rows of each rank, as read from the file
     locality: Locality | None = None  # reuse of the rows that products read; None: not computed
     strategy: str = ""  # its name
+    pulled: np.ndarray | None = None  # (P, P) rows that pairs of links pull; see `add_links`
 
     @property
     def node_aware(self):
@@ -179,7 +180,10 @@ class RankFootprint(DenseFootprint):
     @cached_property
     def prediction(self):
         traffics = [plan and plan.traffic for plan in self.train_plans]
-        return predict_step(self.spec, traffics, self.levels, self.layout, self.steps)
+        prediction = predict_step(self.spec, traffics, self.levels, self.layout, self.steps)
+        if self.pulled is not None:
+            add_links(prediction, self.spec, self.pulled, self.plan.rank_grid.nodes.numbers)
+        return prediction
 
     @cached_property
     def widest(self):

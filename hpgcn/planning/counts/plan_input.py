@@ -23,6 +23,7 @@ from hpgcn.model import (
 from hpgcn.parallel.csr import bool_matrix
 from hpgcn.parallel.pattern import BlockPattern, Pattern, permuted
 from hpgcn.parallel.pattern_counts import with_loops
+from hpgcn.parallel.pulled_rows import pulled_table
 from hpgcn.parallel.receptive_field import compressed, find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.effort import column_sizes
@@ -30,6 +31,13 @@ from hpgcn.partition.rows.row_methods import QUICK, quick_parts
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.runtime.disk import page_cache
+from hpgcn.sampling.negatives import (
+    DrawnLinks,
+    KnownLinks,
+    check_link_settings,
+    parse_negatives,
+    turned,
+)
 from hpgcn.store.csr_arrays import reorder_entries
 from hpgcn.strategies import read_options
 
@@ -133,7 +141,8 @@ class ModelInput:
 
     def __init__(self, name, header, config, widths):
         self.name, self.header, self.config = name, header, config
-        header, self.notes = (header, []) if widths else assume_widths(header, config.embedding)
+        check_link_settings(config)
+        header, self.notes = (header, []) if widths else assume_widths(header, config)
         self.spec = make_spec(header, config, widths)
         self.steps = Steps()
         self.prepared = {}
@@ -219,7 +228,8 @@ class PlanInput(ModelInput):
                             "needs a split; add one with `hpgcn convert --split`")
         within = training_rows(masks, config.training_graph)
         views = [[rows] * (hops + 1) for rows in (within, None)]
-        if config.prune and supports_pruning(self.spec) and masks is not None:
+        if (config.prune and supports_pruning(self.spec) and masks is not None
+                and not self.spec.decoder):
             views = [
                 find_levels(self.graph, read, hops, SerialComm(), within=rows,
                             precomputed=self.spec.precomputed)
@@ -232,6 +242,12 @@ class PlanInput(ModelInput):
         ordered = OrderedRows(whole, *views, np.diff(self.graph.indptr), entries,
                               self.graph.vertex, masks and masks["train"], within)
         self.ordered = ordered.with_holders(self.graph, edge_parts)
+
+        # pairs of the last epoch, if links are predicted
+        if self.spec.decoder:
+            self.pairs = self._draw_pairs(found.links)
+            self.notes.append("bytes and messages are those of the last epoch's negatives; memory "
+                              "of pairs and of the rows that they pull is not counted")
 
         # results that are computed once and kept
         self.locality = Locality(matrix)
@@ -253,6 +269,33 @@ class PlanInput(ModelInput):
         self.sizes = column_sizes(source)
         feature_pointers = source.feature_pointers()
         return source.split_masks(split), feature_pointers, edge_parts
+
+    def _draw_pairs(self, links):
+        """Return the `DrawnLinks.pairs` of the last epoch for all links; see RankLinks."""
+        config, n = self.config, self.header.num_nodes
+        if not len((links or {}).get("train", ())):
+            raise DataError(f"{self.name}: no links to train on; add them with links= in "
+                            "Graph.from_scipy, or with `hpgcn convert --links 80/10/10`")
+        positive = self.graph.vertex[links["train"].read().positive]
+        numbers = np.arange(len(positive))
+        known = positive
+        if not self.header.directed:
+            positive = turned(positive, numbers, config.seed)
+            known = np.concatenate([positive, positive[:, ::-1]])
+        kind, count = parse_negatives(config.negatives)
+        sampler = kind(count, n, config.seed, config.strict_negatives)
+        return DrawnLinks(positive, numbers, sampler, KnownLinks(known, n)).pairs(config.epochs)
+
+    def pulled_by_pairs(self, vertex, offsets):
+        """Return the `pulled_table` of the pairs, (P, P); None without links.
+
+        `vertex`, (n,), are the ORIGINAL numbers of rows; ranks own those between `offsets`.
+        """
+        if not self.spec.decoder:
+            return None
+        row = np.empty_like(vertex)
+        row[vertex] = np.arange(vertex.size)
+        return pulled_table(*(row[each] for each in self.pairs), np.asarray(offsets, np.int64))
 
     def row_offsets(self, strategy, shape):
         """Return the offsets of the blocks into which a strategy cuts the stored order."""
@@ -317,13 +360,14 @@ class PlanInput(ModelInput):
         return rcm_within_parts(self.graph, part, k, original_ties=self.offsets is None)
 
 
-def assume_widths(header, embedding=0):
+def assume_widths(header, config):
     """Return the Header with ASSUMED widths where they lack, and notes.
 
-    Widths are the numbers of features and classes. Learned rows of width `embedding`
-    stand for features.
+    Widths are the numbers of features and classes. Learned rows of a Config stand for
+    features, and its links for classes.
     """
-    known = {"features": header.num_features + embedding, "classes": header.num_outputs}
+    known = {"features": header.num_features + config.embedding,
+             "classes": header.num_outputs or config.task == "links"}
     missing = {what: width for what, width in ASSUMED.items() if not known[what]}
     notes = [f"no {'labels' if what == 'classes' else what} in the graph: {width} {what} assumed; "
              "`hpgcn plan --widths` takes other widths" for what, width in missing.items()]

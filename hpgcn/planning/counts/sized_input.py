@@ -50,6 +50,9 @@ class SizedInput(ModelInput):
         if config.training_graph != "all":
             raise UsageError(f"{setting('training_graph', config.training_graph)}: needs a graph "
                              "file; sizes alone have no split")
+        if config.task == "links":
+            raise UsageError(f"{setting('task', config.task)}: needs a graph file; sizes alone "
+                             "have no links")
         super().__init__(header.name, header, config, widths)
         self.notes.append("sizes alone: entries are taken to be random, so that parts of any "
                           "method send alike; communities and hubs send less")

@@ -11,6 +11,7 @@ import numpy as np
 from hpgcn.model.parameters import parameter_shapes
 from hpgcn.parallel.counts import Collective, allreduce, replicate
 from hpgcn.parallel.layout import split
+from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts.shaped_step import PHASES
 
 KINDS = ("aggregation", "dense", "weights")
@@ -163,6 +164,19 @@ def predict_step(spec, traffics, levels, layout, steps):
     for counts in weights(row_blocks, layout.columns, spec):
         prediction.add("weights", "backward", counts, period)
     return prediction
+
+
+def add_links(prediction, spec, table, nodes=None):
+    """Add to a Prediction the rows that pairs of links pull, and gradients that they push.
+
+    `table` is that of `hpgcn.parallel.pulled_rows.pulled_table`, (P, P). `nodes`, (P,), are the
+    nodes of ranks, if messages between them are counted.
+    """
+    sizes = ExchangeSizes(table, nodes=nodes)
+    row_bytes = spec.widths[-1] * spec.itemsize
+    for phase, calls in zip(PHASES, (sizes.pull(row_bytes), sizes.push(row_bytes))):
+        for call in calls:
+            prediction.add("aggregation", phase, call, prediction.period)
 
 
 def weights(row_blocks, columns, spec):

@@ -185,12 +185,14 @@ def _small_step(header: Header, config: Config, device: Host, ranks: int) -> Non
     with warnings.catch_warnings(action="ignore"):  # its labels do not matter
         edges = np.ones(np.count_nonzero(A)) if header.num_edge_features else None
         tiny = Graph.from_scipy(A, X, masks=([0], [1], [2]), name="warm-up",
-                                edge_features=edges, **contents)
+                                links={"train": np.array([[0, 1]])}, edge_features=edges,
+                                **contents)
 
     # settings that do not change which kernels are used
     few = config.replace(strategy=without_grid(config), out="", checkpoint_every=0, epochs=1,
                          memory="", scratch="", lr=Config.lr, weight_decay=0.0, class_weight="",
-                          metric="auto", split_index=0, training_graph="all",
+                          metric="auto", split_index=0, training_graph="all", patience=0,
+                          strict_negatives=False,
                           batch=smallest(config.batch))
     others = config.metric in METRICS and not header.num_targets
     metric = "macro-f1" if others else "auto"  # the same kernels

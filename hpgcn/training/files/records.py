@@ -9,7 +9,7 @@ from typing import Any
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.runtime.clock import PARTS
-from hpgcn.setting_words import TARGET_METRICS
+from hpgcn.setting_words import LINK_METRIC, TARGET_METRICS
 from hpgcn.store import Field, check_fields, parse_json, read_json, read_lines
 
 MOST = 2**63 - 1
@@ -74,10 +74,17 @@ def read_history(run: Any, before: int = math.inf) -> tuple[list, str]:
 def check_metrics(row: dict[str, Any], where: str) -> None:
     """Raise a DataError with the line number for an invalid line of metrics.jsonl."""
     targets = TARGET_FIELDS.keys() <= row.keys()
-    check_fields(row, METRICS | (TARGET_FIELDS | SCORES if targets else {}), where)
+    links = dict.fromkeys(link_fields(row), ACCURACY)
+    check_fields(row, METRICS | links | (TARGET_FIELDS | SCORES if targets else {}), where)
     check_fields(row, OPTIONAL, where, whole=False)
     if row["val_acc"] is not None and row["val_loss"] is None:
         raise DataError(f"{where}: val_loss is None, expected a number, like val_acc")
+
+
+def link_fields(row: dict[str, Any]) -> list[str]:
+    """Return the fields that are metrics of links, such as val_auc."""
+    return [name for name in row
+            if name.startswith(("val_", "test_")) and LINK_METRIC.fullmatch(name.partition("_")[2])]
 
 
 def read_summary(run: Any, *, whole: bool = True) -> dict[str, Any]:

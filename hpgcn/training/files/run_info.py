@@ -12,7 +12,7 @@ import numpy as np
 from hpgcn.comm import slow_network
 from hpgcn.sampling import FULL
 from hpgcn.strategies import read_options
-from hpgcn.training.files.records import TARGET_FIELDS
+from hpgcn.training.files.records import TARGET_FIELDS, link_fields
 from hpgcn.training.files.run_directory import versions
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ class RunInfo:
             **({"graph_checksum": self.graph_checksum} if self.graph_checksum else {}),
             "epochs": final["epoch"], "final_loss": final["loss"], "best_epoch": best.epoch,
             "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
-            **{name: best.metrics[name] for name in TARGET_FIELDS if name in best.metrics},
+            **{name: best.metrics[name] for name in (*TARGET_FIELDS, *link_fields(best.metrics))
+               if name in best.metrics},
             "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
             **sent, "masked_additions_per_epoch": final.get("masked_additions", 0), **between,
             "max_rank_sent_bytes_per_epoch":

@@ -18,13 +18,14 @@ from hpgcn.graphs.graph import Header
 from hpgcn.model import ModelSpec, Targets, TargetScale, find_targets, masked_layers, metric_of
 from hpgcn.planning.answers.dry_run import drops_AX
 from hpgcn.planning.counts.footprint import DenseFootprint
-from hpgcn.planning.counts.traffic import predict_step
+from hpgcn.planning.counts.traffic import add_links, predict_step
 from hpgcn.runtime.gpu_limits import check_memory
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
 from hpgcn.setting_words import parse_schedule
 from hpgcn.strategies import read_options, strategy_setting
 from hpgcn.training.setup.placement import assign_rows
+from hpgcn.training.setup.rank_links import RankLinks
 from hpgcn.training.setup.shard import GraphShard
 from hpgcn.training.setup.step_plan import StepPlan, plan_steps
 from hpgcn.training.steps.schedules import LearningRate
@@ -63,6 +64,8 @@ class RunPlan:
     learning_rate : LearningRate
     shard : GraphShard
         The rows of this rank, and the maps that multiply by A.
+    links : RankLinks or None
+        The links of this rank, if the model predicts links.
     steps : StepPlan
         The training steps of an epoch and their predicted traffic.
     work_arrays : dict
@@ -83,6 +86,7 @@ class RunPlan:
     targets: Targets | TargetScale
     learning_rate: LearningRate
     shard: GraphShard
+    links: RankLinks | None
     steps: StepPlan
     work_arrays: dict
     device: str
@@ -116,6 +120,7 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
         full_batch = config.batch == FULL
         shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
                            full_batch=full_batch, training_graph=config.training_graph)
+        links = RankLinks(placement.source, shard, config) if spec.decoder else None
     if spec.target_loss:
         targets = shard.scale_targets(standardize=config.standardize)
     comm.clock.setup.begin("planning")
@@ -123,7 +128,10 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
 
     # the vertices, the traffic and the memory of a step
     set_activity("preparing the first step")
-    steps = plan_steps(config.batch, source, shard, predict_traffic(shard), config.out)
+    traffic = predict_traffic(shard)
+    if links:
+        add_links(traffic, spec, links.table(config.epochs), placement.rank_grid.nodes.numbers)
+    steps = plan_steps(config.batch, source, shard, traffic, config.out)
     schedule, every, factor = parse_schedule(config.schedule)
     learning_rate = LearningRate(config.lr, schedule, config.warmup, config.epochs, every, factor,
                                  steps.per_epoch)
@@ -135,7 +143,8 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
     return RunPlan(
         config=config.replace(strategy=chosen), header=source.header,
         grid_shape=placement.rank_grid.shape, strategy_choice=placement.choice, spec=spec,
-        metric=metric, targets=targets, learning_rate=learning_rate, shard=shard, steps=steps,
+        metric=metric, targets=targets, learning_rate=learning_rate, shard=shard, links=links,
+        steps=steps,
         work_arrays=work_arrays(shard) if full_batch else {}, device=device,
         node_aware=placement.rank_grid.nodes.aware)
 
@@ -158,9 +167,11 @@ def work_arrays(shard: GraphShard) -> dict[str, tuple]:
 def check_sets(shard: GraphShard, config: Config, header: Header) -> None:
     """Refuse patience without validation vertices, and name classes that cannot be learned.
 
-    All ranks call this together. Raise a UsageError on all ranks; log a warning on rank 0 if
-    classes have no training vertex.
+    Links are checked by `check_links`. All ranks call this together. Raise a UsageError on
+    all ranks; log a warning on rank 0 if classes have no training vertex.
     """
+    if shard.spec.decoder:
+        return
     columns, labels = shard.columns, shard.labels
     own = columns.row.rank == 0  # one of the ranks that share a row counts it
     known = shard.masks["val"]
@@ -196,16 +207,19 @@ def device_bytes(shard: GraphShard) -> int:
 
 
 def check_trainable(header: Header, split: int = 0, where: str | None = None, *,
-                    embedding: int = 0) -> None:
+                    embedding: int = 0, task: str = "vertices") -> None:
     """Raise a DataError if a graph lacks features, labels or splits.
 
-    Learned rows of width `embedding` stand for features. Raise a ConfigError if the graph
-    has splits, but none with this number.
+    Learned rows of width `embedding` stand for features, and links for labels and splits if
+    they are the task: see `hpgcn.training.setup.rank_links.check_links`. Raise a ConfigError
+    if the graph has splits, but none with this number.
     """
     if not header.num_features + embedding:
         raise DataError(f"{header.name}: no features; add them in Graph.from_scipy or with `hpgcn "
                         "convert` and --features FILE, --features identity or --features degree; "
                         f"or learn a row for each vertex, with {setting('embedding', 64)}")
+    if task == "links":
+        return
     if not header.num_outputs:
         raise DataError(f"{header.name}: no labels; add them in Graph.from_scipy or with `hpgcn "
                         "convert` and --labels FILE; or values to predict, with targets= or "

@@ -73,7 +73,7 @@ class GraphShard(CollectiveClose):
         set_activity(f"reading {source.where}")
         slab = read_slab(placed, comm, split)
         comm.clock.setup.begin("matrix")
-        if slab.masks is not None:
+        if slab.masks is not None and not spec.decoder:
             train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
             if not train:
                 which = f" of split {split}" * (source.header.num_splits > 1)
@@ -119,7 +119,7 @@ class GraphShard(CollectiveClose):
         # which rows each layer computes, and the maps between them
         products = products_of(spec)
         self.levels = [[rows] * (sum(products) + 1) for rows in (self.within, None)]
-        if prune and self.strategy.supports_pruning and supports_pruning(spec):
+        if prune and not spec.decoder and self.strategy.supports_pruning and supports_pruning(spec):
             train = [slab.masks["train"]] if full_batch else None
             set_activity("finding the rows that the loss reads")
             masks = train, list(slab.masks.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from hpgcn.training.files.records import link_fields
 from hpgcn.training.steps.divergence import check_evaluation
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def loss_error(metrics: dict[str, Any]) -> float | None:
 
 def progress_postfix(metrics: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of an epoch that the progress bar shows, a dict."""
-    shown = {"loss": f"{metrics['loss']:.4f}", "val_acc": metrics["val_acc"]}
+    names = [name for name in link_fields(metrics) if name.startswith("val_")]
+    shown = {"loss": f"{metrics['loss']:.4f}", **{name: metrics[name] for name in
+                                                  names or ["val_acc"]}}
     if loss_error(metrics) is not None:
         shown["off"] = f"{loss_error(metrics):+.4f}"
     return shown

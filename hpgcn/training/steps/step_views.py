@@ -1,4 +1,4 @@
-"""Provide the StepView of each training step: one for all steps, or one per mini-batch.
+"""Provide the StepView of each training step: one for all, or one per mini-batch or epoch.
 
 A thread builds the next mini-batch while the current one trains, from data that the
 rank stores. If neighbors are sampled, the thread also exchanges rows with other ranks,
@@ -15,6 +15,8 @@ import numpy as np
 from hpgcn.kernels.host.pools import start_pool
 from hpgcn.model import Model, Parameters, products_of
 from hpgcn.model.embedding import initial_rows, own_columns
+from hpgcn.model.links.decoders import DECODERS
+from hpgcn.model.links.link_loss import LinkLoss
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import return_freed_memory
@@ -23,6 +25,7 @@ from hpgcn.training.steps.step_replay import StepReplay, may_replay
 from hpgcn.training.steps.training_step import StepView, make_views
 
 if TYPE_CHECKING:
+    from hpgcn.training.setup.rank_links import RankLinks
     from hpgcn.training.setup.run_plan import RunPlan
     from hpgcn.training.setup.shard import GraphShard
     from hpgcn.training.setup.step_plan import StepPlan
@@ -63,6 +66,40 @@ class FullBatch:
 
     def close(self) -> None:
         """Do nothing, because a full batch has no resources."""
+
+
+class LinkBatches(FullBatch):
+    """Training with one step per epoch, on all links and the negatives of the epoch.
+
+    Its messages depend on the negatives. So steps are not recorded.
+    """
+
+    def __init__(self, view: StepView, links: RankLinks) -> None:
+        super().__init__(view._replace(replay=None))
+        self.links = links
+        self.pairs = None  # those of the last StepView
+
+    def view(self, number: int) -> StepView:
+        self._free()
+        counters = self.links.comm.counters
+        phase, counters.phase = counters.phase, "batches"
+        before = counters.total("batches")[0]
+        self.pairs = self.links.training_pairs(number)
+        self.request_bytes = counters.total("batches")[0] - before
+        counters.phase = phase
+        return self.full_view._replace(loss=self.full_view.loss.of_pairs(self.pairs))
+
+    def _free(self) -> None:
+        """Free the messages of the last step."""
+        if self.pairs is not None:
+            self.pairs.pulled.close()
+
+    def batch_metrics(self, sums: EpochSums) -> dict[str, int]:
+        return {"asked_bytes": sums.asked_bytes}
+
+    def close(self) -> None:
+        self._free()
+        self.links.close()
 
 
 class MiniBatches(FullBatch):
@@ -184,12 +221,20 @@ def make_parts(plan: RunPlan) -> tuple:
         learned = initial_rows(spec, shard.vertex, own)
         parameters = Parameters.initial(spec).with_rows(learned).on(device)
     workspace = Workspace(spec.row_dtype, device)
-    training, evaluation = make_views(shard, parameters, workspace, plan.targets)
+    link_loss = None
+    if plan.links:
+        decoder = DECODERS[spec.decoder](spec, parameters.arrays)
+        link_loss = LinkLoss(decoder, shard.comm, plan.metric, plan.links.evaluated,
+                             Workspace(spec.dtype, device))
+    training, evaluation = make_views(shard, parameters, workspace, plan.targets, link_loss)
     if config.replay == "auto" and not plan.steps.builder and may_replay(shard.comm):
         training, evaluation = (view._replace(replay=StepReplay(workspace, shard.comm))
                                 for view in (training, evaluation))
-    batches = (MiniBatches(plan.steps, training, shard, config.epochs) if plan.steps.builder else
-               FullBatch(training))
+    if plan.links:
+        batches = LinkBatches(training, plan.links)
+    else:
+        batches = (MiniBatches(plan.steps, training, shard, config.epochs) if plan.steps.builder
+                   else FullBatch(training))
     return_freed_memory()
     workspace.reserve(plan.work_arrays)
 

@@ -10,6 +10,7 @@ from hpgcn.model import METRICS, BatchLoss, Features, MaskedRows, Model, make_lo
 from hpgcn.setting_words import TARGET_METRICS
 
 if TYPE_CHECKING:
+    from hpgcn.model.links.link_loss import LinkLoss
     from hpgcn.model.parameters import Parameters
     from hpgcn.model.target_scale import TargetScale
     from hpgcn.model.targets import Targets
@@ -29,7 +30,7 @@ class StepView(NamedTuple):
     """
 
     model: Model
-    loss: BatchLoss
+    loss: BatchLoss | LinkLoss
     features: Features
     replay: StepReplay | None = None
 
@@ -39,20 +40,22 @@ class StepView(NamedTuple):
 
 
 def make_views(shard: GraphShard, parameters: Parameters, workspace: Workspace,
-               targets: Targets | TargetScale) -> list[StepView]:
+               targets: Targets | TargetScale, link_loss: LinkLoss | None = None) -> list[StepView]:
     """Return the StepViews for training and for evaluation.
 
     All ranks call this together. This releases the features of the shard. Both views
     share one workspace, because they are never used at the same time. `targets` are
-    those of the training loss.
+    those of the training loss, unless both have the `link_loss`.
     """
     columns = shard.columns
     views = []
     for field, read in zip((shard.train, shard.evaluated), shard.release_features()):
         model = Model(shard.spec, parameters, field, columns, workspace, shard.key)
-        masks = {key: field.select(-1, mask) for key, mask in shard.masks.items()}
-        masked = MaskedRows.of(masks, columns)
-        loss = make_loss(shard.spec, field.select(-1, shard.labels), masked, columns, targets)
+        loss = link_loss
+        if loss is None:
+            masks = {key: field.select(-1, mask) for key, mask in shard.masks.items()}
+            masked = MaskedRows.of(masks, columns)
+            loss = make_loss(shard.spec, field.select(-1, shard.labels), masked, columns, targets)
         model.prepare(read, shard.width)
         views.append(StepView(model, loss, read))
 
@@ -91,7 +94,9 @@ def loss_and_gradient(view: StepView, number: int, clock: Clock,
     with clock("dense", part="loss"):
         loss, G = view.loss.gradient(logits, view.model.workspace.buffer("ping", *logits.shape))
     observe("backward", G)
-    return loss, backward(G)
+    gradient = backward(G)
+    view.loss.add_parameters(gradient)
+    return loss, gradient
 
 
 def evaluate(view: StepView, metric: str = "auto") -> dict[str, Any]:

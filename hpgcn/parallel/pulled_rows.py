@@ -1,0 +1,101 @@
+"""Rows of other ranks that pairs of vertices read: a pull of rows, and a push of gradients."""
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from hpgcn.parallel.halo_exchange import HaloExchange
+from hpgcn.parallel.halo_plan import by_owner, complete, needs
+from hpgcn.parallel.sizes import pair_table
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.halo_plan import HaloPlan
+    from hpgcn.parallel.layout import RowPartition
+    from hpgcn.parallel.workspace import HaloBuffers
+
+WHAT = "rows of pairs"
+
+
+class PulledRows:
+    """The rows that a rank reads: its own m rows, then g pulled ones in increasing order.
+
+    `plan` has the messages. Exchanges that share `buffers` are used one at a time.
+    """
+
+    def __init__(self, plan: HaloPlan, comm: SerialComm, buffers: HaloBuffers) -> None:
+        self.plan = plan
+        self.exchange = HaloExchange(plan, comm, buffers)
+
+    @classmethod
+    def of(cls, rows: np.ndarray, layout: RowPartition, comm: SerialComm,
+           buffers: HaloBuffers) -> Self:
+        """Plan the pull of `rows`, numbers in [0, n) that may repeat; collective."""
+        ghosts = needs(rows, layout)
+        cuts = by_owner(ghosts, layout)
+        wanted = comm.alltoallv([ghosts[first:last] for first, last in pairwise(cuts.tolist())])
+        return cls(complete(layout, ghosts, wanted), comm, buffers)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of own and of pulled rows, m + g."""
+        return self.plan.layout.num_rows + self.plan.ghosts.size
+
+    def places(self, rows: np.ndarray) -> np.ndarray:
+        """Return the places of `rows` among the own and the pulled ones, int64 like `rows`."""
+        layout = self.plan.layout
+        pulled = layout.num_rows + np.searchsorted(self.plan.ghosts, rows)
+        own = (rows >= layout.start) & (rows < layout.stop)
+        return np.where(own, rows - layout.start, pulled)
+
+    def pull(self, own: Array, out: Array) -> None:
+        """Fill `out`, (m + g, f), with own rows, (m, f), and those of other ranks."""
+        m = self.plan.layout.num_rows
+        self.exchange.start(own, WHAT)
+        out[:m] = own
+        for source, rows in self.exchange.received_rows(self.exchange.sources, WHAT):
+            place = self.exchange.ghosts[source]
+            out[m + place.start:m + place.stop] = rows
+        self.exchange.release()
+
+    def push(self, sums: Array, out: Array) -> None:
+        """Write sums of own rows to `out`, (m, f), and add those of other ranks, in their order.
+
+        `sums`, (m + g, f), are this rank's sums for the rows that `pull` returns.
+        """
+        m = self.plan.layout.num_rows
+        out[...] = sums[:m]
+        for source, buffer in self.exchange.send_buffers(out.shape[1]):
+            place = self.exchange.ghosts[source]
+            buffer[...] = sums[m + place.start:m + place.stop]
+            self.exchange.send(source)
+        self.exchange.finish(out, WHAT)
+
+    def close(self) -> None:
+        """Free the requests."""
+        self.exchange.close()
+
+
+def pulled_table(sources: np.ndarray, rows: np.ndarray, shared: np.ndarray,
+                 offsets: np.ndarray) -> np.ndarray:
+    """Count the rows that ranks pull for pairs; (P, P), a table of ExchangeSizes.
+
+    The owner of row sources[i] reads rows[i], and all rows in `shared`. Arrays are (k,) and
+    (M,). Rank q owns the rows [offsets[q], offsets[q + 1]).
+
+    Examples
+    --------
+    >>> from hpgcn.parallel.pulled_rows import pulled_table
+    >>> sources, rows = np.array([0, 0, 1]), np.array([2, 2, 3])
+    >>> pulled_table(sources, rows, np.array([], int), np.array([0, 2, 4]))
+    array([[0, 2],
+           [0, 0]])
+    """
+    ranks, n = offsets.size - 1, offsets[-1]
+    reader = np.searchsorted(offsets, sources, "right") - 1
+    every = (np.unique(reader)[:, None] * n + shared).ravel()
+    reader, row = np.divmod(np.unique(np.concatenate([reader * n + rows, every])), n)
+    return pair_table(np.searchsorted(offsets, row, "right") - 1, reader, ranks)

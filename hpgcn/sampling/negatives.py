@@ -1,0 +1,230 @@
+"""Negative pairs for the loss of links: pairs of vertices that are drawn, and rarely links.
+
+A draw is keyed by the seed, the epoch, and the number of the positive or of the draw. So every
+rank, and a plan, draws the same pairs without a message. Vertices have their ORIGINAL numbers.
+"""
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from hpgcn.config import Config
+from hpgcn.errors import DataError, UsageError, assigned, setting, suggestion
+from hpgcn.kernels.host.jit import jit
+from hpgcn.sampling.keyed_draws import GOLDEN, fold, key_of
+
+# settings that links do not support
+UNSUPPORTED = ("batch", "delay", "training_graph", "split_index", "memory", "scratch")
+STREAMS = {"train": 101, "val": 102, "test": 103}  # no sampler of batches has these numbers
+ENDS = 104  # stream of the ends of undirected links
+MOST = 64  # draws of a target before a strict sampler gives up
+LARGEST = 1 << 30  # draws of a positive, or shared ones
+
+
+class NegativeSampler:
+    """A way to draw the negatives of an epoch among n vertices.
+
+    With `strict` a target that is a link of its source is drawn again.
+    """
+
+    name: ClassVar[str]
+    shared: ClassVar[bool] = False  # whether all positives have the same negatives
+
+    def __init__(self, count: int, n: int, seed: int, strict: bool = False) -> None:
+        self.count = count
+        self.n = n
+        self.seed = seed
+        self.strict = strict
+
+    def draw(self, numbers: np.ndarray, epoch: int, key: str = "train",
+             attempt: int = 0) -> np.ndarray:
+        """Return the draws of these numbers in an epoch, (k,) int64 vertices."""
+        out = np.empty(numbers.size, np.int64)
+        _draw(numbers, self.n, key_of(self.seed, STREAMS[key], epoch, attempt), out)
+        return out
+
+    @abstractmethod
+    def targets(self, sources: np.ndarray, numbers: np.ndarray, known: KnownLinks, epoch: int,
+                key: str = "train") -> np.ndarray:
+        """Return the negative targets of positives, or those of all of them.
+
+        Parameters
+        ----------
+        sources, numbers : (k,) int64
+            Sources of the positives, and their numbers among those of all ranks.
+        known : KnownLinks
+            Links of these sources, which strict samplers do not draw.
+        epoch : int
+        key : str
+            The set of the positives.
+
+        Returns
+        -------
+        (k, K) or (M,) int64
+        """
+
+
+class UniformTargets(NegativeSampler):
+    """K random targets of each positive, keyed by its number.
+
+    Examples
+    --------
+    >>> from hpgcn.sampling.negatives import KnownLinks, UniformTargets
+    >>> known = KnownLinks(np.array([[0, 1], [0, 2]]), 4)
+    >>> source = np.zeros(3, np.int64)
+    >>> UniformTargets(2, 4, seed=0, strict=True).targets(source, np.arange(3), known, 1).tolist()
+    [[3, 3], [3, 3], [3, 3]]
+    """
+
+    name = "uniform"
+
+    def targets(self, sources: np.ndarray, numbers: np.ndarray, known: KnownLinks, epoch: int,
+                key: str = "train") -> np.ndarray:
+        numbers = (numbers[:, None] * self.count + np.arange(self.count)).ravel()
+        sources = np.repeat(sources, self.count)
+        targets = self.draw(numbers, epoch, key)
+        if self.strict:
+            self._redraw(targets, sources, numbers, known, epoch, key)
+        return targets.reshape(-1, self.count)
+
+    def _redraw(self, targets: np.ndarray, sources: np.ndarray, numbers: np.ndarray,
+                known: KnownLinks, epoch: int, key: str) -> None:
+        """Draw targets that are links or their own sources anew, in place."""
+        wrong = np.arange(targets.size)
+        for attempt in range(1, MOST + 1):
+            wrong = wrong[known.holds(sources[wrong], targets[wrong])]
+            if not wrong.size:
+                return
+            targets[wrong] = self.draw(numbers[wrong], epoch, key, attempt)
+        wrong = wrong[known.holds(sources[wrong], targets[wrong])]
+        if wrong.size:
+            raise DataError(f"vertex {sources[wrong[0]]} has links with nearly all vertices, so "
+                            f"that {MOST} draws found no negative of it")
+
+
+class SharedTargets(NegativeSampler):
+    """M random vertices that are the targets of all positives."""
+
+    name = "shared"
+    shared = True
+
+    def targets(self, sources: np.ndarray, numbers: np.ndarray, known: KnownLinks, epoch: int,
+                key: str = "train") -> np.ndarray:
+        return self.draw(np.arange(self.count), epoch, key)
+
+
+NEGATIVES = {kind.name: kind for kind in (UniformTargets, SharedTargets)}
+
+
+class KnownLinks:
+    """The links of some sources, to look up pairs; a vertex counts as a link of itself.
+
+    `pairs`, (k, 2), are [source, target] of n vertices.
+    """
+
+    def __init__(self, pairs: np.ndarray, n: int) -> None:
+        self.n = np.int64(n)
+        self.keys = np.unique(pairs[:, 0] * self.n + pairs[:, 1])
+
+    def holds(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return which pairs are links, (k,) bool."""
+        keys = sources * self.n + targets
+        found = sources == targets
+        if self.keys.size:
+            place = np.minimum(np.searchsorted(self.keys, keys), self.keys.size - 1)
+            found |= self.keys[place] == keys
+        return found
+
+
+class DrawnLinks:
+    """The pairs of a training epoch: links, and the negatives that are drawn for them.
+
+    `positive`, (k, 2), are [source, target] as ORIGINAL vertices; `numbers`, (k,), are theirs
+    among the links of all ranks.
+    """
+
+    def __init__(self, positive: np.ndarray, numbers: np.ndarray, sampler: NegativeSampler,
+                 known: KnownLinks) -> None:
+        self.positive = positive
+        self.numbers = numbers
+        self.sampler = sampler
+        self.known = known
+
+    def pairs(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return sources and targets of pairs, and targets that all sources share.
+
+        The first k pairs are the links, and the other ones are negatives.
+        """
+        sources, targets = self.positive.T
+        drawn = self.sampler.targets(sources, self.numbers, self.known, epoch)
+        if self.sampler.shared:
+            return sources, targets, drawn if sources.size else drawn[:0]
+        sources = np.concatenate([sources, np.repeat(sources, drawn.shape[1])])
+        return sources, np.concatenate([targets, drawn.ravel()]), drawn.ravel()[:0]
+
+
+def parse_negatives(text: str) -> tuple[type[NegativeSampler], int]:
+    """Return the class and the number of a setting `negatives`, such as uniform:1.
+
+    Raise a UsageError for an unknown name or an invalid number.
+
+    Examples
+    --------
+    >>> from hpgcn.sampling.negatives import parse_negatives
+    >>> parse_negatives("shared:256")[1]
+    256
+    """
+    name, _, number = text.partition(":")
+    if name not in NEGATIVES:
+        raise UsageError(f"{assigned('negatives', text)}: expected uniform:K or shared:M"
+                         f"{suggestion(name, NEGATIVES)}")
+    if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= LARGEST):
+        raise UsageError(f"{assigned('negatives', text)}: expected a number from 1 after "
+                         f"{name}:, such as {name}:1")
+    return NEGATIVES[name], int(number)
+
+
+def turned(pairs: np.ndarray, numbers: np.ndarray, seed: int) -> np.ndarray:
+    """Return undirected pairs, (k, 2), of which a keyed half is turned around.
+
+    Negatives keep the first end. The order in which an input names ends, such as lower vertices
+    first, thus does not decide which vertices have negatives.
+
+    Examples
+    --------
+    >>> from hpgcn.sampling.negatives import turned
+    >>> turned(np.array([[0, 1], [0, 2], [0, 3]]), np.arange(3), seed=0).tolist()
+    [[1, 0], [0, 2], [3, 0]]
+    """
+    bits = np.empty(len(pairs), np.int64)
+    _draw(numbers, 2, key_of(seed, ENDS), bits)
+    return np.where(bits[:, None] == 1, pairs[:, ::-1], pairs)
+
+
+def check_link_settings(config: Config) -> None:
+    """Raise a UsageError for settings that the task links does not support."""
+    if config.task != "links":
+        return
+    for name in UNSUPPORTED:
+        value, default = getattr(config, name), getattr(Config, name)
+        if value != default:
+            expected = f", expected {default}" if default else ""
+            raise UsageError(f"{assigned(name, value)}: not supported by "
+                             f"{setting('task', 'links')}{expected}")
+    if config.dtype != config.number_dtype:
+        raise UsageError(f"{assigned('dtype', config.dtype)}: not supported by "
+                         f"{setting('task', 'links')}, expected float32 or float64")
+    parse_negatives(config.negatives)
+    if config.strict_negatives and parse_negatives(config.negatives)[0].shared:
+        raise UsageError(f"{assigned('strict_negatives', True)}: only for "
+                         f"{setting('negatives', 'uniform:K')}, whose targets belong to one source")
+
+
+@jit()
+def _draw(numbers, n, key, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with a vertex below n for each number."""
+    for i in range(numbers.size):
+        word = fold(key, np.uint64(numbers[i]) + GOLDEN)
+        out[i] = np.int64(word % np.uint64(n))
