@@ -228,8 +228,9 @@ def make_parts(plan: RunPlan) -> tuple:
                              Workspace(spec.dtype, device))
     training, evaluation = make_views(shard, parameters, workspace, plan.targets, link_loss)
     if config.replay == "auto" and not plan.steps.builder and may_replay(shard.comm):
-        training, evaluation = (view._replace(replay=StepReplay(workspace, shard.comm))
-                                for view in (training, evaluation))
+        evaluation = evaluation._replace(replay=StepReplay(workspace, shard.comm))
+        if not plan.links:  # the pairs of each epoch are others
+            training = training._replace(replay=StepReplay(workspace, shard.comm))
     if plan.links:
         batches = LinkBatches(training, plan.links)
     else:
