@@ -230,7 +230,8 @@ def table(summary, batch=Config.batch):
 
 def _predictions_path(args):
     run = Path(args.model)
-    return args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
+    name = "scores.csv" if args.pairs or args.top else "predictions.h5"
+    return args.out or str((run if os.path.isdir(run) else run.parent) / name)
 
 
 @writes(_predictions_path)
@@ -240,7 +241,7 @@ def predict(args):
     config = Config(threads=args.threads, **given(args, ("memory", "scratch")))
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
-    from hpgcn.graphs.named_vertices import read_ids
+    from hpgcn.graphs.named_vertices import find_vertices, read_ids, read_pairs
     from hpgcn.runtime.progress_log import progress_log
     from hpgcn.training import inference
     from hpgcn.training.compile.warmup import compiling, set_threads
@@ -259,6 +260,8 @@ def predict(args):
         if args.library:
             from hpgcn.interop.torch import predict_pyg
 
+            if args.pairs or args.top:
+                raise UsageError(f"--from {args.library}: has no decoder for --pairs or --top")
             apply = functools.partial(predict_pyg, comm=ranks, activation=args.activation)
             trained_on, why = "", ""
         else:
@@ -272,10 +275,16 @@ def predict(args):
             why = "trained on a graph in memory; "
         store.refuse_existing(out, args.overwrite, follow)
         asked, lines = read_ids(args.vertices) if args.vertices else (None, [])
+        pairs, places = read_pairs(args.pairs) if args.pairs else (None, [])
+        if pairs or args.top:
+            apply = functools.partial(apply, pairs=pairs, top=args.top)
         path = args.graph or trained_on
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
         source = store.load(path)
+        if pairs and ranks.rank == 0:  # refused before all else
+            find_vertices(source, [each for pair in pairs for each in pair],
+                          lambda k: f"{args.pairs}: line {places[k // 2]}")
 
     # predict, then write on rank 0
     shown = not args.quiet

@@ -182,6 +182,12 @@ def predict(command):
     add("--vertices", metavar="FILE",
         help="write only these vertices: a file with an id of the input in each line (default: "
              "all)")
+    add("--pairs", metavar="FILE",
+        help="with a model of links: score these pairs, a line source,target each, by ids of the "
+             "input. -o is a .csv, .tsv, .parquet or .npz (default: RUN/scores.csv)")
+    add("--top", type=int, default=0, metavar="N",
+        help="with a model of links: the N new targets with the highest scores of each vertex, in "
+             "place of --pairs (default: 0, none)")
     add("--overwrite", action="store_true", help="replace an existing file")
 
     # models of PyG

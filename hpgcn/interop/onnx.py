@@ -76,8 +76,9 @@ def export_onnx(run: Result | str | os.PathLike[str]) -> tuple[Any, str]:
     parameters, spec = Parameters.stored(weights, Config(**settings), run)
 
     targets = "target_mean" in attributes
-    if targets or spec.embedding:
-        what = "targets" if targets else "learned rows of vertices"
+    if targets or spec.embedding or spec.decoder:
+        what = ("targets" if targets else "learned rows of vertices" if spec.embedding else
+                "a decoder of links")
         raise UsageError(f"ONNX: the model has {what}; write all results with `hpgcn predict`")
 
     # the nodes of each layer, in order

@@ -12,7 +12,10 @@ from hpgcn.store.model_files import write_predictions
 from hpgcn.store.text_rows import write_rows
 
 COLUMNS = ("id", "label", "probability")
+SCORES = ("source", "target", "score")  # columns of scored pairs
 PROBABILITIES = "probabilities"  # in text a column for each class follows
+ONLY_NPZ = ("a model of links has no labels; write its rows of vertices to a .npz, or scores of "
+            "pairs, by --pairs or --top, to a .csv, .tsv, .parquet or .npz")
 ROWS_AT_ONCE = 1 << 16
 SEPARATOR = ";"  # between the labels of a vertex
 
@@ -62,20 +65,31 @@ def _write_parquet(path: Path | str, arrays: dict[str, np.ndarray], attributes: 
 
 def _write_npz(path: Path | str, arrays: dict[str, Any], attributes: Any, **options: Any) -> None:
     names = ("id", "label", "value", "logits", PROBABILITIES, "embedding", "class_names",
-             "target_names")
+             "target_names", *SCORES)
     chosen = {name: arrays[name] for name in names if name in arrays}
     atomic_write(path, lambda file: np.savez(file, **chosen), **options)
 
 
+def _write_hdf5(path: Path | str, arrays: dict[str, Any], attributes: Any,
+                **options: Any) -> None:
+    if "label" not in arrays and "value" not in arrays:
+        raise DataError(f"{path}: {ONLY_NPZ}")
+    write_predictions(path, arrays, attributes, **options)
+
+
 WRITERS = {".csv": partial(_write_text, ","), ".tsv": partial(_write_text, "\t"),
            ".parquet": _write_parquet, ".npz": _write_npz,
-           **dict.fromkeys(HDF5_SUFFIXES, write_predictions)}
+           **dict.fromkeys(HDF5_SUFFIXES, _write_hdf5)}
 
 
 def _columns(path: Path | str, arrays: dict[str, np.ndarray]) -> tuple[str, ...]:
     """Return the names of the columns: those of targets, or COLUMNS of labels and more."""
     if PROBABILITIES in arrays:
         return *COLUMNS, *(f"probability:{name}" for name in _class_names(arrays))
+    if "score" in arrays:
+        return SCORES
+    if "label" not in arrays and "value" not in arrays:
+        raise DataError(f"{path}: {ONLY_NPZ}")
     if "value" not in arrays:
         return COLUMNS
     names = tuple(arrays["target_names"].tolist())
@@ -97,6 +111,13 @@ def _blocks(path: Path | str, arrays: dict[str, np.ndarray]) -> Iterator:
     labels, labels and probabilities are texts joined by SEPARATOR; they are empty
     without labels. Instead of both there may be a list for each target.
     """
+    if "score" in arrays:
+        for start in range(0, len(arrays["score"]), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            yield (*(arrays[name][rows].tolist() for name in SCORES[:2]),
+                   _digits(arrays["score"][rows]))
+        return
+
     if "value" in arrays:
         for start in range(0, len(arrays["id"]), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.store import SCALE
 from hpgcn.strategies import find_strategy, read_options, without_grid
 from hpgcn.training.files.run_directory import read_run
+from hpgcn.training.link_scores import LinkRequest
 from hpgcn.training.saved.checkpoint_state import checksum
 from hpgcn.training.saved.learned_rows import (
     check_ids,
@@ -60,8 +61,8 @@ if TYPE_CHECKING:
 def predict(source: GraphSource | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
             ranks: int = 1, device: str = "auto", memory: str = "", scratch: str = "",
-            vertices: ArrayLike | None = None,
-            probabilities: bool = False) -> dict[str, np.ndarray] | None:
+            vertices: ArrayLike | None = None, probabilities: bool = False,
+            pairs: Sequence | None = None, top: int = 0) -> dict[str, np.ndarray] | None:
     """Apply a trained model to all vertices of a graph.
 
     All ranks of `comm` call this together.
@@ -87,6 +88,11 @@ def predict(source: GraphSource | str | os.PathLike[str],
         input calls them, as in `id`. All vertices are computed.
     probabilities : bool
         Return probabilities as well.
+    pairs : k pairs of int or of str, optional
+        Of a model of links, return the scores of these pairs [source, target] of ids.
+    top : int
+        Of a model of links, return this number of new targets with the highest scores for
+        each vertex. Neither edges nor links of the graph are new.
 
     Returns
     -------
@@ -98,7 +104,9 @@ def predict(source: GraphSource | str | os.PathLike[str],
         has them; class_names (c,) text where the model has them, or else the graph: then
         class_names[label] are the names of (n,) labels. A model of targets gives value (n, t)
         float64, in the units of the targets, and target_names (t,) text, in place of logits,
-        label and class_names. None on the other ranks. With `probabilities` also
+        label and class_names. A model of links gives id and embedding (n, d), the rows that its
+        decoder reads; with `pairs` or `top` only source, target and score, (k,) each. A score is
+        the logarithm of odds. None on the other ranks. With `probabilities` also
         probabilities (n, c) float64: softmax of the logits, or of a multi-label model the
         sigmoid of each.
 
@@ -130,13 +138,15 @@ def predict(source: GraphSource | str | os.PathLike[str],
     if not scratch or comm is not None:
         check_comm(config.scratch, comm)
         check_local_ranks(source, ranks)
-        return in_process(_predict, comm, ranks, source, run, config, chosen)
+        return in_process(_predict, comm, ranks, source, run, config, chosen,
+                          LinkRequest(pairs, top))
 
     # the plan is that of a training with the settings of the run
     config = Config(**read_run(run)[1]).replace(out="", device=device, memory=memory,
                                                 scratch=scratch, batch=Config.batch)
     return run_with_scratch(
-        lambda comm, source, config: _predict(comm, source, run, config, chosen),
+        lambda comm, source, config: _predict(comm, source, run, config, chosen,
+                                              LinkRequest(pairs, top)),
         source, config, ranks)
 
 
@@ -154,9 +164,11 @@ def choose_results(source: GraphSource, comm: SerialComm, predict: Callable[[], 
             rows = find_vertices(source, vertices, where)
     found = predict()
     with comm.collective_errors():
-        if probabilities and found and "value" in found:
-            raise UsageError(f"{assigned('probabilities', True)}: the model predicts targets, "
-                             "which have none")
+        if found and probabilities and "logits" not in found:
+            raise UsageError(f"{assigned('probabilities', True)}: the model predicts "
+                             f"{'targets' if 'value' in found else 'links'}, which have none")
+        if found and rows is not None and "score" in found:
+            raise UsageError(f"{assigned('vertices')}: excludes pairs and top")
     if found is None:
         return None
     if rows is not None:
@@ -176,18 +188,19 @@ def shares(logits: np.ndarray, *, several: bool) -> np.ndarray:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def _predict(comm: Any, source: Graph | Path, run: Any, config: Config,
-             chosen: Callable) -> dict[str, np.ndarray] | None:
+def _predict(comm: Any, source: Graph | Path, run: Any, config: Config, chosen: Callable,
+             request: LinkRequest) -> dict[str, np.ndarray] | None:
     """Predict like `predict`, on the device and within the memory of a Config."""
     comm = as_comm(comm)
     comm.use(choose(config.device, comm))
     with (page_cache.bypassed(config.memory),
           opened(source, comm, in_one_part=comm.size == 1) as graph):
-        return chosen(graph, comm, partial(_predict_graph, comm, graph, run, config.device))
+        return chosen(graph, comm, partial(_predict_graph, comm, graph, run, config.device,
+                                           request))
 
 
-def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,
-                   device: str) -> dict[str, np.ndarray] | None:
+def _predict_graph(comm: SerialComm, source: GraphSource, run: Any, device: str,
+                   request: LinkRequest) -> dict[str, np.ndarray] | None:
     """Predict like `predict`, for a graph that is already open."""
     with comm.collective_errors():
         weights, settings, attributes = read_run(run)
@@ -199,6 +212,7 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,
         replaced["out"] = os.fspath(run) if named else ""
         config = Config(**{**settings, **replaced, "device": device, "prune": False})
         config = config.replace(strategy=without_grid(config))
+        request.check(config.task)
 
         # check that the model suits the graph and the ranks
         strategy = find_strategy(read_options(config))
@@ -230,14 +244,19 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any,
     with translate_gpu_oom(comm, spec.dtype), assign_rows(source, comm, config) as placed:
         results = _infer(placed, comm, spec, parameters, order,
                          (learned, attributes, name))
-    if comm.rank:
-        return None
+    if spec.decoder and not comm.rank:
+        results.pop("embedding", None)  # the input of the last layer
 
     # put rows in ORIGINAL order, and name vertices and classes
-    vertex = results.pop("vertex")
-    order = np.argsort(vertex)
-    results = {name: array[order] for name, array in results.items()}
-    results["id"] = results.get("original_ids", vertex[order] + source.header.base)
+    with comm.collective_errors():
+        if comm.rank:
+            return None
+        vertex = results.pop("vertex")
+        order = np.argsort(vertex)
+        results = {name: array[order] for name, array in results.items()}
+        results["id"] = results.get("original_ids", vertex[order] + source.header.base)
+        if spec.decoder:
+            return request.results(source, results, spec, parameters)
     if SCALE[0] in attributes:
         return _values(results, attributes, name)
     if class_names:

@@ -121,7 +121,7 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
               "prediction_files learned_row_files"],
     "planning": ["counts", "seconds", "answers"],
     "training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run",
-                 "compile_child run inference propagator", "run_grid", "sweep_table",
+                 "compile_child link_scores", "run inference propagator", "run_grid", "sweep_table",
                  "sweep"],
     "model": ["spec model_features targets metrics batch_loss target_scale keyed_values",
               "target_loss link_metrics links", "loss embedding",

@@ -5,6 +5,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.links import LinkSet
+from hpgcn.graphs.validation import SPLIT
 from hpgcn.parallel.layout import split
 from hpgcn.partition import Partition
 
@@ -117,3 +119,23 @@ def cliques(names=None, ids=IDS, multilabel=False):
     masks = {"train": [0, 4, 8, 9], "val": [1, 5], "test": [2, 6, 10]}
     return Graph.from_scipy(A, np.eye(3)[y], np.eye(3)[y] if multilabel else y, masks,
                             class_names=names, original_ids=ids)
+
+
+def with_links(graph, seed=0, **negatives):
+    """Return a graph without some of its edges, and all of them as links.
+
+    `negatives` are arrays of the sets "val" and "test", as in LinkSet.
+    """
+    A = graph.adjacency.tocoo()
+    pairs = np.stack([A.col, A.row], axis=1)[A.row != A.col]  # source, target
+    if not graph.header.directed:
+        pairs = pairs[pairs[:, 0] < pairs[:, 1]]
+    pairs = np.random.default_rng(seed).permutation(pairs).astype(np.int64)
+    cuts = [len(pairs) * 7 // 10, len(pairs) * 8 // 10]
+    sets = dict(zip(SPLIT, np.split(pairs, cuts)))
+    kept = sp.lil_array(A.shape)
+    for source, target in sets["train"]:
+        kept[target, source] = 1
+    sets |= {key: LinkSet(sets[key], **negatives) for key in ("val", "test") if negatives}
+    return Graph.from_scipy(kept.tocsr(), graph.features, graph.labels, name="linked", links=sets,
+                            symmetrize=not graph.header.directed, classes=True)

@@ -85,6 +85,9 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     # read the trained weights
     weights, settings, attributes = read_run(run)
     config = Config(**settings)
+    if config.task == "links":
+        raise UsageError("PyG: the model has a decoder of links; write scores with `hpgcn "
+                         "predict`, or rows of vertices to a .npz")
     parameters, spec = Parameters.stored(weights, config, run)
     learned = check_learned(weights, spec.embedding, run)
 

@@ -86,7 +86,10 @@ class Checkpoints:
         header = self.source.header
         features, *_, classes = widths
         features -= state.config["embedding"]
-        same = (features, classes) == (header.num_features, header.num_outputs)
+        outputs = header.num_outputs
+        if state.config["task"] == "links":
+            outputs = state.config["output_width"]
+        same = (features, classes) == (header.num_features, outputs)
         if not same and self._same_data(state):
             raise DataError(f"{folder / 'state.h5'}: weights are for {features} features and "
                             f"{classes} classes, expected {header.num_features} and "

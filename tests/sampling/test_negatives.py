@@ -1,0 +1,85 @@
+"""Negatives are keyed by seed, epoch and number; strict ones are no links."""
+import numpy as np
+import pytest
+
+from hpgcn.config import Config
+from hpgcn.errors import DataError, UsageError
+from hpgcn.sampling.negatives import (
+    DrawnLinks,
+    KnownLinks,
+    SharedTargets,
+    UniformTargets,
+    check_link_settings,
+    parse_negatives,
+    turned,
+)
+
+N = 50
+PAIRS = np.unique(np.random.default_rng(0).integers(0, N, (400, 2)), axis=0)
+NUMBERS = np.arange(len(PAIRS))
+NONE = KnownLinks(PAIRS[:0], N)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_draws_do_not_depend_on_the_order_of_links(strict):
+    sampler, known = UniformTargets(3, N, 7, strict), KnownLinks(PAIRS, N)
+    whole = sampler.targets(PAIRS[:, 0], NUMBERS, known, 2)
+    order = np.random.default_rng(1).permutation(len(PAIRS))[:100]
+    np.testing.assert_array_equal(
+        sampler.targets(PAIRS[order, 0], order, known, 2), whole[order])
+    others = [UniformTargets(3, N, 8, strict).targets(PAIRS[:, 0], NUMBERS, known, 2),
+              sampler.targets(PAIRS[:, 0], NUMBERS, known, 3),
+              sampler.targets(PAIRS[:, 0], NUMBERS, known, 2, "val")]
+    assert all((other != whole).mean() > 0.9 for other in others)
+    links = {*map(tuple, PAIRS.tolist())}
+    drawn = [*zip(np.repeat(PAIRS[:, 0], 3).tolist(), whole.ravel().tolist())]
+    wrong = [pair for pair in drawn if pair in links or pair[0] == pair[1]]
+    assert bool(wrong) != strict
+
+
+def test_draws_are_uniform():
+    drawn = UniformTargets(40, N, 0).targets(np.zeros(1000, int), np.arange(1000), NONE, 1)
+    counts = np.bincount(drawn.ravel(), minlength=N)
+    expected = 40_000 / N
+    assert ((counts - expected)**2 / expected).sum() < 100  # chi-squared with 49 degrees
+
+
+def test_shared_targets_are_those_of_all_sources():
+    sampler = SharedTargets(6, N, 0)
+    pairs = [DrawnLinks(PAIRS[part], NUMBERS[part], sampler, NONE).pairs(4)
+             for part in (slice(10), slice(10, None))]
+    np.testing.assert_array_equal(pairs[0][2], pairs[1][2])
+    assert pairs[0][2].size == 6 and pairs[0][0].size == 10
+
+
+def test_half_of_undirected_links_are_turned():
+    found = turned(PAIRS, NUMBERS, 3)
+    np.testing.assert_array_equal(np.sort(found), np.sort(PAIRS))
+    assert 0.4 < (found != PAIRS)[:, 0].mean() < 0.6
+    np.testing.assert_array_equal(turned(PAIRS[20:], NUMBERS[20:], 3), found[20:])
+
+
+def test_a_vertex_with_all_links_has_no_negatives():
+    known = KnownLinks(np.stack([np.zeros(N, int), np.arange(N)], axis=1), N)
+    with pytest.raises(DataError, match="vertex 0 has links with nearly all vertices"):
+        UniformTargets(1, N, 0, strict=True).targets(np.zeros(1, int), np.arange(1), known, 1)
+
+
+@pytest.mark.parametrize("text, message", [
+    ("unifrm:1", "expected uniform:K or shared:M; did you mean uniform"),
+    ("uniform", "expected a number from 1"), ("shared:0", "expected a number from 1"),
+    ("uniform:-1", "expected a number from 1")])
+def test_refused_settings(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_negatives(text)
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"batch": "vertices:8"}, "batch = 'vertices:8': not supported by task='links', expected full"),
+    ({"split_index": 1}, "split_index = 1: not supported"), ({"dtype": "bf16"}, "expected float32"),
+    ({"memory": "1G"}, "memory = '1G': not supported"), ({"delay": "2"}, "delay = '2'"),
+    ({"training_graph": "train"}, "training_graph = 'train'"),
+    ({"negatives": "shared:2", "strict_negatives": True}, "only for negatives='uniform:K'")])
+def test_settings_that_links_do_not_support(changes, message):
+    with pytest.raises(UsageError, match=message):
+        check_link_settings(Config(task="links", **changes))
