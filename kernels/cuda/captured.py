@@ -47,10 +47,9 @@ def capture(calls: list[Call]) -> list[Call]:
 
 
 def _capture(calls: list[Call]) -> tuple[CapturedCalls | None, int, Exception | None]:
-    """Capture calls until one fails.
+    """Return a graph of the first calls, their number, and the failure of the next one.
 
-    Return the graph, the number of its calls, and the failure. A failure may end the
-    capture as a whole. Then the calls before it are captured anew.
+    A failure may end the capture as a whole. Then the calls before it are captured anew.
     """
     cuda = current().xp.cuda
     error = None

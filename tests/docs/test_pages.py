@@ -38,6 +38,12 @@ def folder(tmp_path, monkeypatch):
     with open("people.csv", "w") as file:
         file.write("id,label\n")
         file.writelines(f"p{u},{'doctor' if u % 5 else 'engineer'}\n" for u in range(250))
+    with open("purchases.csv", "w") as file:
+        file.write("customer,product\n")
+        file.writelines(f"c{u},p{u % 5 * 10 + w}\n" for u in range(100)
+                        for w in range(0, 9, 1 + u % 3))
+    with open("wishes.csv", "w") as file:
+        file.write("source,target\nc0,p0\nc1,p7\n")
     with open("sensors.csv", "w") as file:
         file.write("id,lanes,limit,speed,load\n")
         file.writelines(f"p{u},{u % 4},{u % 9},{'' if u % 8 == 1 else u % 9 + u % 4},{u % 4 / 10}\n"

@@ -210,6 +210,9 @@ class PlanInput(ModelInput):
         with (page_cache.bypassed(config.memory),
               nullcontext(source) if opened else store.load(source) as found):
             masks, feature_pointers, edge_parts = self._read(found, config.split_index)
+            self.links = ()  # to train on
+            if config.task == "links" and "train" in (found.links or {}):
+                self.links = found.links["train"].read().positive
         if not found.header.num_nodes:
             raise DataError(f"{found.where}: no vertices")
         super().__init__(found.where, found.header, config, widths)
@@ -245,7 +248,7 @@ class PlanInput(ModelInput):
 
         # pairs of the last epoch, if links are predicted
         if self.spec.decoder:
-            self.pairs = self._draw_pairs(found.links)
+            self.pairs = self._draw_pairs()
             self.notes.append("bytes and messages are those of the last epoch's negatives; memory "
                               "of pairs and of the rows that they pull is not counted")
 
@@ -270,13 +273,13 @@ class PlanInput(ModelInput):
         feature_pointers = source.feature_pointers()
         return source.split_masks(split), feature_pointers, edge_parts
 
-    def _draw_pairs(self, links):
+    def _draw_pairs(self):
         """Return the `DrawnLinks.pairs` of the last epoch for all links; see RankLinks."""
         config, n = self.config, self.header.num_nodes
-        if not len((links or {}).get("train", ())):
+        if not len(self.links):
             raise DataError(f"{self.name}: no links to train on; add them with links= in "
                             "Graph.from_scipy, or with `hpgcn convert --links 80/10/10`")
-        positive = self.graph.vertex[links["train"].read().positive]
+        positive = self.graph.vertex[self.links]
         numbers = np.arange(len(positive))
         known = positive
         if not self.header.directed:
