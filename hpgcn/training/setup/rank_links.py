@@ -106,7 +106,8 @@ class RankLinks:
                    every: KnownLinks) -> tuple[ScoredPairs, ScoredPairs]:
         """Return the pairs of an evaluation: links and negatives.
 
-        Negatives are given, or drawn: one of each link.
+        Negatives are given. Otherwise one pair for each link is drawn: a source, and a target
+        that is no link of it in any set.
         """
         sources = own[:, 0]
         positive = self._scored(sources, own[:, 1], (len(own),))
@@ -118,14 +119,14 @@ class RankLinks:
             return positive, self._scored(given[:, 0], given[:, 1], (len(given),))
         if links.negative_targets is not None:
             targets = own[:, 3:]
-            shape = targets.shape
-        else:
-            sampler = UniformTargets(1, self.n, self.seed, strict=True)
-            with self.comm.collective_errors():
-                targets = sampler.targets(sources, own[:, 2], every, 0, key)
-            shape = (len(own),)
-        sources = np.repeat(sources, targets.shape[1])
-        return positive, self._scored(sources, targets.ravel(), shape)
+            return positive, self._scored(np.repeat(sources, targets.shape[1]), targets.ravel(),
+                                          targets.shape)
+        sampler = UniformTargets(1, self.n, self.seed, strict=True)
+        numbers = own[:, 2].copy()
+        drawn = self._sent(np.stack([sampler.draw(numbers, 0, key), numbers], axis=1))
+        with self.comm.collective_errors():
+            targets = sampler.targets(drawn[:, 0], drawn[:, 1], every, 1, key)
+        return positive, self._scored(drawn[:, 0], targets[:, 0], (len(drawn),))
 
     def _scored(self, sources: np.ndarray, targets: np.ndarray, shape: tuple) -> ScoredPairs:
         """Plan the pulls of pairs, block by block; collective."""
