@@ -68,6 +68,7 @@ def make(settings):
 def measure_width(graph, config, epochs, gpu):
     losses, seconds, trainer = train(graph, config, Cuda(), COMPARED + epochs)
     gpu_bytes = gpu.xp.get_default_memory_pool().total_bytes()
+    trainer.comm.clock.record(0)  # steps with events are computed block by block
     shares = time_kinds(trainer, COMPARED + epochs + 1, gpu.xp.cuda)
     trainer.close()
     del trainer

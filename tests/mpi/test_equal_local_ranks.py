@@ -32,7 +32,7 @@ RUNS = [*(pytest.param({"strategy": strategy}, marks=[pytest.mark.long] * (strat
         *(pytest.param(settings, marks=pytest.mark.release) for settings in ALIKE)]
 
 # what no two runs share, and threads, of which ranks of one process have more
-UNEQUAL = {"epoch_s_median", "peak_rss_bytes", "started_utc", "created_utc", "threads",
+UNEQUAL = {"steps", "epoch_s_median", "peak_rss_bytes", "started_utc", "created_utc", "threads",
            "attributes_crc32", "sha256", "bytes", "seconds", "resident", "parts",
            "in_process", *CLOCKED}
 
