@@ -122,6 +122,10 @@ class Host:
         """Return fewer calls that do the same as recorded calls, if this device can."""
         return calls
 
+    def arithmetic(self) -> dict[str, bool]:
+        """Return fields of summary.json on numbers that are not those of the dtype."""
+        return {}
+
     def has_room(self, size: int) -> bool:
         """Return whether `size` bytes are free; a host has its own answer for too many."""
         return True
@@ -187,6 +191,11 @@ class Cuda(Host):
         from hpgcn.kernels.cuda.captured import capture
 
         return capture(calls)
+
+    def arithmetic(self) -> dict[str, bool]:
+        from hpgcn.kernels.cuda.cublas import takes_tf32
+
+        return {"tf32": True} if takes_tf32() else {}
 
     def has_room(self, size: int) -> bool:
         return size <= self.memory()[0]

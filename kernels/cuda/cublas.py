@@ -25,6 +25,11 @@ DEFAULT = -1  # CUBLAS_GEMM_DEFAULT
 TRIED = {BF16: 0x4170}  # 15 = 1111 in binary has a product that 16 bits represent
 
 
+def takes_tf32() -> bool:
+    """Return whether the user permits dense products of float32 with 10 bits."""
+    return os.environ.get("CUPY_TF32") == "1"
+
+
 def multiply(x: Array, y: Array, out: Array) -> bool:
     """Write x y to `out` if cuBLAS can; return whether it has.
 
@@ -110,7 +115,7 @@ def _multiply(device: Device, dtype: np.dtype, gemm: Callable, x: Array, y: Arra
     """Compute out^T = y^T x^T, because cuBLAS expects columns in order."""
     (m, k), n = x.shape, y.shape[1]
     (kind, sums), (kind_out, _) = KINDS[dtype], KINDS[out.dtype]
-    if dtype == np.float32 and os.environ.get("CUPY_TF32") == "1":
+    if dtype == np.float32 and takes_tf32():
         sums = TF32_SUMS
     factor = ctypes.c_double if dtype == np.float64 else ctypes.c_float
     one, zero = factor(1), factor(0)  # read before the call returns

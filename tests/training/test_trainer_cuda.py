@@ -144,7 +144,7 @@ def test_devices_that_make_no_sense():
 def test_a_run_and_its_prediction(cuda, tmp_path):
     graph, out = make(), tmp_path / "run"
     summary = hpgcn.train(graph, Config(out=str(out), epochs=4, hidden=6, device="cuda"))
-    assert summary["device"] == "cuda"
+    assert summary["device"] == "cuda" and "tf32" not in summary
     expected = hpgcn.train(graph, Config(epochs=4, hidden=6, device="cpu"))
     assert summary["final_loss"] == pytest.approx(expected["final_loss"], rel=1e-5)
     found = {name: hpgcn.predict(graph, out, device=name) for name in ("cpu", "cuda")}
@@ -153,6 +153,12 @@ def test_a_run_and_its_prediction(cuda, tmp_path):
     test = graph.masks["test"]
     right = found["cpu"]["label"][test] == graph.labels[test]
     assert np.mean(right) == pytest.approx(summary["test_acc"])
+
+
+def test_a_run_says_that_products_have_fewer_bits(cuda, monkeypatch):
+    monkeypatch.setenv("CUPY_TF32", "1")
+    assert hpgcn.train(make(), Config(epochs=1, device="cuda"))["tf32"]
+    assert "tf32" not in hpgcn.train(make(), Config(epochs=1, device="cpu"))
 
 
 @pytest.mark.parametrize("options", [{}, OPTIONS], ids=["plain", "options"])
