@@ -11,6 +11,7 @@ from hpgcn.datasets.text.column_names import DIRECTED, find_ends, find_triple, i
 from hpgcn.datasets.text.delimited import read_delimited
 from hpgcn.datasets.text.parquet_table import read_parquet
 from hpgcn.errors import DataError
+from hpgcn.graphs.classes import NUMBER
 from hpgcn.graphs.edge_weights import plain
 from hpgcn.graphs.links import LinkSet
 
@@ -52,7 +53,8 @@ def read_links(source: Source, vertices: VertexIds, target_first: bool, header: 
     else:
         table = read_delimited(source, memory)
         if not table.names_known:
-            table.name_columns(is_header(table.first) if header is None else header)
+            named = is_header(table.first) if header is None else header
+            table.name_columns(named and not _are_ids(table.first[:2], vertices))
     first, second, label = _columns(table)
 
     # find the vertices of the ids
@@ -66,6 +68,12 @@ def read_links(source: Source, vertices: VertexIds, target_first: bool, header: 
     if not positive.any():
         raise DataError(f"{source}: column {table.title(label)}: no 1, expected links")
     return LinkSet(pairs[positive], pairs[~positive] if not positive.all() else None)
+
+
+def _are_ids(cells: list[str], vertices: VertexIds) -> bool:
+    """Return whether all cells are ids: --header is about the edges, a file of links may differ."""
+    return all(NUMBER.fullmatch(cell.strip())
+               or (vertices.has_names and cell.strip() in vertices.numbers) for cell in cells)
 
 
 def _columns(table: Table) -> tuple[int, int, int | None]:

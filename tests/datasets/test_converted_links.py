@@ -140,6 +140,14 @@ def test_files_of_pairs(tmp_path):
     assert any(note.startswith("links of test: 10 links, 10 negatives in") for note in notes)
 
 
+@pytest.mark.parametrize("names", [np.arange(4), np.array(["a", "b", "c", "d"])])
+def test_a_header_of_edges_is_not_expected_of_links(tmp_path, names):
+    path = write(tmp_path / "edges.csv", names[[[0, 1], [1, 2], [2, 3]]], "source,target")
+    test = write(tmp_path / "test.csv", names[[[0, 2], [1, 3]]])
+    graph, _ = read(path, header=True, links=[f"test={test}"])
+    assert graph.ids()[graph.links["test"].positive].tolist() == names[[[0, 2], [1, 3]]].tolist()
+
+
 @pytest.mark.parametrize("header, swapped", [("", True), ("u,v", True), ("source,target", False)])
 def test_directions_of_pairs_are_those_of_edges(tmp_path, header, swapped):
     path = write(tmp_path / "edges.csv", [(0, 1), (1, 2), (2, 3)])
