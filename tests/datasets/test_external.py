@@ -44,7 +44,8 @@ def assert_same(folder, content, *rooms, name="g.txt", **options):
             assert not list((folder / name).glob(".*"))
             return str(error)
         assert os.listdir(folder / name) == ["g.h5"]
-        return out.read_bytes(), notes
+        # what reordering needs depends on the memory
+        return out.read_bytes(), [note for note in notes if "reordering them needs" not in note]
 
     whole = attempt("memory")
     with pytest.MonkeyPatch.context() as patch:
