@@ -5,7 +5,7 @@ Pairs belong to the whole graph, not to rows, and keep their order in every part
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,13 @@ class Renumbered:
 
 
 Links = dict[str, LinkSet]
+
+
+def check_training(links: Sized, where: object) -> None:
+    """Raise a DataError if there are no links to train on; `where` names the graph."""
+    if not len(links):
+        raise DataError(f"{where}: no links to train on; add them with links= in "
+                        "Graph.from_scipy, or with `hpgcn convert --links 80/10/10`")
 
 
 def permuted_links(links: Links | None, perm: np.ndarray) -> Links | None:

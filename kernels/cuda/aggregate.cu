@@ -74,20 +74,6 @@ extern "C" __global__ void aggregate(const long long *__restrict__ indptr, const
         arg[v * width + q] = best;
 }
 
-// Row of edge k: the last whose first edge is not after k
-__device__ __forceinline__ long long row_of(const long long *indptr, long long m, long long k)
-{
-    long long low = 0, high = m;
-    while (high - low > 1) {
-        const long long middle = (low + high) / 2;
-        if (indptr[middle] <= k)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 struct Edge {
     const INDEX *indices;
     const REAL *x, *e, *grad;

@@ -6,6 +6,7 @@ import numpy as np
 from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.cuda.spmm import spmm
+from hpgcn.kernels.cuda.submatrix import flipped
 from hpgcn.kernels.host.record import derived
 from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
 
@@ -96,8 +97,5 @@ def transpose_pattern(indptr: Array, indices: Array, n: int) -> tuple[Array, ...
     first, last = int(indptr[0]), int(indptr[-1])
     if first == last:
         return xp.zeros(n + 1, np.int64), indices[:0], xp.zeros(0, np.int64)
-    column = indices[first:last]
-    order = xp.argsort(column, kind="stable").astype(np.int64, copy=False)
-    indptr_t = xp.searchsorted(column[order], xp.arange(n + 1, dtype=column.dtype))
-    row = xp.searchsorted(indptr, (first + order).astype(indptr.dtype), side="right") - 1
-    return indptr_t.astype(np.int64, copy=False), row.astype(indices.dtype), first + order
+    indptr_t, row, order = flipped(indptr - first, indices[first:last], n)
+    return indptr_t, row.astype(indices.dtype), first + order.astype(np.int64, copy=False)

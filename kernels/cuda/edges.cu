@@ -16,20 +16,6 @@
 
 __device__ __forceinline__ long long thread_number() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 
-// Row of entry k: the last whose first entry is not after k
-__device__ __forceinline__ long long row_of(const long long *indptr, long long m, long long k)
-{
-    long long low = 0, high = m;
-    while (high - low > 1) {
-        const long long middle = (low + high) / 2;
-        if (indptr[middle] <= k)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 // Entries are first to first + items
 extern "C" __global__ void edge_dot(const long long *__restrict__ indptr, long long m,
                                     const INDEX *__restrict__ indices, const REAL *__restrict__ x,

@@ -28,7 +28,7 @@ BLOCK = 256  # threads; whole warps, and 8 blocks fill a multiprocessor
 CHUNKS = 1024  # partial sums of a column, and threads that compute them
 TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long",
          "uint16": "Bf16"}
-HEADER = Path(__file__).with_name("bits16.cuh")
+HEADER = Path(__file__).with_name("common.cuh")
 # Only explicit calls of fma are fused: else kernels of two shapes would differ in bits.
 OPTIONS = ("-std=c++17", "--fmad=false")
 

@@ -19,20 +19,6 @@ __device__ __forceinline__ Word mix(Word x)
     return x ^ (x >> 31);
 }
 
-// the last row whose slots begin at or before slot t: the one that has it, because empty rows begin where others do
-__device__ __forceinline__ long long row_of(const long long *starts, long long rows, long long t)
-{
-    long long low = 0, high = rows;
-    while (high - low > 1) {
-        const long long middle = (low + high) / 2;
-        if (starts[middle] <= t)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 // out[i] = image of numbers[i] < n under a Feistel network of `bits` bits and six rounds, walked until it is below n
 extern "C" __global__ void permute(const long long *numbers, long long n, long long bits, Word key, long long *out,
                                    long long items)

@@ -6,6 +6,7 @@ Welling 2016). So do the examples of OGB.
 """
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ class LinkLoss:
 
     def of_pairs(self, pairs: TrainingPairs) -> LinkLoss:
         """Return the training loss of some pairs."""
-        part = LinkLoss(self.decoder, self.comm, self.metric, self.evaluated, self.workspace)
+        part = copy(self)
         part.pairs = pairs
         return part
 

@@ -11,6 +11,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError, setting
 from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.induced_graph import training_rows
+from hpgcn.graphs.links import check_training
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import rcm_within_parts
 from hpgcn.model import (
@@ -276,9 +277,7 @@ class PlanInput(ModelInput):
     def _draw_pairs(self):
         """Return the `DrawnLinks.pairs` of the last epoch for all links; see RankLinks."""
         config, n = self.config, self.header.num_nodes
-        if not len(self.links):
-            raise DataError(f"{self.name}: no links to train on; add them with links= in "
-                            "Graph.from_scipy, or with `hpgcn convert --links 80/10/10`")
+        check_training(self.links, self.name)
         positive = self.graph.vertex[self.links]
         numbers = np.arange(len(positive))
         known = positive

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.errors import UsageError, setting
+from hpgcn.graphs.links import check_training
 from hpgcn.model.links.link_loss import ScoredPairs, TrainingPairs
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.pulled_rows import PulledRows, pulled_table
@@ -27,9 +28,7 @@ def check_links(source: GraphSource, config: Config) -> None:
     if config.task != "links":
         return
     links = source.links or {}
-    if not len(links.get("train", ())):
-        raise DataError(f"{source.where}: no links to train on; add them with links= in "
-                        "Graph.from_scipy, or with `hpgcn convert --links 80/10/10`")
+    check_training(links.get("train", ()), source.where)
     if config.patience and not len(links.get("val", ())):
         raise UsageError(f"{setting('patience', config.patience)}: {source.header.name} has no "
                          "links of validation, which say when to stop; remove it, or add some")
