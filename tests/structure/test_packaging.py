@@ -1,4 +1,4 @@
-"""The packages that are built, and what they say of themselves, match the source tree."""
+"""Packages for users hold the modules of the source tree, and say what they are."""
 import email
 import re
 import shlex
