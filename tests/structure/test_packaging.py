@@ -1,4 +1,4 @@
-"""Packages for users hold the modules of the source tree, and say what they are."""
+"""Wheels and sdists hold the modules of the source tree, and say who made them."""
 import email
 import re
 import shlex
