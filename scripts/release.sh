@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Build the sdist and the wheel of the last commit into dist/, check them, and use both outside of the clone.
 #   scripts/release.sh [PYTHON ...]    such as python3.11 python3.14; python3 without arguments
+#   scripts/release.sh --build         build and check, and use nothing
 # With each Python, the demo, a training and the quick tests run on what is installed, from an unpacked sdist
 # whose own packages are not on the path.
 set -euo pipefail
@@ -21,6 +22,7 @@ rm -rf dist
 say "checking"
 "$work/tools/bin/twine" check --strict dist/*
 "$work/tools/bin/check-wheel-contents" dist/*.whl
+[ "${1:-}" != --build ] || exit 0
 wheel=$(echo "$PWD"/dist/*.whl) sdist=$(echo "$PWD"/dist/*.tar.gz)
 
 # package, Python: install into an environment, and use it

@@ -39,7 +39,7 @@ FIRST = [
     ["convert", "edges.csv", "links.h5", "--features", f"random:{FEATURES}", "--links", "80/10/10"],
     ["train", "dense.h5", "--ranks", "2"],
 ]
-RANKS = "8"  # a grid of three axes has as many
+RANKS = "8"  # grids of two and three axes have no side of 1
 
 
 def commands():

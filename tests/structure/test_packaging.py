@@ -1,4 +1,4 @@
-"""Wheels and sdists hold the modules of the source tree, and say who made them."""
+"""The wheel and the sdist hold the source tree, and name its authors and pages."""
 import email
 import re
 import shlex
