@@ -100,6 +100,12 @@ class LinkLoss:
         part.pairs = pairs
         return part
 
+    def of_set(self, key: str) -> LinkLoss:
+        """Return the loss that evaluates one set, "val" or "test"."""
+        part = copy(self)
+        part.evaluated = {name: pairs for name, pairs in self.evaluated.items() if name == key}
+        return part
+
     def gradient(self, own: Array, out: Array | None = None) -> tuple:
         """Return this rank's terms of the loss, and the gradient of its rows, (m, d); collective.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn.errors import UsageError, setting
+from hpgcn.graphs.added_edges import adds_edges
 from hpgcn.graphs.links import check_training
 from hpgcn.model.links.link_loss import ScoredPairs, TrainingPairs
 from hpgcn.parallel.layout import split
@@ -24,11 +25,12 @@ SCORED = 1 << 20  # pairs that a rank scores at a time
 
 
 def check_links(source: GraphSource, config: Config) -> None:
-    """Raise a DataError if a graph lacks the links of the task; UsageError for patience."""
+    """Raise a DataError if a graph lacks the links of the task; UsageError for its settings."""
     if config.task != "links":
         return
     links = source.links or {}
     check_training(links.get("train", ()), source.where)
+    adds_edges(config, source)
     if config.patience and not len(links.get("val", ())):
         raise UsageError(f"{setting('patience', config.patience)}: {source.header.name} has no "
                          "links of validation, which say when to stop; remove it, or add some")

@@ -227,10 +227,16 @@ def make_parts(plan: RunPlan) -> tuple:
         link_loss = LinkLoss(decoder, shard.comm, plan.metric, plan.links.evaluated,
                              Workspace(spec.dtype, device))
     training, evaluation = make_views(shard, parameters, workspace, plan.targets, link_loss)
+    before = None
+    if link_loss and shard.training_strategy is not shard.strategy:
+        evaluation = evaluation._replace(loss=link_loss.of_set("test"))
+        before = training._replace(loss=link_loss.of_set("val"))
     if config.replay == "auto" and not plan.steps.builder and may_replay(shard.comm):
         evaluation = evaluation._replace(replay=StepReplay(workspace, shard.comm))
+        before = before and before._replace(replay=StepReplay(workspace, shard.comm))
         if not plan.links:  # the pairs of each epoch are others
             training = training._replace(replay=StepReplay(workspace, shard.comm))
+    evaluation = evaluation._replace(before=before)
     if plan.links:
         batches = LinkBatches(training, plan.links)
     else:
