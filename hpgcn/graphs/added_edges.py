@@ -85,9 +85,9 @@ class AddedEdges(AdjacencySource):
 
     def slab(self, start: int, stop: int, split: int | None = None) -> Graph:
         """Return the rows [start, stop) as a Graph without features, labels and masks."""
+        row, column, loop = (each[start:stop] for each in self.degrees().values())
         return Graph(self.header, start, *self.adjacency_rows(start, stop), None, None, None,
-                     *(each[start:stop] for each in self.degrees().values()),
-                     vertex=self.source.vertices(start, stop))
+                     row, column, loop, vertex=self.source.vertices(start, stop))
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:
@@ -107,16 +107,9 @@ class AddedEdges(AdjacencySource):
         parts = self.source.edge_part(start, stop)
         if parts is None:
             return None
-        own = np.repeat(np.arange(self.source.offsets.size - 1), np.diff(self.source.offsets))
-        return self.extended(parts, own, start, stop)
-
-    def extended(self, parts: np.ndarray, own: np.ndarray, start: int, stop: int) -> np.ndarray:
-        """Return `parts` of the source's entries with those of added ones: the parts of rows.
-
-        `own`, (n,), are the parts of all rows.
-        """
         added, places = self.places(start, stop)
-        return np.insert(parts, places, own[self.rows[added]].astype(parts.dtype))
+        own = np.searchsorted(self.source.offsets, self.rows[added], side="right") - 1
+        return np.insert(parts, places, own.astype(parts.dtype))
 
     def read_edge_features(self, first: int, last: int) -> np.ndarray:
         raise DataError(f"{self.where}: links of {ADDED} have no edge features")

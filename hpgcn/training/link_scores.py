@@ -32,7 +32,7 @@ class LinkRequest(NamedTuple):
 
     def check(self, task: str) -> None:
         """Raise a UsageError if the request does not suit a model of this task."""
-        given = [name for name in ("pairs", "top") if getattr(self, name) not in (None, 0)]
+        given = ["pairs"] * (self.pairs is not None) + ["top"] * (self.top != 0)
         if given and task != "links":
             raise UsageError(f"{assigned(given[0])}: only for a model of "
                              f"{setting('task', 'links')}")

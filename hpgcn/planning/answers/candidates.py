@@ -221,6 +221,8 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
         training = strategy.Plan.of(inner.pattern, replace(
             rank_grid, layout=layout.restricted(ordered.within)))
         of_training = inner.train if strategy.supports_pruning else train
+    if ordered.evaluation is not None:
+        plan = strategy.Plan.of(ordered.evaluation, rank_grid)
 
     def plans(plan, levels):
         return [None if inputs.spec.precomputed and hop == 0

@@ -21,6 +21,7 @@ from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
 
 ENTRY_NUMBER = 8  # bytes of the number by which features of an edge are found
 INDUCED_ROW = 5 * 8  # bytes of a row of the graph of training: number, entries, three degrees
+ADDED_ENTRY = 2 * 8 + 4  # bytes of an edge that evaluation adds: row, column, weight
 READ_EDGE = 32  # more of an entry while its features are read: numbers, sorted and distinct
 VERTEX = 8 + 8 + 3 + 2 * 8  # bytes of a row: original number, label, three masks, two positions
 # bytes of a row of a level: number, original number, label, place in the level below
@@ -300,6 +301,7 @@ class RankFootprint(DenseFootprint):
         if self.training is not self.plan:  # its matrix is made beside the other
             most = np.maximum(most, slab + sum(self.plan.kept_bytes(itemsize))
                               + self.training.pattern.num_rows * INDUCED_ROW
+                              + self._added_entries * ADDED_ENTRY
                               + self.entries * entry + self.training.read_peak_bytes(read))
         if self.spec.edge_width:  # edge features, as they are read by numbers of entries
             kept = sum(self.plan.kept_bytes(ENTRY_NUMBER)) + READ_EDGE * self.operands[0].entries
@@ -311,6 +313,12 @@ class RankFootprint(DenseFootprint):
             most = np.maximum(most, kept + np.max(
                 [plan.restrict_bytes(itemsize) for plan in self.roots], axis=0))
         return most.astype(np.int64)
+
+    @property
+    def _added_entries(self):
+        """Entries that evaluation adds to the graph of training: each rank reads them all."""
+        whole, training = self.plan.pattern, self.training.pattern
+        return (whole.num_rows == training.num_rows) * int(whole.indptr[-1] - training.indptr[-1])
 
     def _read_features(self):
         """Return the bytes of the features as read plus those of their stored copy."""

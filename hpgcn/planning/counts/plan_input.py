@@ -9,6 +9,7 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, setting
+from hpgcn.graphs.added_edges import AddedEdges, adds_edges
 from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.induced_graph import training_rows
 from hpgcn.graphs.links import check_training
@@ -62,6 +63,7 @@ class OrderedRows:
     vertex: np.ndarray  # (n,) int64, ORIGINAL number of each row
     labeled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
     within: np.ndarray | None = None  # (n,) bool, rows of the graph of training; None for all
+    evaluation: Pattern | None = None  # that of evaluation, if its graph has more edges
 
     def stored_before(self, offsets):
         """Return the stored entries before each of these rows."""
@@ -80,8 +82,9 @@ class OrderedRows:
         """
         if self.pattern.holders is None:
             return self
-        pattern = self.pattern.assign_holders(self.pattern.holders // size)
-        return dataclasses.replace(self, pattern=pattern)
+        pattern, evaluation = (each and each.assign_holders(each.holders // size)
+                               for each in (self.pattern, self.evaluation))
+        return dataclasses.replace(self, pattern=pattern, evaluation=evaluation)
 
     def in_order(self):
         """Return these rows in their order, if they are only divided into blocks."""
@@ -106,7 +109,7 @@ class OrderedRows:
                             for view in levels)
         return OrderedRows(pattern, train, evaluated, move(self.stored),
                            move(self.feature_entries), self.vertex[order], move(self.labeled),
-                           within)
+                           within, self.evaluation and permuted(self.evaluation, order))
 
     @property
     def of_training(self):
@@ -214,6 +217,10 @@ class PlanInput(ModelInput):
             self.links = ()  # to train on
             if config.task == "links" and "train" in (found.links or {}):
                 self.links = found.links["train"].read().positive
+            self.evaluated = None  # its graph, if it has more edges, and places and rows of these
+            if adds_edges(config, found):
+                added, n = AddedEdges(found, self.graph), found.header.num_nodes
+                self.evaluated = added.slab(0, n), added.places(0, n)[1], added.rows
         if not found.header.num_nodes:
             raise DataError(f"{found.where}: no vertices")
         super().__init__(found.where, found.header, config, widths)
@@ -221,9 +228,7 @@ class PlanInput(ModelInput):
         # the matrix that the model multiplies by
         looped = with_loops(self.graph.indptr, self.graph.indices)
         self.pointers = looped[0]  # by which row blocks are balanced
-        if not MODELS[self.spec.architecture].self_loops:
-            looped = self.graph.indptr, self.graph.indices
-        matrix = bool_matrix(*looped)
+        matrix = self._multiplied(self.graph, looped)
 
         # the rows that each layer computes, in training and in evaluation
         hops = sum(products_of(self.spec))
@@ -245,7 +250,15 @@ class PlanInput(ModelInput):
         self.edge_parts = edge_parts is not None
         ordered = OrderedRows(whole, *views, np.diff(self.graph.indptr), entries,
                               self.graph.vertex, masks and masks["train"], within)
-        self.ordered = ordered.with_holders(self.graph, edge_parts)
+        if self.evaluated:
+            graph = self.evaluated[0]
+            whole = Pattern(self._multiplied(graph), self.symmetric,
+                            weighted=not graph.header.all_ones)
+            ordered = dataclasses.replace(ordered, evaluation=whole)
+        part = None
+        if edge_parts is not None:
+            part = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+        self.ordered = self._with_holders(ordered, edge_parts, part)
 
         # pairs of the last epoch, if links are predicted
         if self.spec.decoder:
@@ -273,6 +286,25 @@ class PlanInput(ModelInput):
         self.sizes = column_sizes(source)
         feature_pointers = source.feature_pointers()
         return source.split_masks(split), feature_pointers, edge_parts
+
+    def _multiplied(self, graph, looped=None):
+        """Return the pattern of the matrix of a graph, with loops if the model adds them."""
+        if not MODELS[self.spec.architecture].self_loops:
+            return bool_matrix(graph.indptr, graph.indices)
+        return bool_matrix(*(looped or with_loops(graph.indptr, graph.indices)))
+
+    def _with_holders(self, ordered, edge_part, part):
+        """Return OrderedRows with the parts of entries, `edge_part`, (nnz,) or None.
+
+        Edges that evaluation adds have those of their rows, `part` (n,).
+        """
+        if ordered.evaluation is None or edge_part is None:
+            return ordered.with_holders(self.graph, edge_part)
+        graph, places, rows = self.evaluated
+        evaluation = ordered.evaluation.with_holders(
+            graph, np.insert(edge_part, places, part[rows]))
+        return dataclasses.replace(ordered.with_holders(self.graph, edge_part),
+                                   evaluation=evaluation)
 
     def _draw_pairs(self):
         """Return the `DrawnLinks.pairs` of the last epoch for all links; see RankLinks."""
@@ -336,7 +368,7 @@ class PlanInput(ModelInput):
 
     def _divide(self, method, k):
         partition = self.partition(method, k)
-        ordered = self.ordered.with_holders(self.graph, partition.edge_part)
+        ordered = self._with_holders(self.ordered, partition.edge_part, partition.part)
         return ordered.permuted(partition.perm), partition.offsets
 
     def _divide_quickly(self, method, k):
