@@ -17,6 +17,7 @@ from hpgcn.sampling.keyed_draws import GOLDEN, fold, key_of
 
 # settings that links do not support
 UNSUPPORTED = ("batch", "delay", "training_graph", "split_index", "memory", "scratch")
+BY_PAIRS = ("auto", "auc", "ap")  # metrics of negatives that all links share
 STREAMS = {"train": 101, "val": 102, "test": 103}  # no sampler of batches has these numbers
 ENDS = 104  # stream of the ends of undirected links
 MOST = 64  # draws of a target before a strict sampler gives up
@@ -186,6 +187,27 @@ def parse_negatives(text: str) -> tuple[type[NegativeSampler], int]:
     return NEGATIVES[name], int(number)
 
 
+def parse_evaluation(text: str) -> tuple[str, int]:
+    """Return the kind and the number of a setting `evaluation_negatives`.
+
+    The kind is auto, pairs, targets or all. Raise a UsageError for other text.
+
+    Examples
+    --------
+    >>> from hpgcn.sampling.negatives import parse_evaluation
+    >>> parse_evaluation("targets:1000"), parse_evaluation("all")
+    (('targets', 1000), ('all', 1))
+    """
+    name, colon, number = text.partition(":")
+    if name in ("auto", "all") and not colon:
+        return name, 1
+    if not (name in ("pairs", "targets") and number.isascii() and number.isdecimal()
+            and 1 <= int(number) <= LARGEST):
+        raise UsageError(f"{assigned('evaluation_negatives', text)}: expected auto, pairs:Q, "
+                         "targets:Q or all, with a number from 1 for Q")
+    return name, int(number)
+
+
 def turned(pairs: np.ndarray, numbers: np.ndarray, seed: int) -> np.ndarray:
     """Return undirected pairs, (k, 2), of which a keyed half is turned around.
 
@@ -216,6 +238,9 @@ def check_link_settings(config: Config) -> None:
     if config.dtype != config.number_dtype:
         raise UsageError(f"{assigned('dtype', config.dtype)}: not supported by "
                          f"{setting('task', 'links')}, expected float32 or float64")
+    if parse_evaluation(config.evaluation_negatives)[0] == "all" and config.metric in BY_PAIRS:
+        raise UsageError(f"{assigned('evaluation_negatives', 'all')}: only for "
+                         f"{setting('metric', 'mrr')} and hits@K, not {config.metric}")
     parse_negatives(config.negatives)
     if config.strict_negatives and parse_negatives(config.negatives)[0].shared:
         raise UsageError(f"{assigned('strict_negatives', True)}: only for "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.model.link_metrics import link_metric
+from hpgcn.model.link_metrics import link_metric, rank_metric
 from hpgcn.parallel.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -80,17 +80,20 @@ class LinkLoss:
         Links and negatives under "val" and "test".
     workspace : Workspace
         Arrays of rows and sums, apart from those of the encoder.
+    ranked : dict of AllTargets, optional
+        Sets whose links are ranked among all vertices, by the metric of the run.
     """
 
     norm = 1  # `gradient` returns terms of a mean
 
     def __init__(self, decoder: Dot, comm: SerialComm, metric: str, evaluated: dict,
-                 workspace: Workspace) -> None:
+                 workspace: Workspace, ranked: dict | None = None) -> None:
         self.decoder = decoder
         self.comm = comm
         self.metric = metric
         self.evaluated = evaluated
         self.workspace = workspace
+        self.ranked = ranked or {}
         self.pairs: TrainingPairs | None = None
         self.decoder_gradient = {name: array * 0 for name, array in decoder.arrays.items()}
 
@@ -190,6 +193,9 @@ class LinkLoss:
                 flat = name in SCORED and negative.ndim == 2
                 values = negative.ravel() if flat else negative
                 found[f"{key}_{name}"] = link_metric(name)(self.comm, positive, values)
+            if key in self.ranked:
+                rank = self.ranked[key].ranks(positive, own, self.decoder)
+                found[f"{key}_{self.metric}"] = rank_metric(self.metric)(self.comm, rank)
             found[f"{key}_acc"] = found[f"{key}_{self.metric}"]
             if key == "val":
                 sums = [each for scores, sign in ((positive, 1), (negative, -1))

@@ -9,11 +9,19 @@ import numpy as np
 from hpgcn.errors import UsageError, setting
 from hpgcn.graphs.added_edges import adds_edges
 from hpgcn.graphs.links import check_training
+from hpgcn.model.links.all_targets import AllTargets
 from hpgcn.model.links.link_loss import ScoredPairs, TrainingPairs
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.pulled_rows import PulledRows, pulled_table
-from hpgcn.parallel.workspace import HaloBuffers
-from hpgcn.sampling.negatives import DrawnLinks, KnownLinks, UniformTargets, parse_negatives, turned
+from hpgcn.parallel.workspace import HaloBuffers, Workspace
+from hpgcn.sampling.negatives import (
+    DrawnLinks,
+    KnownLinks,
+    UniformTargets,
+    parse_evaluation,
+    parse_negatives,
+    turned,
+)
 
 if TYPE_CHECKING:
     from hpgcn.config import Config
@@ -73,9 +81,21 @@ class RankLinks:
                                 kind(count, self.n, self.seed, config.strict_negatives),
                                 KnownLinks(known["train"], self.n))
         self.num_links = len(source.links["train"])
+        self.negatives = parse_evaluation(config.evaluation_negatives)
         every = KnownLinks(np.concatenate([*known.values()]), self.n)
         self.evaluated = {key: self._evaluated(key, source.links[key], found[key], vertex, every)
                           for key in ("val", "test") if key in found}
+
+        # all vertices as targets, without edges, links of all sets, and the sources
+        self.ranked: dict[str, AllTargets] = {}
+        if self.negatives[0] == "all":
+            own = np.arange(self.layout.start, self.layout.stop)
+            excluded = np.concatenate([np.stack([own, own], axis=1), *map(self._rows, (
+                *known.values(), self._edges(source, vertex)))]) - [self.layout.start, 0]
+            workspace = Workspace(shard.spec.dtype, self.comm.device)
+            self.ranked = {key: AllTargets(self._rows(found[key][:, 0]) - self.layout.start,
+                                           excluded, self.layout, self.comm, workspace)
+                           for key in self.evaluated}
 
     def _received(self, links: LinkSet, vertex: np.ndarray) -> np.ndarray:
         """Return the links of a set whose sources this rank owns, (k, 3 + q) int64."""
@@ -103,27 +123,42 @@ class RankLinks:
     def _rows(self, vertices: np.ndarray) -> np.ndarray:
         return vertices if self.row_of is None else self.row_of[vertices]
 
+    def _edges(self, source: GraphSource, vertex: np.ndarray) -> np.ndarray:
+        """Return the edges whose sources this rank owns, as vertices, (k, 2); collective."""
+        rows = self.layout
+        indptr, indices = source.pattern_rows(rows.start, rows.stop)
+        row = np.repeat(np.arange(rows.start, rows.stop), np.diff(indptr))
+        pairs = vertex[np.stack([indices, row], axis=1)]
+        return self._sent(pairs) if self.directed else pairs[:, ::-1]
+
     def _evaluated(self, key: str, links: LinkSet, own: np.ndarray, vertex: np.ndarray,
                    every: KnownLinks) -> tuple[ScoredPairs, ScoredPairs]:
-        """Return the pairs of an evaluation: links and negatives.
+        """Return the pairs of an evaluation: links and negatives; see --evaluation-negatives.
 
-        Negatives are given. Otherwise one pair for each link is drawn: a source, and a target
-        that is no link of it in any set.
+        Drawn negatives are links of no set.
         """
         sources = own[:, 0]
         positive = self._scored(sources, own[:, 1], (len(own),))
-        if links.negative is not None:
+        kind, count = self.negatives
+        given = kind in ("auto", "all")
+        if kind == "targets":
+            with self.comm.collective_errors():
+                targets = UniformTargets(count, self.n, self.seed, strict=True).targets(
+                    sources, own[:, 2], every, 1, key)
+            return positive, self._scored(np.repeat(sources, count), targets.ravel(),
+                                          targets.shape)
+        if given and links.negative is not None:
             start, stop = split(links.negative.shape[0], self.comm.size)[self.comm.rank:][:2]
             with self.comm.collective_errors():
-                given = vertex[links.negative[int(start):int(stop)]]
-            given = self._sent(given)
-            return positive, self._scored(given[:, 0], given[:, 1], (len(given),))
-        if links.negative_targets is not None:
+                given_pairs = vertex[links.negative[int(start):int(stop)]]
+            pairs = self._sent(given_pairs)
+            return positive, self._scored(pairs[:, 0], pairs[:, 1], (len(pairs),))
+        if given and links.negative_targets is not None:
             targets = own[:, 3:]
             return positive, self._scored(np.repeat(sources, targets.shape[1]), targets.ravel(),
                                           targets.shape)
         sampler = UniformTargets(1, self.n, self.seed, strict=True)
-        numbers = own[:, 2].copy()
+        numbers = (own[:, 2:3] * count + np.arange(count)).ravel()
         drawn = self._sent(np.stack([sampler.draw(numbers, 0, key), numbers], axis=1))
         with self.comm.collective_errors():
             targets = sampler.targets(drawn[:, 0], drawn[:, 1], every, 1, key)

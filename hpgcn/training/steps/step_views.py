@@ -225,7 +225,7 @@ def make_parts(plan: RunPlan) -> tuple:
     if plan.links:
         decoder = DECODERS[spec.decoder](spec, parameters.arrays)
         link_loss = LinkLoss(decoder, shard.comm, plan.metric, plan.links.evaluated,
-                             Workspace(spec.dtype, device))
+                             Workspace(spec.dtype, device), plan.links.ranked)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets, link_loss)
     before = None
     if link_loss and shard.training_strategy is not shard.strategy:
