@@ -6,12 +6,15 @@ Welling 2016). So do the examples of OGB.
 """
 from __future__ import annotations
 
+import operator
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.comm.repeated import computed
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.model.link_metrics import link_metric
 from hpgcn.parallel.workspace import Workspace
 
@@ -105,6 +108,14 @@ class LinkLoss:
 
         The gradients of the decoder are left for `add_parameters`.
         """
+        total = self.comm.device.xp.zeros((), np.float64)
+        grad = np.empty_like(own) if out is None else out
+        self._fill(own, grad, total)
+        return total, grad
+
+    @computed
+    def _fill(self, own: Array, grad: Array, loss: Array) -> None:
+        """Fill the results of `gradient`; each step has other pairs."""
         pairs = self.pairs
         for array in self.decoder_gradient.values():
             array[...] = 0
@@ -115,7 +126,7 @@ class LinkLoss:
 
         # links, and negatives of their own
         links, negatives = (1 / max(total, 1) for total in pairs.totals)
-        total = self.comm.device.xp.zeros((), np.float64)
+        total = 0
         cut = pairs.positives
         for first, last, sign, share in ((0, cut, 1, links), (cut, pairs.sources.size, -1,
                                                               negatives)):
@@ -127,9 +138,8 @@ class LinkLoss:
         if pairs.shared.size and pairs.distinct.size:
             total = total + self._add_shared(rows, sums, negatives)
 
-        grad = np.empty_like(own) if out is None else out
         pairs.pulled.push(sums, grad)
-        return total, grad
+        loss[...] = total
 
     def _add_pairs(self, rows: Array, sums: Array, place: slice, sign: int, share: float) -> Any:
         """Add the gradients of a block of pairs to `sums`, and return its loss."""
@@ -166,7 +176,7 @@ class LinkLoss:
     def add_parameters(self, gradient: Parameters) -> None:
         """Write the gradients of the decoder that `gradient` computed."""
         for name, array in self.decoder_gradient.items():
-            gradient.arrays[name][...] = array
+            repeat(operator.setitem, gradient.arrays[name], ALL, array)
 
     def evaluate(self, own: Array) -> dict[str, Any]:
         """Return val_loss, and metrics of each set, a dict; collective.

@@ -71,11 +71,11 @@ class FullBatch:
 class LinkBatches(FullBatch):
     """Training with one step per epoch, on all links and the negatives of the epoch.
 
-    Its messages depend on the negatives. So steps are not recorded.
+    Its messages depend on the negatives. Recorded steps compute the loss by Python.
     """
 
     def __init__(self, view: StepView, links: RankLinks) -> None:
-        super().__init__(view._replace(replay=None))
+        super().__init__(view)
         self.links = links
         self.pairs = None  # those of the last StepView
 
@@ -87,7 +87,8 @@ class LinkBatches(FullBatch):
         self.pairs = self.links.training_pairs(number)
         self.request_bytes = counters.total("batches")[0] - before
         counters.phase = phase
-        return self.full_view._replace(loss=self.full_view.loss.of_pairs(self.pairs))
+        self.full_view.loss.pairs = self.pairs
+        return self.full_view
 
     def _free(self) -> None:
         """Free the messages of the last step."""
@@ -229,8 +230,7 @@ def make_parts(plan: RunPlan) -> tuple:
     training, evaluation = make_views(shard, parameters, workspace, plan.targets, link_loss)
     if config.replay == "auto" and not plan.steps.builder and may_replay(shard.comm):
         evaluation = evaluation._replace(replay=StepReplay(workspace, shard.comm))
-        if not plan.links:  # the pairs of each epoch are others
-            training = training._replace(replay=StepReplay(workspace, shard.comm))
+        training = training._replace(replay=StepReplay(workspace, shard.comm))
     if plan.links:
         batches = LinkBatches(training, plan.links)
     else:
