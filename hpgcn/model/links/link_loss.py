@@ -38,12 +38,12 @@ class TrainingPairs(NamedTuple):
     """
 
     pulled: PulledRows
-    sources: Array  # (k,) int64
-    targets: Array  # (k,) int64
+    sources: Array  # (k,)
+    targets: Array  # (k,)
     positives: int
     distinct: Array
     counts: Array
-    shared: Array  # (M,) int64
+    shared: Array  # (M,)
     totals: tuple[int, int]
 
 
@@ -61,7 +61,7 @@ class ScoredPairs(NamedTuple):
         """Return the scores of all pairs by own rows, (m, d), on the host; collective."""
         found = [np.empty(0, own.dtype)]
         for pulled, sources, targets in self.blocks:
-            rows = workspace.buffer("rows", pulled.num_rows, own.shape[1])
+            rows = pulled.array("rows", own, workspace)
             pulled.pull(own, rows)
             gather = kernels.backend(rows).gather
             for place in blocks_of(sources.size, own.shape[1]):
@@ -119,8 +119,8 @@ class LinkLoss:
         pairs = self.pairs
         for array in self.decoder_gradient.values():
             array[...] = 0
-        shape = pairs.pulled.num_rows, own.shape[1]
-        rows, sums = self.workspace.buffer("rows", *shape), self.workspace.buffer("sums", *shape)
+        rows = pairs.pulled.array("rows", own, self.workspace)
+        sums = pairs.pulled.array("sums", grad, self.workspace)
         pairs.pulled.pull(own, rows)
         sums[...] = 0
 
@@ -130,7 +130,7 @@ class LinkLoss:
         cut = pairs.positives
         for first, last, sign, share in ((0, cut, 1, links), (cut, pairs.sources.size, -1,
                                                               negatives)):
-            for place in blocks_of(last - first, shape[1]):
+            for place in blocks_of(last - first, own.shape[1]):
                 place = slice(first + place.start, first + place.stop)
                 total = total + self._add_pairs(rows, sums, place, sign, share)
 

@@ -94,6 +94,7 @@ class LinkBatches(FullBatch):
         """Free the messages of the last step."""
         if self.pairs is not None:
             self.pairs.pulled.close()
+        self.pairs = self.full_view.loss.pairs = None
 
     def batch_metrics(self, sums: EpochSums) -> dict[str, int]:
         return {"asked_bytes": sums.asked_bytes}
@@ -225,8 +226,10 @@ def make_parts(plan: RunPlan) -> tuple:
     link_loss = None
     if plan.links:
         decoder = DECODERS[spec.decoder](spec, parameters.arrays)
-        link_loss = LinkLoss(decoder, shard.comm, plan.metric, plan.links.evaluated,
-                             Workspace(spec.dtype, device))
+        rows = Workspace(spec.dtype, device)
+        rows.reserve({name: (int(sizes[shard.comm.rank]), spec.dtype)
+                      for name, sizes in plan.links.sizes.arrays(spec.widths[-1]).items()})
+        link_loss = LinkLoss(decoder, shard.comm, plan.metric, plan.links.evaluated, rows)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets, link_loss)
     if config.replay == "auto" and not plan.steps.builder and may_replay(shard.comm):
         evaluation = evaluation._replace(replay=StepReplay(workspace, shard.comm))
