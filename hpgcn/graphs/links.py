@@ -56,6 +56,11 @@ class LinkSet:
     def __len__(self) -> int:
         return self.positive.shape[0]
 
+    @property
+    def has_negatives(self) -> bool:
+        """Whether negatives are given."""
+        return self.negative is not None or self.negative_targets is not None
+
     def describe(self) -> str:
         """Return the numbers of links and of given negatives, as text."""
         words = [f"{len(self):,} links"]

@@ -16,11 +16,12 @@ from hpgcn.kernels.host.jit import jit
 from hpgcn.sampling.keyed_draws import GOLDEN, fold, key_of
 
 # settings that links do not support
-UNSUPPORTED = ("batch", "delay", "training_graph", "split_index", "memory", "scratch")
+UNSUPPORTED = ("batch", "delay", "training_graph", "split_index", "scratch")
 BY_PAIRS = ("auto", "auc", "ap")  # metrics of negatives that all links share
 STREAMS = {"train": 101, "val": 102, "test": 103}  # no sampler of batches has these numbers
 ENDS = 104  # stream of the ends of undirected links
 MOST = 64  # draws of a target before a strict sampler gives up
+DRAWN = 1 << 19  # pairs that a rank draws at a time
 LARGEST = 1 << 30  # draws of a positive, or shared ones
 
 
@@ -73,7 +74,7 @@ class UniformTargets(NegativeSampler):
     Examples
     --------
     >>> from hpgcn.sampling.negatives import KnownLinks, UniformTargets
-    >>> known = KnownLinks(np.array([[0, 1], [0, 2]]), 4)
+    >>> known = KnownLinks(4, np.array([[0, 1], [0, 2]]))
     >>> source = np.zeros(3, np.int64)
     >>> UniformTargets(2, 4, seed=0, strict=True).targets(source, np.arange(3), known, 1).tolist()
     [[3, 3], [3, 3], [3, 3]]
@@ -122,12 +123,14 @@ NEGATIVES = {kind.name: kind for kind in (UniformTargets, SharedTargets)}
 class KnownLinks:
     """The links of some sources, to look up pairs; a vertex counts as a link of itself.
 
-    `pairs`, (k, 2), are [source, target] of n vertices.
+    `tables`, (k, 2) each, are [source, target] of n vertices, and may repeat links.
     """
 
-    def __init__(self, pairs: np.ndarray, n: int) -> None:
+    def __init__(self, n: int, *tables: np.ndarray) -> None:
         self.n = np.int64(n)
-        self.keys = np.unique(pairs[:, 0] * self.n + pairs[:, 1])
+        self.keys = np.concatenate([np.empty(0, np.int64),
+                                    *(each[:, 0] * self.n + each[:, 1] for each in tables)])
+        self.keys.sort()
 
     def holds(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return which pairs are links, (k,) bool."""
@@ -143,7 +146,7 @@ class DrawnLinks:
     """The pairs of a training epoch: links, and the negatives that are drawn for them.
 
     `positive`, (k, 2), are [source, target] as ORIGINAL vertices; `numbers`, (k,), are theirs
-    among the links of all ranks.
+    among the links of all ranks. `known` are links that strict samplers do not draw.
     """
 
     def __init__(self, positive: np.ndarray, numbers: np.ndarray, sampler: NegativeSampler,
@@ -152,6 +155,11 @@ class DrawnLinks:
         self.numbers = numbers
         self.sampler = sampler
         self.known = known
+
+    def part(self, place: slice) -> DrawnLinks:
+        """Return those of some of the links, with int64 numbers."""
+        return DrawnLinks(self.positive[place].astype(np.int64),
+                          self.numbers[place].astype(np.int64), self.sampler, self.known)
 
     def pairs(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return sources and targets of pairs, and targets that all sources share.

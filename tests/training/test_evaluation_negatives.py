@@ -120,7 +120,7 @@ def test_drawn_negatives(kind):
         scores = scores_of(graph, result)
         for key in ("val", "test"):
             pairs, known = links_of(graph, key)
-            known = KnownLinks(known, N)
+            known = KnownLinks(N, known)
             numbers = np.arange(len(pairs))
             positive = scores[tuple(pairs.T)]
             if negatives == "targets:5":
@@ -174,8 +174,8 @@ def test_equal_rows_tie(ranks):
         layout = RowPartition(split(N, comm.size), comm.rank)
         own, excluded = (each[(each[:, 0] >= layout.start) & (each[:, 0] < layout.stop)]
                          for each in (pairs, known))
-        every = AllTargets(own[:, 0] - layout.start, excluded - [layout.start, 0], layout, comm,
-                           Workspace(np.float32))
+        every = AllTargets(excluded - [layout.start, 0], layout, comm, Workspace(np.float32))
+        every = every.of(own[:, 0] - layout.start)
         positive = (Z[own[:, 0]] * Z[own[:, 1]]).sum(axis=1)
         return own, every.ranks(positive, Z[layout.start:layout.stop], Dot(None, {}))
 

@@ -7,6 +7,7 @@ so that equal rows tie.
 """
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,30 +29,33 @@ ROUNDING = 1 << 10  # units of rounding within which a score is computed again
 
 
 class AllTargets:
-    """All vertices as targets of the links of an evaluation, except for known ones.
+    """All vertices as targets of links, except for known ones.
 
     Parameters
     ----------
-    sources : (k,) int64
-        Places of the sources of links among own rows.
     known : (k', 2) int64
         Pairs that are no negatives: places of sources, and rows of targets in [0, n).
     layout : RowPartition
         The owners of rows.
     comm : SerialComm
     workspace : Workspace
-        Rows of other ranks; sets that are evaluated in turn share it.
+        Rows of other ranks.
     """
 
-    def __init__(self, sources: np.ndarray, known: np.ndarray, layout: RowPartition,
-                 comm: SerialComm, workspace: Workspace) -> None:
+    def __init__(self, known: np.ndarray, layout: RowPartition, comm: SerialComm,
+                 workspace: Workspace) -> None:
         self.offsets = layout.offsets
         self.n = np.int64(self.offsets[-1])
         self.comm = comm
-        self.sources = sources
-        self.places = comm.device.put(sources)
         self.keys = np.unique(known[:, 0] * self.n + known[:, 1])
         self.rows = StagedRows(np.diff(self.offsets).tolist(), 0, comm, workspace)
+
+    def of(self, sources: np.ndarray) -> AllTargets:
+        """Return the targets of links whose sources have these places among own rows, (k,)."""
+        part = copy(self)
+        part.sources = sources.astype(np.int64)
+        part.places = self.comm.device.put(part.sources)
+        return part
 
     def ranks(self, positive: np.ndarray, own: Array, decoder: Dot) -> np.ndarray:
         """Return the rank of each link, (k,) float64 from 1; collective.

@@ -13,6 +13,7 @@ import numpy as np
 from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, reads_X
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import layer_bounds
+from hpgcn.planning.counts.link_sizes import LinkSizes
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, learned_width, owned_width
 from hpgcn.planning.counts.traffic import add_links, predict_step
@@ -32,8 +33,9 @@ SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
 COPIES = 6
 PARTS = ("matrix", "features", "vertices", "activations", "buffers", "plan", "parameters",
          "reductions")
-
+LINKS = "links"  # one more part, if the model predicts links
 ON_GPU = (*PARTS, "kernels", "staging")
+UNMADE = "activations", "parameters"  # parts that are made after the set-up
 READ = 4  # bytes of a number of dense features as they are read
 NUMBER = 8  # bytes of a row number, a label, a float64
 PIECE_BYTES, PIECE = 40, 512  # bytes of a piece of a row that a product is cut in, nonzeros of one
@@ -166,6 +168,7 @@ class RankFootprint(DenseFootprint):
     entries: np.ndarray  # (P,) stored entries of A in the rows of each rank, as read from the file
     locality: Locality | None = None  # reuse of the rows that products read; None: not computed
     strategy: str = ""  # its name
+    links: LinkSizes | None = None  # links and pairs of each rank, if the model predicts links
     pulled: np.ndarray | None = None  # (P, P) rows that pairs of links pull; see `add_links`
 
     @property
@@ -240,7 +243,16 @@ class RankFootprint(DenseFootprint):
                         + self._persistent_bytes + self._early_bytes),
             "plan": sum(operand.index_entries for operand in self.operands) * POINTER,
             "parameters": self._parameter_bytes,
-            "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
+            "reductions": self.plan.reduced_bytes(self.widest, itemsize),
+            **self._link_parts}
+
+    @property
+    def _link_parts(self):
+        """The part LINKS, a dict; {} unless the model predicts links."""
+        if self.links is None:
+            return {}
+        spec = self.spec
+        return {LINKS: self.links.stored_bytes(spec) + self.links.block_bytes(spec)}
 
     @cached_property
     def edge_bytes(self):
@@ -308,10 +320,13 @@ class RankFootprint(DenseFootprint):
             most = np.maximum(most, slab + kept + self.edge_bytes * READ // self.spec.itemsize
                               + self.edge_bytes * (self.spec.itemsize != READ))
         if len(self.operands) > sum(len(plan.stored_operands) for plan in self.roots):
-            kept = sum(self.parts[name] for name in PARTS
-                       if name not in ("activations", "parameters"))
+            kept = sum(self.parts[name] for name in PARTS if name not in UNMADE)
             most = np.maximum(most, kept + np.max(
                 [plan.restrict_bytes(itemsize) for plan in self.roots], axis=0))
+        if self.links is not None:  # links are read beside the matrix and the features
+            kept = sum(self.parts[name] for name in PARTS if name not in UNMADE)
+            most = np.maximum(most, kept + self.links.stored_bytes(self.spec)
+                              + self.links.set_up_bytes)
         return most.astype(np.int64)
 
     @property

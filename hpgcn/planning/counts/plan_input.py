@@ -12,7 +12,6 @@ from hpgcn.errors import DataError, setting
 from hpgcn.graphs.added_edges import AddedEdges, adds_edges
 from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.induced_graph import training_rows
-from hpgcn.graphs.links import check_training
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import rcm_within_parts
 from hpgcn.model import (
@@ -25,21 +24,15 @@ from hpgcn.model import (
 from hpgcn.parallel.csr import bool_matrix
 from hpgcn.parallel.pattern import BlockPattern, Pattern, permuted
 from hpgcn.parallel.pattern_counts import with_loops
-from hpgcn.parallel.pulled_rows import pulled_table
 from hpgcn.parallel.receptive_field import compressed, find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.effort import column_sizes
 from hpgcn.partition.rows.row_methods import QUICK, quick_parts
+from hpgcn.planning.counts.link_sizes import PlannedLinks
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.runtime.disk import page_cache
-from hpgcn.sampling.negatives import (
-    DrawnLinks,
-    KnownLinks,
-    check_link_settings,
-    parse_negatives,
-    turned,
-)
+from hpgcn.sampling.negatives import check_link_settings
 from hpgcn.store.csr_arrays import reorder_entries
 from hpgcn.strategies import read_options
 
@@ -139,6 +132,7 @@ class ModelInput:
     """
 
     sized = False  # whether only sizes of the graph are known
+    links = None  # the PlannedLinks, if the model predicts links
     offsets = method = None
     part_counts = ()
     edge_parts = False
@@ -214,9 +208,9 @@ class PlanInput(ModelInput):
         with (page_cache.bypassed(config.memory),
               nullcontext(source) if opened else store.load(source) as found):
             masks, feature_pointers, edge_parts = self._read(found, config.split_index)
-            self.links = ()  # to train on
-            if config.task == "links" and "train" in (found.links or {}):
-                self.links = found.links["train"].read().positive
+            links = {}
+            if config.task == "links":
+                links = {key: each.read() for key, each in (found.links or {}).items()}
             self.evaluated = None  # its graph, if it has more edges, and places and rows of these
             if adds_edges(config, found):
                 added, n = AddedEdges(found, self.graph), found.header.num_nodes
@@ -260,11 +254,11 @@ class PlanInput(ModelInput):
             part = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
         self.ordered = self._with_holders(ordered, edge_parts, part)
 
-        # pairs of the last epoch, if links are predicted
+        # pairs of epochs and evaluations, if links are predicted
         if self.spec.decoder:
-            self.pairs = self._draw_pairs()
+            self.links = PlannedLinks(links, self.graph.vertex, self.header, config, self.name)
             self.notes.append("bytes and messages are those of the last epoch's negatives; memory "
-                              "of pairs and of the rows that they pull is not counted")
+                              "is at least that of any epoch")
 
         # results that are computed once and kept
         self.locality = Locality(matrix)
@@ -305,31 +299,6 @@ class PlanInput(ModelInput):
             graph, np.insert(edge_part, places, part[rows]))
         return dataclasses.replace(ordered.with_holders(self.graph, edge_part),
                                    evaluation=evaluation)
-
-    def _draw_pairs(self):
-        """Return the `DrawnLinks.pairs` of the last epoch for all links; see RankLinks."""
-        config, n = self.config, self.header.num_nodes
-        check_training(self.links, self.name)
-        positive = self.graph.vertex[self.links]
-        numbers = np.arange(len(positive))
-        known = positive
-        if not self.header.directed:
-            positive = turned(positive, numbers, config.seed)
-            known = np.concatenate([positive, positive[:, ::-1]])
-        kind, count = parse_negatives(config.negatives)
-        sampler = kind(count, n, config.seed, config.strict_negatives)
-        return DrawnLinks(positive, numbers, sampler, KnownLinks(known, n)).pairs(config.epochs)
-
-    def pulled_by_pairs(self, vertex, offsets):
-        """Return the `pulled_table` of the pairs, (P, P); None without links.
-
-        `vertex`, (n,), are the ORIGINAL numbers of rows; ranks own those between `offsets`.
-        """
-        if not self.spec.decoder:
-            return None
-        row = np.empty_like(vertex)
-        row[vertex] = np.arange(vertex.size)
-        return pulled_table(*(row[each] for each in self.pairs), np.asarray(offsets, np.int64))
 
     def row_offsets(self, strategy, shape):
         """Return the offsets of the blocks into which a strategy cuts the stored order."""
