@@ -256,7 +256,7 @@ class PlanInput(ModelInput):
 
         # pairs of epochs and evaluations, if links are predicted
         if self.spec.decoder:
-            self.links = PlannedLinks(links, self.graph.vertex, self.header, config, self.name)
+            self.links = PlannedLinks(links, self.graph, self.header, config, self.name)
             self.notes.append("bytes and messages are those of the last epoch's negatives; memory "
                               "is at least that of any epoch")
 
