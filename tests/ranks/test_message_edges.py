@@ -143,11 +143,21 @@ def test_repeated_links_are_added_once():
         assert AddedEdges(each, each).header.num_edges == with_val(graph).header.num_edges
 
 
-def test_refusals():
+def test_graphs_without_links_of_validation(caplog):
     graph = GRAPHS["undirected"]
     few = replace(graph, links={key: graph.links[key] for key in ("train", "test")})
     with pytest.raises(UsageError, match=r"message_edges='train\+val': linked has no links of val"):
         hpgcn.train(few, CONFIG)
+    with pytest.raises(UsageError, match="no links of validation to add"):
+        PlanInput(few, CONFIG)
+    found, expected = (hpgcn.predict(few, hpgcn.train(graph, CONFIG.replace(
+        message_edges=word)))["embedding"] for word in ("train+val", "train"))
+    np.testing.assert_array_equal(found, expected)
+    assert "linked: no links of validation, so that messages pass along its edges" in caplog.text
+
+
+def test_refusals():
+    graph = GRAPHS["undirected"]
     known = {**graph.links, "val": LinkSet(graph.links["train"].positive[:3])}
     with pytest.raises(DataError, match=r"links of val are edges of the graph already"):
         hpgcn.train(replace(graph, links=known), CONFIG, ranks=3)

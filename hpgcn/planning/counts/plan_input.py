@@ -9,7 +9,7 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, setting
-from hpgcn.graphs.added_edges import AddedEdges, adds_edges
+from hpgcn.graphs.added_edges import AddedEdges, adds_edges, check_added
 from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.induced_graph import training_rows
 from hpgcn.graphs.partition import run_offsets
@@ -212,6 +212,7 @@ class PlanInput(ModelInput):
             if config.task == "links":
                 links = {key: each.read() for key, each in (found.links or {}).items()}
             self.evaluated = None  # its graph, if it has more edges, and places and rows of these
+            check_added(config, found)
             if adds_edges(config, found):
                 added, n = AddedEdges(found, self.graph), found.header.num_nodes
                 self.evaluated = added.slab(0, n), added.places(0, n)[1], added.rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn.errors import UsageError, setting
-from hpgcn.graphs.added_edges import adds_edges
+from hpgcn.graphs.added_edges import check_added
 from hpgcn.graphs.links import check_training
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.model.links.all_targets import AllTargets
@@ -41,7 +41,7 @@ def check_links(source: GraphSource, config: Config) -> None:
         return
     links = source.links or {}
     check_training(links.get("train", ()), source.where)
-    adds_edges(config, source)
+    check_added(config, source)
     if config.patience and not len(links.get("val", ())):
         raise UsageError(f"{setting('patience', config.patience)}: {source.header.name} has no "
                          "links of validation, which say when to stop; remove it, or add some")
