@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from hpgcn.graphs.links import Links
 
 EDGE_BYTES = 128  # peak memory per edge in `read`
-LINK_BYTES = 160  # the same per entry to draw links
+LINK_BYTES = 56  # the same per entry to draw links
 
 
 def convert(source: Path | str, out: Path | str, fmt: str = "auto", *, compress: str = "none",
