@@ -153,6 +153,10 @@ class LinkSizes:
                 near, scores * (3 + layers) * (layers > 0)))
         return np.max(found, axis=0)
 
+    def nbytes(self, spec):
+        """Return the bytes of links from the first epoch on."""
+        return self.stored_bytes(spec) + self.block_bytes(spec)
+
     @property
     def set_up_bytes(self):
         """Bytes of links while they are read, besides those stored."""
@@ -231,6 +235,10 @@ class PlannedLinks:
         keys = [keys, self.known(*self.links).keys, every * np.int64(self.n + 1)]
         return np.unique(np.concatenate(keys)) // self.n
 
+    def _given(self, key):
+        """Return the given negatives of a set, and those of each link; None if not taken."""
+        return self.given[key] if self.kind in ("auto", "all") else (None, None)
+
     @cached_property
     def evaluated(self):
         """Sources and targets of positives and of negatives of each evaluated set, a list."""
@@ -240,7 +248,7 @@ class PlannedLinks:
             if key not in self.links:
                 continue
             positive = self.links[key]
-            negative, targets = self.given[key] if self.kind in ("auto", "all") else (None, None)
+            negative, targets = self._given(key)
             numbers = np.arange(len(positive))
             if self.kind == "targets":
                 sampler = UniformTargets(self.each, self.n, self.seed, strict=True)
@@ -256,6 +264,17 @@ class PlannedLinks:
                 others = sources, sampler.targets(sources, numbers, every, 1, key)[:, 0]
             found.append((tuple(positive.T), tuple(others)))
         return found
+
+    def _counts(self):
+        """Return the sets of LinkSizes on a single rank, without drawing negatives."""
+        found = []
+        for key in ("val", "test"):
+            if key in self.links:
+                negative, targets = self._given(key)
+                count = len(self.links[key]) * self.each if negative is None else len(negative)
+                found.append([[len(self.links[key])], [
+                    count if targets is None else targets.size]])
+        return np.array(found, np.int64).reshape(-1, 2, 1)
 
     def sizes(self, vertex, offsets):
         """Return the LinkSizes of ranks that own the rows between `offsets`, (P + 1,).
@@ -280,15 +299,16 @@ class PlannedLinks:
         count, shared = (0, sampler.count) if sampler.shared else (sampler.count, 0)
         table = self.table(row, offsets, *train.T)
         index = index_dtype(max(self.n, *map(len, self.links.values()))).itemsize
-        blocks = [each for pairs in self.evaluated for kind in pairs
-                  for each in self._blocks(row, offsets, *kind)] if ranks > 1 else []
+        sets, blocks = self._counts(), []
+        if ranks > 1:
+            sets = [[per_rank(kind[0]) for kind in pairs] for pairs in self.evaluated]
+            blocks = [each for pairs in self.evaluated for kind in pairs
+                      for each in self._blocks(row, offsets, *kind)]
         return LinkSizes(
             index, np.diff(offsets), count, shared, links,
             per_rank(np.unique(train[:, 0])) * bool(shared), both_ways(["train"] * sampler.strict),
             sum(per_rank(each[:, 0]) for each in self.links.values()),
-            both_ways(self.links if self.drawn else []),
-            [[per_rank(kind[0]) for kind in pairs] for pairs in self.evaluated],
-            per_rank(self.excluded),
+            both_ways(self.links if self.drawn else []), sets, per_rank(self.excluded),
             largest_table(table, links * count + (links > 0) * shared, offsets), blocks,
             bool((row != np.arange(row.size)).any()))
 
