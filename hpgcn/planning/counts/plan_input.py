@@ -32,6 +32,7 @@ from hpgcn.partition.rows.row_methods import QUICK, quick_parts
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.runtime.disk import page_cache
+from hpgcn.sampling import FULL
 from hpgcn.sampling.negatives import (
     DrawnLinks,
     KnownLinks,
@@ -249,9 +250,11 @@ class PlanInput(ModelInput):
 
         # pairs of the last epoch, if links are predicted
         if self.spec.decoder:
-            self.pairs = self._draw_pairs()
-            self.notes.append("bytes and messages are those of the last epoch's negatives; memory "
-                              "of pairs and of the rows that they pull is not counted")
+            self.draws = self._draw_links()
+            self.pairs = self.draws.pairs(config.epochs)
+            if config.batch == FULL:
+                self.notes.append("bytes and messages are those of the last epoch's negatives; "
+                                  "memory of pairs and of the rows that they pull is not counted")
 
         # results that are computed once and kept
         self.locality = Locality(matrix)
@@ -274,8 +277,8 @@ class PlanInput(ModelInput):
         feature_pointers = source.feature_pointers()
         return source.split_masks(split), feature_pointers, edge_parts
 
-    def _draw_pairs(self):
-        """Return the `DrawnLinks.pairs` of the last epoch for all links; see RankLinks."""
+    def _draw_links(self):
+        """Return the DrawnLinks of all ranks; see RankLinks."""
         config, n = self.config, self.header.num_nodes
         check_training(self.links, self.name)
         positive = self.graph.vertex[self.links]
@@ -286,7 +289,7 @@ class PlanInput(ModelInput):
             known = np.concatenate([positive, positive[:, ::-1]])
         kind, count = parse_negatives(config.negatives)
         sampler = kind(count, n, config.seed, config.strict_negatives)
-        return DrawnLinks(positive, numbers, sampler, KnownLinks(known, n)).pairs(config.epochs)
+        return DrawnLinks(positive, numbers, sampler, KnownLinks(known, n))
 
     def pulled_by_pairs(self, vertex, offsets):
         """Return the `pulled_table` of the pairs, (P, P); None without links.

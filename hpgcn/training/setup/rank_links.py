@@ -142,20 +142,27 @@ class RankLinks:
     def _put(self, places: np.ndarray) -> Any:
         return self.comm.device.put(np.ascontiguousarray(places))
 
-    def training_pairs(self, epoch: int) -> TrainingPairs:
-        """Draw the negatives of an epoch and plan its messages; collective. `close` frees them."""
+    def training_pairs(self, step: int, draws: DrawnLinks | None = None,
+                       links: int | None = None) -> TrainingPairs:
+        """Draw the negatives of a training step and plan its messages; collective.
+
+        `draws` are the links of the step, by default all of them, and `links` their number over
+        all ranks. `close` frees the messages.
+        """
+        draws = draws or self.draws
+        links = self.num_links if links is None else links
         with self.comm.collective_errors():
-            sources, targets, shared = self.draws.pairs(epoch)
+            sources, targets, shared = draws.pairs(step)
         rows = self._rows(np.concatenate([targets, shared]))
         pulled = PulledRows.of(rows, self.layout, self.comm, self.buffers)
         places = pulled.places(rows)
         first = self._rows(sources) - self.layout.start
-        k, count = len(self.draws.positive), self.draws.sampler.count
+        k, count = len(draws.positive), draws.sampler.count
         distinct, counts = np.unique(first[:k], return_counts=True)
         return TrainingPairs(
             pulled, self._put(first), self._put(places[:targets.size]), k, self._put(distinct),
             self._put(counts[:, None].astype(np.float64)), self._put(places[targets.size:]),
-            (self.num_links, self.num_links * count))
+            (links, links * count), links / self.num_links)
 
     def table(self, epoch: int) -> np.ndarray:
         """Return how many rows each rank pulls of each other one in an epoch; collective.
