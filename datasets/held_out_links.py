@@ -1,4 +1,4 @@
-"""Links of training, validation and test that are drawn from the edges of a graph.
+"""Links of training, validation and test: drawn from the edges of a graph, or read from files.
 
 The random number of an edge depends only on the seed and the ids of its two vertices.
 """
@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpgcn.datasets.raw_graph import ROW_FIRST
+from hpgcn.datasets.source import Source, need, open_all
 from hpgcn.datasets.split import SHARE
+from hpgcn.datasets.tables.link_files import read_links
+from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.adjacency import is_symmetric
 from hpgcn.graphs.links import Links, LinkSet, pair_keys
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.parallel.nodes.node_plan import scrambled
 from hpgcn.sampling.keyed_draws import key_of
 
 if TYPE_CHECKING:
+    from hpgcn.datasets.convert import MemoryAdjacency
+    from hpgcn.datasets.convert_options import ConvertOptions
     from hpgcn.datasets.raw_graph import Raw
+
+LINK_BYTES = 160  # peak memory per entry to draw links
 
 DRAWN = re.compile(rf"(?:random:)?{SHARE}/{SHARE}/{SHARE}(?::(\d{{1,18}}))?")
 FILE = re.compile(rf"({'|'.join(SPLIT)})=(.+)")
@@ -50,6 +59,41 @@ def parse_links(texts: Sequence[str]) -> tuple[tuple[float, ...], int] | dict[st
             raise UsageError(f"--links {text}: {match[1]} is given before: {files[match[1]]}")
         files[match[1]] = match[2]
     return files
+
+
+def with_links(adjacency: MemoryAdjacency, raw: Raw, options: ConvertOptions, where: str,
+               file: Source, memory: int) -> tuple[MemoryAdjacency, Links]:
+    """Return the adjacency of training and the links, drawn from it or read from files.
+
+    Notes go to `raw.notes`, and files to `file.files`.
+    """
+    csr = adjacency.assemble.args
+    directed = not is_symmetric(*csr)
+    wanted = parse_links(options.links)
+    if raw.links is not None:
+        raw.notes.append("links of the source are left out, because --links is given")
+    if not isinstance(wanted, dict):
+        need(LINK_BYTES * csr[1].size, memory, f"{where}: links")
+        kept, links, notes = hold_out(csr, raw, directed, *wanted, options.allow_isolated, where)
+        raw.notes += notes
+        return adjacency.kept(kept), links
+
+    if options.reverse:
+        raise UsageError("--reverse: not for links of files, whose directions would differ")
+
+    # read the files; the edges of the graph are links of training unless a file has them
+    vertices = VertexIds(raw, where, memory)
+    target_first = directed and raw.reads == ROW_FIRST
+    links = {}
+    for key, source in zip(wanted, open_all(wanted.values())):
+        links[key] = read_links(source, vertices, target_first, options.header, memory)
+        raw.notes.append(f"links of {key}: {links[key].describe()} in {source}")
+        if isinstance(file, Source):
+            file.files.append(source)
+    if "train" not in links:
+        _, edges, _ = hold_out(csr, raw, directed, (100, 0, 0), 0, False, where)
+        links["train"] = edges["train"]
+    return adjacency, links
 
 
 def hold_out(csr: Sequence, raw: Raw, directed: bool, percent: tuple[float, ...], seed: int,
@@ -131,6 +175,8 @@ def hold_out(csr: Sequence, raw: Raw, directed: bool, percent: tuple[float, ...]
     counts = np.bincount(part, minlength=3)
     notes = [f"links: {', '.join(f'{count} {key}' for key, count in zip(SPLIT, counts))} of "
              f"{keys.size} edges; the graph has those of training"]
+    loops = indices.size - entries.size
+    notes += [f"{loops} self loops are no links, and stay in the graph"] * bool(loops)
     notes += [f"{spared} edges stay in training because a vertex would lose its last one "
               "(--allow-isolated holds them out)"] * bool(spared)
     short = wanted[1] + wanted[2] - int(counts[1:].sum())

@@ -56,6 +56,11 @@ class LinkSet:
     def __len__(self) -> int:
         return self.positive.shape[0]
 
+    @property
+    def has_negatives(self) -> bool:
+        """Whether negatives are given."""
+        return self.negative is not None or self.negative_targets is not None
+
     def describe(self) -> str:
         """Return the numbers of links and of given negatives, as text."""
         words = [f"{len(self):,} links"]
@@ -122,7 +127,9 @@ def permuted_links(links: Links | None, perm: np.ndarray) -> Links | None:
 
 def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, directed: bool,
                 name: str, allow_leakage: bool = False) -> Links | None:
-    """Check the links of a graph in memory; a DataWarning counts repeated ones.
+    """Check the links of a graph in memory, and leave out self loops.
+
+    A DataWarning counts the repeated ones and the self loops.
 
     Parameters
     ----------
@@ -144,8 +151,8 @@ def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, dir
     Raises
     ------
     DataError
-        Other names, shapes or dtypes, vertices below 0 or past n - 1, a link of a vertex with
-        itself, both kinds of negatives, weights that are not finite, leakage.
+        Other names, shapes or dtypes, vertices below 0 or past n - 1, both kinds of negatives,
+        weights that are not finite, leakage.
     """
     if links is None:
         return None
@@ -153,7 +160,8 @@ def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, dir
         raise DataError(f"{name}: links: expected a dict under {', '.join(SPLIT)}")
     indptr, indices = csr[:2]
     n = indptr.size - 1
-    checked = {key: _check_set(links[key], n, f"{name}: links of {key}")
+    checked = {key: _without_loops(_check_set(links[key], n, f"{name}: links of {key}"),
+                                   f"{name}: links of {key}")
                for key in SPLIT if key in links}
     for key, each in checked.items():
         if again := count_repeated(each.positive, n, directed):
@@ -200,16 +208,17 @@ def pair_keys(pairs: np.ndarray, n: int, directed: bool) -> np.ndarray:
     return source * np.int64(n) + target
 
 
-def find_wrong(field: str, array: np.ndarray, n: int) -> tuple[int, str] | None:
+def find_wrong(field: str, array: np.ndarray, n: int,
+               loops: bool = False) -> tuple[int, str] | None:
     """Return the first wrong row of an array of a LinkSet and the problem; None if valid.
 
-    Vertices must be in [0, n), the two of a positive distinct, and weights finite.
+    Vertices must be in [0, n), the two of a positive distinct unless `loops`, and weights finite.
     """
     if field == "weight":
         problems = [(~np.isfinite(array), "is not a finite number")]
     else:
         problems = [(((array < 0) | (array >= n)).any(axis=1), f"has a vertex outside 0..{n - 1}")]
-    if field == "positive":
+    if field == "positive" and not loops:
         problems.append((array[:, 0] == array[:, 1], "is a vertex with itself"))
     found = ((first_true(wrong), problem) for wrong, problem in problems)
     return next(((row, problem) for row, problem in found if row is not None), None)
@@ -238,10 +247,21 @@ def _check_set(links: Any, n: int, where: str) -> LinkSet:
         if arrays["weight"].shape != (k,):
             raise DataError(f"{where}: weight has shape {arrays['weight'].shape}, expected ({k},)")
     for field, array in arrays.items():
-        if wrong := find_wrong(field, array, n):
+        if wrong := find_wrong(field, array, n, loops=True):
             row, problem = wrong
             raise DataError(f"{where}: {field}[{row}] {problem}: {array[row].tolist()}")
     return LinkSet(**arrays)
+
+
+def _without_loops(links: LinkSet, where: str) -> LinkSet:
+    """Return a set without links of a vertex with itself; a DataWarning counts them."""
+    kept = links.positive[:, 0] != links.positive[:, 1]
+    if kept.all():
+        return links
+    warnings.warn(f"{where}: {np.count_nonzero(~kept):,} of {len(links):,} are self loops, which "
+                  "are no links: left out", DataWarning, stacklevel=4)
+    return LinkSet(**{name: array if name == "negative" else array[kept]
+                      for name, array in links.arrays().items()})
 
 
 def _as_integers(array: Any, where: str) -> np.ndarray:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.kernels import Array
     from hpgcn.parallel.halo_plan import HaloPlan
-    from hpgcn.parallel.workspace import HaloBuffers
+    from hpgcn.parallel.workspace import HaloBuffers, Workspace
 
 WHAT = "rows of pairs"
 
@@ -76,8 +76,19 @@ class PulledRows:
         own = (rows >= layout.start) & (rows < layout.stop)
         return np.where(own, rows - layout.start, pulled)
 
+    def array(self, name: str, own: Array, workspace: Workspace) -> Array:
+        """Return an array of the workspace for own and pulled rows, (m + g, f).
+
+        It is `own`, (m, f), on a single rank, which pulls nothing.
+        """
+        if self.comm.size == 1:
+            return own
+        return workspace.buffer(name, self.num_rows, own.shape[1])
+
     def pull(self, own: Array, out: Array) -> None:
         """Fill `out`, (m + g, f), with own rows, (m, f), and those of other ranks."""
+        if out is own:
+            return
         m = self.plan.layout.num_rows
         self.exchange.start(own, WHAT)
         out[:m] = own
@@ -91,6 +102,8 @@ class PulledRows:
 
         `sums`, (m + g, f), are this rank's sums for the rows that `pull` returns.
         """
+        if out is sums:
+            return
         m = self.plan.layout.num_rows
         out[...] = sums[:m]
         for source, buffer in self.exchange.send_buffers(out.shape[1]):
@@ -103,6 +116,36 @@ class PulledRows:
         """Free the requests."""
         if "exchange" in self.__dict__:
             self.exchange.close()
+
+
+def table_of(rows: np.ndarray, layout: RowPartition, comm: SerialComm) -> np.ndarray:
+    """Count the rows that each rank pulls of each other one; (P, P), collective.
+
+    `rows`, in [0, n), are those that this rank reads.
+    """
+    return np.stack(comm.allgather(np.diff(by_owner(needs(rows, layout), layout))))
+
+
+def largest_table(table: np.ndarray, draws: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Bound the rows that ranks pull in any epoch; (P, P), a table of ExchangeSizes.
+
+    Each rank reads the rows of `table`, (P, P), and those of `draws`, (P,), random ones of all
+    n. An epoch pulls more with a probability below 1e-7 (Chernoff): 6 standard deviations.
+
+    Examples
+    --------
+    >>> from hpgcn.parallel.pulled_rows import largest_table
+    >>> table = np.array([[0, 5], [0, 0]])
+    >>> largest_table(table, np.array([100, 0]), np.array([0, 5000, 10000]))
+    array([[ 0, 103],
+           [ 0,   0]])
+    """
+    left = np.diff(offsets) - table
+    mean = left * -np.expm1(np.log1p(-1 / offsets[-1]) * draws[:, None])
+    most = np.where(mean > 0, np.ceil(mean + 6 * np.sqrt(mean) + 6), 0)
+    found = table + np.minimum(left, most).astype(np.int64)
+    np.fill_diagonal(found, 0)
+    return found
 
 
 def pulled_table(sources: np.ndarray, rows: np.ndarray, shared: np.ndarray,

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from hpgcn.sampling.sampler import Sampler
 
 # settings that links do not support
-UNSUPPORTED = ("delay", "training_graph", "split_index", "memory", "scratch")
+UNSUPPORTED = ("delay", "training_graph", "split_index", "scratch")
+BY_PAIRS = ("auto", "auc", "ap")  # metrics of negatives that all links share
 STREAMS = {"train": 101, "val": 102, "test": 103}  # no sampler of batches has these numbers
 ENDS = 104  # stream of the ends of undirected links
 MOST = 64  # draws of a target before a strict sampler gives up
+DRAWN = 1 << 19  # pairs that a rank draws at a time
 LARGEST = 1 << 30  # draws of a positive, or shared ones
 
 
@@ -77,7 +79,7 @@ class UniformTargets(NegativeSampler):
     Examples
     --------
     >>> from hpgcn.sampling.negatives import KnownLinks, UniformTargets
-    >>> known = KnownLinks(np.array([[0, 1], [0, 2]]), 4)
+    >>> known = KnownLinks(4, np.array([[0, 1], [0, 2]]))
     >>> source = np.zeros(3, np.int64)
     >>> UniformTargets(2, 4, seed=0, strict=True).targets(source, np.arange(3), known, 1).tolist()
     [[3, 3], [3, 3], [3, 3]]
@@ -126,12 +128,14 @@ NEGATIVES = {kind.name: kind for kind in (UniformTargets, SharedTargets)}
 class KnownLinks:
     """The links of some sources, to look up pairs; a vertex counts as a link of itself.
 
-    `pairs`, (k, 2), are [source, target] of n vertices.
+    `tables`, (k, 2) each, are [source, target] of n vertices, and may repeat links.
     """
 
-    def __init__(self, pairs: np.ndarray, n: int) -> None:
+    def __init__(self, n: int, *tables: np.ndarray) -> None:
         self.n = np.int64(n)
-        self.keys = np.unique(pairs[:, 0] * self.n + pairs[:, 1])
+        self.keys = np.concatenate([np.empty(0, np.int64),
+                                    *(each[:, 0] * self.n + each[:, 1] for each in tables)])
+        self.keys.sort()
 
     def holds(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return which pairs are links, (k,) bool."""
@@ -147,7 +151,7 @@ class DrawnLinks:
     """The pairs of a training step: links, and the negatives that are drawn for them.
 
     `positive`, (k, 2), are [source, target] as ORIGINAL vertices; `numbers`, (k,), are theirs
-    among the links of all ranks.
+    among the links of all ranks. `known` are links that strict samplers do not draw.
     """
 
     def __init__(self, positive: np.ndarray, numbers: np.ndarray, sampler: NegativeSampler,
@@ -159,8 +163,12 @@ class DrawnLinks:
 
     def in_batch(self, batches: Sampler, epoch: int, batch: int) -> DrawnLinks:
         """Return those of a batch in an epoch, which a sampler of links deals out."""
-        chosen = batches.batch_of(self.numbers, epoch) == batch
-        return DrawnLinks(self.positive[chosen], self.numbers[chosen], self.sampler, self.known)
+        return self.part(batches.batch_of(self.numbers, epoch) == batch)
+
+    def part(self, place: slice | np.ndarray) -> DrawnLinks:
+        """Return those of some of the links, with int64 numbers."""
+        return DrawnLinks(self.positive[place].astype(np.int64),
+                          self.numbers[place].astype(np.int64), self.sampler, self.known)
 
     def pairs(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return sources and targets of pairs, and targets that all sources share.
@@ -195,6 +203,27 @@ def parse_negatives(text: str) -> tuple[type[NegativeSampler], int]:
         raise UsageError(f"{assigned('negatives', text)}: expected a number from 1 after "
                          f"{name}:, such as {name}:1")
     return NEGATIVES[name], int(number)
+
+
+def parse_evaluation(text: str) -> tuple[str, int]:
+    """Return the kind and the number of a setting `evaluation_negatives`.
+
+    The kind is auto, pairs, targets or all. Raise a UsageError for other text.
+
+    Examples
+    --------
+    >>> from hpgcn.sampling.negatives import parse_evaluation
+    >>> parse_evaluation("targets:1000"), parse_evaluation("all")
+    (('targets', 1000), ('all', 1))
+    """
+    name, colon, number = text.partition(":")
+    if name in ("auto", "all") and not colon:
+        return name, 1
+    if not (name in ("pairs", "targets") and number.isascii() and number.isdecimal()
+            and 1 <= int(number) <= LARGEST):
+        raise UsageError(f"{assigned('evaluation_negatives', text)}: expected auto, pairs:Q, "
+                         "targets:Q or all, with a number from 1 for Q")
+    return name, int(number)
 
 
 def turned(pairs: np.ndarray, numbers: np.ndarray, seed: int) -> np.ndarray:
@@ -233,6 +262,9 @@ def check_link_settings(config: Config) -> None:
     if config.dtype != config.number_dtype:
         raise UsageError(f"{assigned('dtype', config.dtype)}: not supported by "
                          f"{setting('task', 'links')}, expected float32 or float64")
+    if parse_evaluation(config.evaluation_negatives)[0] == "all" and config.metric in BY_PAIRS:
+        raise UsageError(f"{assigned('evaluation_negatives', 'all')}: only for "
+                         f"{setting('metric', 'mrr')} and hits@K, not {config.metric}")
     parse_negatives(config.negatives)
     if config.strict_negatives and parse_negatives(config.negatives)[0].shared:
         raise UsageError(f"{assigned('strict_negatives', True)}: only for "

@@ -14,6 +14,7 @@ import numpy as np
 from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, assigned
+from hpgcn.graphs.added_edges import adds_edges
 from hpgcn.graphs.contents import match_names, title_targets
 from hpgcn.graphs.named_vertices import find_vertices
 from hpgcn.kernels.bits16 import numbers
@@ -238,6 +239,7 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any, device: str,
         sparse = source.header.sparse_features and not spec.embedding
         spec = replace(spec, sparse_features=sparse)
         check_strategy(strategy, spec, comm.size)
+        added = adds_edges(config, source)
 
     # all ranks must have the same graph, settings and weights
     same_everywhere(source, config, comm)
@@ -247,7 +249,7 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any, device: str,
     # compute; rank 0 gathers the result
     with translate_gpu_oom(comm, spec.dtype), assign_rows(source, comm, config) as placed:
         results = _infer(placed, comm, spec, parameters, order,
-                         (learned, attributes, name))
+                         (learned, attributes, name), added_edges=added)
     if spec.decoder and not comm.rank:
         results.pop("embedding", None)  # the input of the last layer
 
@@ -300,14 +302,17 @@ def _class_names(attributes: dict[str, Any], source: GraphSource, width: int,
 
 
 def _infer(placed: Placement, comm: SerialComm, spec: ModelSpec, parameters: Parameters,
-           feature_order: np.ndarray | None, learned: tuple) -> dict[str, Any]:
+           feature_order: np.ndarray | None, learned: tuple, *,
+           added_edges: bool) -> dict[str, Any]:
     """Return the arrays of `predict`, in the order in which ranks own rows.
 
-    `learned` are the learned rows of the run, its attributes, and its name. "vertex" stands in
+    `learned` are the learned rows of the run, its attributes, and its name. `added_edges` is
+    that of GraphShard. "vertex" stands in
     place of "label". The arrays are on rank 0; on other ranks each of them is None.
     """
     device = comm.device
-    with GraphShard(placed, spec, comm, feature_order=feature_order) as shard:
+    with GraphShard(placed, spec, comm, feature_order=feature_order,
+                    added_edges=added_edges) as shard:
         columns = shard.columns
         if spec.embedding:
             rows, attributes, name = learned

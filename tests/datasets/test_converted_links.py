@@ -179,12 +179,22 @@ def test_leakage_is_refused(tmp_path, capsys):
     ("0,5,1,7\n", "expected two of ids, and one called label"),
     ("0,5,2\n", "column 3 is '2', expected 0 or 1"),
     ("0,5,0\n", "column 3: no 1, expected links"),
-    ("4,4\n", r"positive\[0\] is a vertex with itself"),
 ])
 def test_wrong_files_are_refused(tmp_path, edges, text, message):
     (tmp_path / "test.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         read(edges, num_nodes=N, symmetrize=True, links=[f"test={tmp_path / 'test.csv'}"])
+
+
+def test_self_loops_are_no_links(tmp_path):
+    path = write(tmp_path / "edges.csv", [*EDGES, (4, 4)])
+    test = write(tmp_path / "test.csv", [(0, 5), (7, 7)])
+    graph, notes = read(path, symmetrize=True, links=[f"test={test}"], allow_leakage=True)
+    assert graph.links["test"].positive.tolist() == [[0, 5]]
+    assert "links of test: 1 of 2 are self loops, which are no links: left out" in notes
+    graph, notes = read(path, symmetrize=True, links=["80/10/10"])
+    assert "1 self loops are no links, and stay in the graph" in notes
+    assert graph.adjacency[4, 4] == 1
 
 
 @pytest.mark.parametrize("texts", [["80/10"], ["80/10/20"], ["0/50/50"], ["dev=a.csv"],

@@ -53,7 +53,6 @@ def test_links_follow_their_vertices():
     ({"val": [[0., 1]]}, "links of val: positive has dtype float64, expected integers"),
     ({"val": [0, 1]}, r"links of val: positive has shape \(2,\), expected \(any, 2\)"),
     ({"val": [[0, 1], [2, 5]]}, r"positive\[1\] has a vertex outside 0..4: \[2, 5\]"),
-    ({"val": [[0, 1], [2, 2]]}, r"positive\[1\] is a vertex with itself: \[2, 2\]"),
     ({"val": LinkSet([[0, 1]], negative=[[0, -1]])}, r"negative\[0\] has a vertex outside 0..4"),
     ({"val": LinkSet([[0, 1]], [[0, 2]], [[0]])}, "have negative and negative_targets"),
     ({"val": LinkSet([[0, 1]], negative_targets=[[0], [1]])},
@@ -64,6 +63,14 @@ def test_links_follow_their_vertices():
 def test_wrong_links_are_refused(links, message):
     with pytest.raises(DataError, match=message):
         Graph.from_scipy(RING, links=links)
+
+
+def test_self_loops_are_left_out():
+    links = LinkSet([[2, 2], [0, 2]], negative_targets=[[1], [3]], weight=[5, 6])
+    with pytest.warns(DataWarning, match="links of val: 1 of 2 are self loops, which are no links"):
+        found = Graph.from_scipy(RING, links={"val": links}).links["val"]
+    assert {name: array.tolist() for name, array in found.arrays().items()} == {
+        "positive": [[0, 2]], "negative_targets": [[3]], "weight": [6]}
 
 
 def test_repeated_links_are_counted():

@@ -23,7 +23,7 @@ CONFIG = Config(task="links", epochs=2, hidden=8, output_width=6, lr=0.05, dropo
                 dtype="float64", batch="links:70")
 KINDS = [{}, {"decoder": "distmult", "negatives": "shared:9", "model": "sage", "embedding": 3},
          {"batch": "links:3,4:99", "negatives": "uniform:2", "strict_negatives": True},
-         {"model": "appnp", "hops": 2, "decoder": "hadamard:2"}]
+         {"model": "appnp", "hops": 2, "decoder": "hadamard:2", "message_edges": "train+val"}]
 TAKERS = [name for name, kind in STRATEGIES.items() if kind.supports_minibatches]
 
 

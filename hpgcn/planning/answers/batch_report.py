@@ -126,7 +126,7 @@ def plans_of(footprint, ordered, inputs, request):
         levels = (decreasing_levels(sum(products_of(spec))),) * 2
     products = footprint.steps.products(spec, levels)
     return BatchPlans(footprint.training, footprint.prediction, products, spec, sampler, unit,
-                      ordered.vertex, inputs.draws if sampler.samples_links else None)
+                      ordered.vertex, inputs.links.draws if sampler.samples_links else None)
 
 
 def sampler_of(inputs, ordered, request, seed):
@@ -142,7 +142,7 @@ def sampler_of(inputs, ordered, request, seed):
     if not kind.induced:
         fan_outs = request.fan_outs_for(sum(products_of(inputs.spec)))
         if kind.samples_links:
-            return kind(len(inputs.links), request.size, seed, fan_outs), None
+            return kind(len(inputs.links.draws.numbers), request.size, seed, fan_outs), None
         if ordered.labeled is None or not ordered.labeled.any():
             raise DataError(f"{inputs.name}: no training vertices")
         seeds = ordered.vertex[ordered.labeled]

@@ -13,6 +13,7 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, agreed, setting
+from hpgcn.graphs.added_edges import adds_edges
 from hpgcn.graphs.edge_weights import join_names
 from hpgcn.graphs.graph import Header
 from hpgcn.model import ModelSpec, Targets, TargetScale, find_targets, masked_layers, metric_of
@@ -119,7 +120,8 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
         # the rows of this rank, and the maps that multiply by A
         full_batch = config.batch == FULL
         shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
-                           full_batch=full_batch, training_graph=config.training_graph)
+                           full_batch=full_batch, training_graph=config.training_graph,
+                           added_edges=adds_edges(config, placement.source))
         links = RankLinks(placement.source, shard, config) if spec.decoder else None
     if spec.target_loss:
         targets = shard.scale_targets(standardize=config.standardize)

@@ -74,11 +74,11 @@ class FullBatch:
 class LinkBatches(FullBatch):
     """Training with one step per epoch, on all links and the negatives of the epoch.
 
-    Its messages depend on the negatives. So steps are not recorded.
+    Its messages depend on the negatives. Recorded steps compute the loss by Python.
     """
 
     def __init__(self, view: StepView, links: RankLinks) -> None:
-        super().__init__(view._replace(replay=None))
+        super().__init__(view)
         self.links = links
         self.pairs = None  # those of the last StepView
 
@@ -90,12 +90,14 @@ class LinkBatches(FullBatch):
         self.pairs = self.links.training_pairs(number)
         self.request_bytes = counters.total("batches")[0] - before
         counters.phase = phase
-        return self.full_view._replace(loss=self.full_view.loss.of_pairs(self.pairs))
+        self.full_view.loss.pairs = self.pairs
+        return self.full_view
 
     def _free(self) -> None:
         """Free the messages of the last step."""
         if self.pairs is not None:
             self.pairs.pulled.close()
+        self.pairs = self.full_view.loss.pairs = None
 
     def batch_metrics(self, sums: EpochSums) -> dict[str, int]:
         return {"asked_bytes": sums.asked_bytes}
@@ -258,13 +260,21 @@ def make_parts(plan: RunPlan) -> tuple:
     link_loss = None
     if plan.links:
         decoder = DECODERS[spec.decoder](spec, parameters.arrays)
-        link_loss = LinkLoss(decoder, shard.comm, plan.metric, plan.links.evaluated,
-                             Workspace(spec.dtype, device))
+        rows = Workspace(spec.dtype, device)
+        rows.reserve({name: (int(sizes[shard.comm.rank]), spec.dtype)
+                       for name, sizes in plan.links.sizes.arrays(spec.widths[-1]).items()})
+        link_loss = LinkLoss(decoder, shard.comm, plan.metric, plan.links.evaluated, rows,
+                             plan.links.ranked)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets, link_loss)
+    before = None
+    if link_loss and shard.training_strategy is not shard.strategy:
+        evaluation = evaluation._replace(loss=link_loss.of_set("test"))
+        before = training._replace(loss=link_loss.of_set("val"))
     if config.replay == "auto" and not plan.steps.builder and may_replay(shard.comm):
         evaluation = evaluation._replace(replay=StepReplay(workspace, shard.comm))
-        if not plan.links:  # the pairs of each epoch are others
-            training = training._replace(replay=StepReplay(workspace, shard.comm))
+        before = before and before._replace(replay=StepReplay(workspace, shard.comm))
+        training = training._replace(replay=StepReplay(workspace, shard.comm))
+    evaluation = evaluation._replace(before=before)
     if plan.steps.builder:
         kind = LinkMiniBatches if plan.links else MiniBatches
         batches = kind(plan.steps, training, shard, config.epochs)
