@@ -171,7 +171,9 @@ class Config:
         "full", "vertices of a training step. full: all. vertices:B: B random vertices and the "
         "edges between them. parts:Q, parts:Q:K or parts:Q:FILE: Q random parts of the graph file, "
         "of K new parts, or of FILE. neighbors:K,...,K:B: B training vertices and K random "
-        "neighbors per row, the first K for the last product with A", BATCHES, metavar="BATCH",
+        "neighbors per row, the first K for the last product with A. With --task links, links:B: "
+        "B links, their negatives and all neighbors of these; links:K,...,K:B: K neighbors per "
+        "row", BATCHES, metavar="BATCH",
         cost=True)
     training_graph: str = setting(
         "all", "vertices that training multiplies by. train, train+val: only the vertices of "

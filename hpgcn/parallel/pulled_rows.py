@@ -1,6 +1,8 @@
 """Rows of other ranks that pairs of vertices read: a pull of rows, and a push of gradients."""
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
@@ -8,13 +10,13 @@ import numpy as np
 
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.halo_plan import by_owner, complete, needs
+from hpgcn.parallel.layout import RowPartition
 from hpgcn.parallel.sizes import pair_table
 
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.kernels import Array
     from hpgcn.parallel.halo_plan import HaloPlan
-    from hpgcn.parallel.layout import RowPartition
     from hpgcn.parallel.workspace import HaloBuffers, Workspace
 
 WHAT = "rows of pairs"
@@ -23,13 +25,19 @@ WHAT = "rows of pairs"
 class PulledRows:
     """The rows that a rank reads: its own m rows, then g pulled ones in increasing order.
 
-    `plan` has the messages. Exchanges that share `buffers` are used one at a time.
+    `plan` has the messages. Exchanges that share `buffers` are used one at a time; all ranks
+    make them together, at the first pull.
     """
 
     def __init__(self, plan: HaloPlan, comm: SerialComm, buffers: HaloBuffers) -> None:
         self.plan = plan
         self.comm = comm
-        self.exchange = HaloExchange(plan, comm, buffers)
+        self.buffers = buffers
+
+    @cached_property
+    def exchange(self) -> HaloExchange:
+        """The messages."""
+        return HaloExchange(self.plan, self.comm, self.buffers)
 
     @classmethod
     def of(cls, rows: np.ndarray, layout: RowPartition, comm: SerialComm,
@@ -39,6 +47,22 @@ class PulledRows:
         cuts = by_owner(ghosts, layout)
         wanted = comm.alltoallv([ghosts[first:last] for first, last in pairwise(cuts.tolist())])
         return cls(complete(layout, ghosts, wanted), comm, buffers)
+
+    def restricted(self, rows: np.ndarray) -> PulledRows:
+        """Return the same pull if a rank stores only these own rows, (m',) increasing.
+
+        They include all rows that are sent.
+        """
+        plan = replace(self.plan, layout=RowPartition(np.array([0, rows.size]), 0),
+                       send_rows=np.searchsorted(rows, self.plan.send_rows))
+        return PulledRows(plan, self.comm, self.buffers)
+
+    def table(self) -> np.ndarray:
+        """Return how many rows each rank pulls of each other one; collective.
+
+        The result is (P, P) int64, as that of `pulled_table`.
+        """
+        return np.stack(self.comm.allgather(np.diff(self.plan.send_offsets)))
 
     @property
     def num_rows(self) -> int:
@@ -90,7 +114,8 @@ class PulledRows:
 
     def close(self) -> None:
         """Free the requests."""
-        self.exchange.close()
+        if "exchange" in self.__dict__:
+            self.exchange.close()
 
 
 def table_of(rows: np.ndarray, layout: RowPartition, comm: SerialComm) -> np.ndarray:

@@ -1,22 +1,26 @@
 """Negative pairs for the loss of links: pairs of vertices that are drawn, and rarely links.
 
-A draw is keyed by the seed, the epoch, and the number of the positive or of the draw. So every
+A draw is keyed by the seed, the step, and the number of the positive or of the draw. So every
 rank, and a plan, draws the same pairs without a message. Vertices have their ORIGINAL numbers.
 """
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, assigned, setting, suggestion
 from hpgcn.kernels.host.jit import jit
+from hpgcn.sampling import FULL, SAMPLERS, parse
 from hpgcn.sampling.keyed_draws import GOLDEN, fold, key_of
 
+if TYPE_CHECKING:
+    from hpgcn.sampling.sampler import Sampler
+
 # settings that links do not support
-UNSUPPORTED = ("batch", "delay", "training_graph", "split_index", "scratch")
+UNSUPPORTED = ("delay", "training_graph", "split_index", "scratch")
 BY_PAIRS = ("auto", "auc", "ap")  # metrics of negatives that all links share
 STREAMS = {"train": 101, "val": 102, "test": 103}  # no sampler of batches has these numbers
 ENDS = 104  # stream of the ends of undirected links
@@ -59,6 +63,7 @@ class NegativeSampler:
         known : KnownLinks
             Links of these sources, which strict samplers do not draw.
         epoch : int
+            Or the training step, if an epoch has several.
         key : str
             The set of the positives.
 
@@ -143,7 +148,7 @@ class KnownLinks:
 
 
 class DrawnLinks:
-    """The pairs of a training epoch: links, and the negatives that are drawn for them.
+    """The pairs of a training step: links, and the negatives that are drawn for them.
 
     `positive`, (k, 2), are [source, target] as ORIGINAL vertices; `numbers`, (k,), are theirs
     among the links of all ranks. `known` are links that strict samplers do not draw.
@@ -156,18 +161,23 @@ class DrawnLinks:
         self.sampler = sampler
         self.known = known
 
-    def part(self, place: slice) -> DrawnLinks:
+    def in_batch(self, batches: Sampler, epoch: int, batch: int) -> DrawnLinks:
+        """Return those of a batch in an epoch, which a sampler of links deals out."""
+        return self.part(batches.batch_of(self.numbers, epoch) == batch)
+
+    def part(self, place: slice | np.ndarray) -> DrawnLinks:
         """Return those of some of the links, with int64 numbers."""
         return DrawnLinks(self.positive[place].astype(np.int64),
                           self.numbers[place].astype(np.int64), self.sampler, self.known)
 
-    def pairs(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def pairs(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return sources and targets of pairs, and targets that all sources share.
 
-        The first k pairs are the links, and the other ones are negatives.
+        The first k pairs are the links, and the other ones are negatives. Training step `step`,
+        from 1, keys the draws; a full batch has one step an epoch.
         """
         sources, targets = self.positive.T
-        drawn = self.sampler.targets(sources, self.numbers, self.known, epoch)
+        drawn = self.sampler.targets(sources, self.numbers, self.known, step)
         if self.sampler.shared:
             return sources, targets, drawn if sources.size else drawn[:0]
         sources = np.concatenate([sources, np.repeat(sources, drawn.shape[1])])
@@ -234,8 +244,14 @@ def turned(pairs: np.ndarray, numbers: np.ndarray, seed: int) -> np.ndarray:
 
 
 def check_link_settings(config: Config) -> None:
-    """Raise a UsageError for settings that the task links does not support."""
-    if config.task != "links":
+    """Raise a UsageError for settings that do not suit the task, links or vertices."""
+    links, request = config.task == "links", parse(config.batch)
+    if request and SAMPLERS[request.name].samples_links != links:
+        wanted = f"only for {setting('task', 'links')}"
+        if links:
+            wanted = f"not supported by {setting('task', 'links')}, expected {FULL} or links:B"
+        raise UsageError(f"{assigned('batch', config.batch)}: {wanted}")
+    if not links:
         return
     for name in UNSUPPORTED:
         value, default = getattr(config, name), getattr(Config, name)

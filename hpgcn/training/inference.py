@@ -63,7 +63,8 @@ def predict(source: GraphSource | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
             ranks: int = 1, device: str = "auto", memory: str = "", scratch: str = "",
             vertices: ArrayLike | None = None, probabilities: bool = False,
-            pairs: Sequence | None = None, top: int = 0) -> dict[str, np.ndarray] | None:
+            pairs: Sequence | None = None, top: int = 0,
+            top_targets: ArrayLike | None = None) -> dict[str, np.ndarray] | None:
     """Apply a trained model to all vertices of a graph.
 
     All ranks of `comm` call this together.
@@ -93,7 +94,10 @@ def predict(source: GraphSource | str | os.PathLike[str],
         Of a model of links, return the scores of these pairs [source, target] of ids.
     top : int
         Of a model of links, return this number of new targets with the highest scores for
-        each vertex. Neither edges nor links of the graph are new.
+        each vertex, or of `vertices`. Neither edges nor links of the graph are new.
+    top_targets : (k,) array_like of int or str, optional
+        Ids of the vertices that `top` chooses from, such as the products of a shop. By default
+        all; a warning is logged if edges join two kinds of vertices.
 
     Returns
     -------
@@ -135,19 +139,19 @@ def predict(source: GraphSource | str | os.PathLike[str],
     """
     # a Config checks the name of the device
     config = Config(device=device, memory=memory, scratch=scratch)
-    chosen = partial(choose_results, vertices=vertices, probabilities=probabilities)
+    request = LinkRequest(pairs, top, vertices if top else None, top_targets)
+    chosen = partial(choose_results, vertices=None if top else vertices,
+                     probabilities=probabilities)
     if not scratch or comm is not None:
         check_comm(config.scratch, comm)
         check_local_ranks(source, ranks)
-        return in_process(_predict, comm, ranks, source, run, config, chosen,
-                          LinkRequest(pairs, top))
+        return in_process(_predict, comm, ranks, source, run, config, chosen, request)
 
     # the plan is that of a training with the settings of the run
     config = Config(**read_run(run)[1]).replace(out="", device=device, memory=memory,
                                                 scratch=scratch, batch=Config.batch)
     return run_with_scratch(
-        lambda comm, source, config: _predict(comm, source, run, config, chosen,
-                                              LinkRequest(pairs, top)),
+        lambda comm, source, config: _predict(comm, source, run, config, chosen, request),
         source, config, ranks)
 
 
@@ -169,7 +173,7 @@ def choose_results(source: GraphSource, comm: SerialComm, predict: Callable[[], 
             raise UsageError(f"{assigned('probabilities', True)}: the model predicts "
                              f"{'targets' if 'value' in found else 'links'}, which have none")
         if found and rows is not None and "score" in found:
-            raise UsageError(f"{assigned('vertices')}: excludes pairs and top")
+            raise UsageError(f"{assigned('vertices')}: excludes {assigned('pairs')}")
     if found is None:
         return None
     if rows is not None:

@@ -4,6 +4,7 @@ import pytest
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
+from hpgcn.sampling import LinkSampler
 from hpgcn.sampling.negatives import (
     DrawnLinks,
     KnownLinks,
@@ -50,6 +51,16 @@ def test_shared_targets_are_those_of_all_sources():
              for part in (slice(10), slice(10, None))]
     np.testing.assert_array_equal(pairs[0][2], pairs[1][2])
     assert pairs[0][2].size == 6 and pairs[0][0].size == 10
+
+
+def test_each_link_is_in_one_batch_of_an_epoch():
+    links = DrawnLinks(PAIRS, NUMBERS, UniformTargets(2, N, 0), NONE)
+    batches = LinkSampler(len(PAIRS), 60, 0, (-1,))
+    numbers = [links.in_batch(batches, 3, batch).numbers for batch in range(batches.batches)]
+    assert [each.size for each in numbers] == batches.sizes().tolist()
+    np.testing.assert_array_equal(np.sort(np.concatenate(numbers)), NUMBERS)
+    sources, _, _ = links.in_batch(batches, 3, 1).pairs(9)
+    np.testing.assert_array_equal(sources[:numbers[1].size], PAIRS[numbers[1], 0])
 
 
 def test_half_of_undirected_links_are_turned():

@@ -34,7 +34,8 @@ class TrainingPairs(NamedTuple):
 
     The first `positives` pairs are links, and the others negatives. Each of the `distinct`
     sources of links, (u,), has the `shared` negatives as well. Links have it `counts` times,
-    (u, 1) float64. `totals` are the numbers of links and of negatives over all ranks.
+    (u, 1) float64. `totals` are the numbers of links and of negatives over all ranks, and `share`
+    is that of these links among the links of an epoch.
     """
 
     pulled: PulledRows
@@ -45,6 +46,21 @@ class TrainingPairs(NamedTuple):
     counts: Array
     shared: Array  # (M,)
     totals: tuple[int, int]
+    share: float = 1.0
+
+    def restricted(self, rows: Array, on_host: np.ndarray) -> TrainingPairs:
+        """Return the pairs of a step that computes only some own rows, (m',) int64 increasing.
+
+        The rows are on the device, and `on_host`. They include all rows that pairs read.
+        """
+        m = self.pulled.plan.layout.num_rows
+
+        def renumbered(places: Array) -> Array:
+            return np.where(places < m, np.searchsorted(rows, places), places - m + rows.size)
+
+        names = "sources", "targets", "distinct", "shared"
+        return self._replace(pulled=self.pulled.restricted(on_host),
+                             **{name: renumbered(getattr(self, name)) for name in names})
 
 
 class ScoredPairs(NamedTuple):
@@ -115,6 +131,7 @@ class LinkLoss:
     def gradient(self, own: Array, out: Array | None = None) -> tuple:
         """Return this rank's terms of the loss, and the gradient of its rows, (m, d); collective.
 
+        The terms have the share of the pairs in an epoch; the gradient is that of their mean.
         The gradients of the decoder are left for `add_parameters`.
         """
         total = self.comm.device.xp.zeros((), np.float64)
@@ -148,7 +165,7 @@ class LinkLoss:
             total = total + self._add_shared(rows, sums, negatives)
 
         pairs.pulled.push(sums, grad)
-        loss[...] = total
+        loss[...] = total * pairs.share
 
     def _add_pairs(self, rows: Array, sums: Array, place: slice, sign: int, share: float) -> Any:
         """Add the gradients of a block of pairs to `sums`, and return its loss."""

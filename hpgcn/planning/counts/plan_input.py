@@ -32,6 +32,7 @@ from hpgcn.planning.counts.link_sizes import PlannedLinks
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.runtime.disk import page_cache
+from hpgcn.sampling import FULL
 from hpgcn.sampling.negatives import check_link_settings
 from hpgcn.store.csr_arrays import reorder_entries
 from hpgcn.strategies import read_options
@@ -258,8 +259,9 @@ class PlanInput(ModelInput):
         # pairs of epochs and evaluations, if links are predicted
         if self.spec.decoder:
             self.links = PlannedLinks(links, self.graph, self.header, config, self.name)
-            self.notes.append("bytes and messages are those of the last epoch's negatives; memory "
-                              "is at least that of any epoch")
+            if config.batch == FULL:
+                self.notes.append("bytes and messages are those of the last epoch's negatives; "
+                                  "memory is at least that of any epoch")
 
         # results that are computed once and kept
         self.locality = Locality(matrix)

@@ -220,38 +220,44 @@ class RankLinks:
     def _put(self, places: np.ndarray) -> Any:
         return self.comm.device.put(np.ascontiguousarray(places))
 
-    def training_pairs(self, epoch: int) -> TrainingPairs:
-        """Draw the negatives of an epoch and plan its messages; collective. `close` frees them."""
-        sources, rows = self._drawn(epoch)
+    def training_pairs(self, step: int, draws: DrawnLinks | None = None,
+                       links: int | None = None) -> TrainingPairs:
+        """Draw the negatives of a training step and plan its messages; collective.
+
+        `draws` are the links of the step, by default all of them, and `links` their number over
+        all ranks. `close` frees the messages.
+        """
+        draws = draws or self.draws
+        links = self.num_links if links is None else links
+        sources, rows = self._drawn(step, draws)
         pulled = PulledRows.of(rows, self.layout, self.comm, self.buffers)
         if self.comm.size > 1:
             for first in range(0, rows.size, DRAWN):
                 place = slice(first, first + DRAWN)
                 rows[place] = pulled.places(rows[place])
-        sampler, k = self.draws.sampler, len(self.draws.positive)
+        sampler, k = draws.sampler, len(draws.positive)
         repeated = sources if sampler.shared else sources[:0]
         distinct, counts = np.unique(repeated, return_counts=True)
         return TrainingPairs(
             pulled, self._put(sources), self._put(rows[:sources.size]), k, self._put(distinct),
             self._put(counts[:, None].astype(np.float64)), self._put(rows[sources.size:]),
-            (self.num_links, self.num_links * sampler.count))
+            (links, links * sampler.count), links / self.num_links)
 
-    def _drawn(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of an epoch, and shared targets, drawn block by block; collective.
+    def _drawn(self, step: int, draws: DrawnLinks) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of a step, and shared targets, drawn block by block; collective.
 
         They are places of sources among own rows, (k,), and rows of targets, (k + M,).
         """
-        draws = self.draws
         k, sampler = len(draws.positive), draws.sampler
         count, shared = (0, sampler.count * (k > 0)) if sampler.shared else (sampler.count, 0)
         sources = np.empty(k * (1 + count), self.index)
         rows = np.empty(sources.size + shared, self.index)
         with self.comm.collective_errors():
-            step = max(1, DRAWN // (1 + count))
-            for first in range(0, k, step):
-                place = slice(first, min(first + step, k))
+            size = max(1, DRAWN // (1 + count))
+            for first in range(0, k, size):
+                place = slice(first, min(first + size, k))
                 others = slice(k + place.start * count, k + place.stop * count)
-                *ends, every = draws.part(place).pairs(epoch)
+                *ends, every = draws.part(place).pairs(step)
                 for out, vertices in zip((sources, rows), ends):
                     found = self._rows(vertices)
                     out[place], out[others] = np.split(found, [place.stop - place.start])
@@ -266,7 +272,7 @@ class RankLinks:
         """
         if self.comm.size == 1:
             return np.zeros((1, 1), np.int64)
-        return table_of(self._drawn(epoch)[1], self.layout, self.comm)
+        return table_of(self._drawn(epoch, self.draws)[1], self.layout, self.comm)
 
     def close(self) -> None:
         """Free the requests of evaluations."""

@@ -131,9 +131,9 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
     # the vertices, the traffic and the memory of a step
     set_activity("preparing the first step")
     traffic = predict_traffic(shard)
-    if links:
+    if links and full_batch:
         add_links(traffic, spec, links.table(config.epochs), placement.rank_grid.nodes.numbers)
-    steps = plan_steps(config.batch, source, shard, traffic, config.out)
+    steps = plan_steps(config.batch, source, shard, traffic, config.out, links)
     schedule, every, factor = parse_schedule(config.schedule)
     learning_rate = LearningRate(config.lr, schedule, config.warmup, config.epochs, every, factor,
                                  steps.per_epoch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from hpgcn.training.steps.step_replay import StepReplay, may_replay
 from hpgcn.training.steps.training_step import StepView, make_views
 
 if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model import BatchLoss
+    from hpgcn.sampling.batch import Batch
     from hpgcn.training.setup.rank_links import RankLinks
     from hpgcn.training.setup.run_plan import RunPlan
     from hpgcn.training.setup.shard import GraphShard
@@ -122,16 +125,14 @@ class MiniBatches(FullBatch):
         super().__init__(view)
         self.builder = plan.builder
         self.shard = shard
+        device = shard.comm.device
 
         # arrays of batches are in memory; so are labels and numbers of all rows
-        device = shard.comm.device
         self.workspace = view.model.workspace
         if device.in_files:
             self.workspace = Workspace(self.workspace.dtype, device)
         self.vertex = device.keep(shard.key)
-        self.train = device.put(device.keep(shard.masks["train"]))
-        labels = shard.labels if shard.labels.ndim > 1 else device.keep(shard.labels)
-        self.labels = device.put(labels)
+        self._keep_labels()
         self.own = device.put(shard.train.rows[0])  # rows of the training graph, if it has fewer
 
         # batches ahead of their steps
@@ -142,10 +143,20 @@ class MiniBatches(FullBatch):
         self.prefetched = None  # (number of a step, Future)
         self.field = None  # field of the last StepView
 
+    def _keep_labels(self) -> None:
+        """Keep labels and the training mask of all rows."""
+        device, shard = self.shard.comm.device, self.shard
+        self.train = device.put(device.keep(shard.masks["train"]))
+        labels = shard.labels if shard.labels.ndim > 1 else device.keep(shard.labels)
+        self.labels = device.put(labels)
+
+    def _loss(self, batch: Batch, rows: Array) -> LinkLoss | BatchLoss:
+        """Return the loss of a batch that computes the logits of `rows`."""
+        train = np.flatnonzero(self.train[rows])
+        return self.full_view.loss.part(HOST.take(self.labels, rows), train, batch.share)
+
     def view(self, number: int) -> StepView:
-        # The StepView of the step before is closed.
-        if self.field is not None:
-            self.field.close()
+        self._free()
         base = self.full_view.model
         clock, counters = self.shard.comm.clock, self.shard.comm.counters
 
@@ -157,13 +168,17 @@ class MiniBatches(FullBatch):
             self.prefetched = number + 1, self.thread.submit(self._make, number + 1)
 
         # the model and the loss on its rows
-        batch, self.field, features, labels, train = made
+        batch, self.field, features, loss = made
         self.request_bytes = batch.request_bytes
         model = Model(base.spec, base.parameters, self.field, base.columns, self.workspace,
                       self.vertex)
         counters.phase = phase
-        loss = self.full_view.loss.part(labels, train, batch.share)
         return StepView(model, loss, features)
+
+    def _free(self) -> None:
+        """Close the StepView of the step before."""
+        if self.field is not None:
+            self.field.close()
 
     def _take(self, number: int) -> tuple:
         """Return the StepView of step `number`.
@@ -179,16 +194,14 @@ class MiniBatches(FullBatch):
 
     def _make(self, number: int) -> tuple:
         epoch, batch = divmod(number - 1, self.steps)
-        batch = self.builder.batch(epoch + 1, batch)
+        found: Any = self.builder.batch(epoch + 1, batch)
         device = self.full_view.model.columns.device
-        features = self.full_view.features.select(device.put(batch.rows[0]), device)
+        features = self.full_view.features.select(device.put(found.rows[0]), device)
         products = products_of(self.shard.spec)
-        field = batch.field(self.shard.training_strategy, products, device)
+        field = found.field(self.shard.training_strategy, products, device)
         if self.own is not None:
             field = replace(field, rows=[self.own[rows] for rows in field.rows])
-        rows = field.rows[-1]
-        train = np.flatnonzero(self.train[rows])
-        return batch, field, features, HOST.take(self.labels, rows), train
+        return found, field, features, self._loss(found, field.rows[-1])
 
     def memory(self) -> AbstractContextManager:
         return self.shard.comm.device.in_memory()
@@ -202,10 +215,31 @@ class MiniBatches(FullBatch):
             self.prefetched[1].exception()  # no step takes the batch, so its error counts no more
         if self.thread:
             self.thread.shutdown()
-        if self.field is not None:
-            self.field.close()
+        self._free()
         if self.comm is not self.shard.comm:
             self.comm.close()
+
+
+class LinkMiniBatches(MiniBatches):
+    """Training with one step for each batch of links."""
+
+    pairs = None  # those of the last StepView
+
+    def _keep_labels(self) -> None:
+        """Keep nothing: a batch has its pairs."""
+
+    def _loss(self, batch: Batch, rows: Array) -> LinkLoss:
+        self.pairs = batch.pairs
+        return self.full_view.loss.of_pairs(batch.pairs)
+
+    def _free(self) -> None:
+        super()._free()
+        if self.pairs is not None:
+            self.pairs.pulled.close()
+
+    def close(self) -> None:
+        super().close()
+        self.builder.links.close()
 
 
 def make_parts(plan: RunPlan) -> tuple:
@@ -241,11 +275,11 @@ def make_parts(plan: RunPlan) -> tuple:
         before = before and before._replace(replay=StepReplay(workspace, shard.comm))
         training = training._replace(replay=StepReplay(workspace, shard.comm))
     evaluation = evaluation._replace(before=before)
-    if plan.links:
-        batches = LinkBatches(training, plan.links)
+    if plan.steps.builder:
+        kind = LinkMiniBatches if plan.links else MiniBatches
+        batches = kind(plan.steps, training, shard, config.epochs)
     else:
-        batches = (MiniBatches(plan.steps, training, shard, config.epochs) if plan.steps.builder
-                   else FullBatch(training))
+        batches = LinkBatches(training, plan.links) if plan.links else FullBatch(training)
     return_freed_memory()
     workspace.reserve(plan.work_arrays)
 
