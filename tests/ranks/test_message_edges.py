@@ -15,6 +15,8 @@ from hpgcn.graphs.added_edges import AddedEdges
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.links import LinkSet
 from hpgcn.partition import make_partition
+from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.counts import plan_input
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES, keeps_rows
 
@@ -102,6 +104,20 @@ def test_any_ranks_and_parts_agree(comm, strategy, kind):
     for name in ("loss", "val_loss", "val_auc", "test_auc", "test_ap"):
         assert metrics[name] == pytest.approx(expected[name], rel=1e-10)
     assert metrics["sent_bytes"] == footprint.prediction.total_bytes() > 0
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_rows_that_are_not_moved_count_alike(kind, monkeypatch):
+    found = []
+    for large in (plan_input.LARGE, 0):
+        monkeypatch.setattr(plan_input, "LARGE", large)
+        inputs = PlanInput(GRAPHS[kind], CONFIG)
+        for case in candidates(inputs, [3], ("random", "vertex-cut")):
+            footprint = count_candidate(inputs, case)
+            found.append((case, footprint.prediction.total_bytes(),
+                          *(footprint.parts[name].tolist() for name in ("matrix", "plan"))))
+    half = len(found) // 2
+    assert found[:half] == found[half:] and half > 4
 
 
 @pytest.mark.parametrize("method", ["random", "cover"])
