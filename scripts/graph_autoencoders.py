@@ -5,9 +5,9 @@
 
 Two layers of widths 32 and 16, 200 epochs of Adam with rate 0.01, no dropout; 85% of the links
 train, 5% validate and 10% test. The table has mean and deviation over splits: of the epoch that
-is best in validation, and of the last epoch, which the paper reports. `--as-paper` reads and
-draws as the paper does: features are not normalized, and vertices may lose all edges. The
-paper's loss is over all pairs of vertices; `--negatives shared:2048` is near to it.
+is best in validation, and of the last epoch, which the paper reports. With `--allow-isolated
+--no-row-normalize` vertices may lose all edges and features are not normalized, as in the
+paper. Its loss is over all pairs of vertices; `--negatives shared:2048` is near to it.
 """
 import argparse
 import sys
@@ -26,9 +26,11 @@ CONFIG = hpgcn.Config(task="links", hidden=32, output_width=16, dropout=0.0, wei
 HEADS = "AUC, best epoch", "AP, best epoch", "AUC, last epoch", "AP, last epoch"
 
 
-def figures(graph, splits, as_paper=False, **settings):
-    """Return AUC and AP of the best and of the last epoch, in percent, (splits, 4)."""
-    options = {"allow_isolated": True, "row_normalize": False} if as_paper else {}
+def figures(graph, splits, settings, **options):
+    """Return AUC and AP of the best and of the last epoch, in percent, (splits, 4).
+
+    `settings` are those of a Config, and `options` those of a conversion.
+    """
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(splits):
@@ -48,12 +50,16 @@ def main(words):
     parser.add_argument("graph", type=Path, help="ind.NAME.graph of Planetoid, or another input")
     parser.add_argument("--negatives", default="uniform:1", metavar="NAME:N")
     parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--as-paper", action="store_true")
+    parser.add_argument("--allow-isolated", action="store_true")
+    parser.add_argument("--no-row-normalize", action="store_const", const=False,
+                        dest="row_normalize")
     given = parser.parse_args(words)
-    found = figures(given.graph, given.splits, given.as_paper, negatives=given.negatives,
-                    strict_negatives=given.negatives.startswith("uniform"))
+    settings = {"negatives": given.negatives,
+                "strict_negatives": given.negatives.startswith("uniform")}
+    found = figures(given.graph, given.splits, settings, allow_isolated=given.allow_isolated,
+                    row_normalize=given.row_normalize)
     rows = [("", *HEADS), ("mean", *(f"{each:.1f}" for each in found.mean(axis=0))),
-            ("deviation", *(f"{each:.1f}" for each in found.std(axis=0, ddof=1)))]
+            ("deviation", *(f"{each:.1f}" for each in found.std(axis=0, ddof=len(found) > 1)))]
     name = given.graph.stem.removeprefix("ind.")
     if name in PAPER:
         rows.append(("paper", "", "", *map(str, PAPER[name])))
