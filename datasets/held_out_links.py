@@ -76,6 +76,8 @@ def with_links(adjacency: MemoryAdjacency, raw: Raw, options: ConvertOptions, wh
         need(LINK_BYTES * csr[1].size, memory, f"{where}: links")
         kept, links, notes = hold_out(csr, raw, directed, *wanted, options.allow_isolated, where)
         raw.notes += notes
+        if adjacency.assemble.keywords.get("edge_features") is not None:
+            raw.notes.append("features of validation and test edges are not stored")
         return adjacency.kept(kept), links
 
     if options.reverse:

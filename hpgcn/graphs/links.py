@@ -17,6 +17,7 @@ from hpgcn.graphs.validation import SPLIT, first_true
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+CHECKED = 1 << 22  # given negatives of a set that are compared with links
 ARRAYS = "positive", "negative", "negative_targets", "weight"  # fields of a LinkSet
 
 
@@ -126,10 +127,12 @@ def permuted_links(links: Links | None, perm: np.ndarray) -> Links | None:
 
 
 def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, directed: bool,
-                name: str, allow_leakage: bool = False) -> Links | None:
+                name: str, allow_leakage: bool = False,
+                ids: ArrayLike | None = None) -> Links | None:
     """Check the links of a graph in memory, and leave out self loops.
 
-    A DataWarning counts the repeated ones and the self loops.
+    DataWarnings count self loops, repeated links, links of validation that are tested, links
+    that are edges in the other direction, and negatives that are links.
 
     Parameters
     ----------
@@ -142,7 +145,10 @@ def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, dir
     name : str
         Name of the graph, for errors.
     allow_leakage : bool
-        Links of validation and test may be edges of the graph; a DataWarning counts them.
+        Links of validation and test may be edges of the graph or links of training; a
+        DataWarning counts them.
+    ids : (n,) array_like, optional
+        What the input calls the vertices, for errors.
 
     Returns
     -------
@@ -168,19 +174,57 @@ def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, dir
             warnings.warn(f"{name}: links of {key}: {again:,} of {len(each):,} occur before",
                           DataWarning, stacklevel=3)
 
-    # refuse answers in the question: links of validation and test among the edges
+    # refuse answers in the question: links of validation and test that training reads
+    keys = {key: pair_keys(each.positive, n, directed) for key, each in checked.items()}
     for key in [key for key in checked if key != "train"]:
         pairs = checked[key].positive
         leaked = find_entries(indptr, indices, pairs[:, 1], pairs[:, 0])
-        if not leaked.any():
-            continue
-        text = (f"{name}: links of {key}: {np.count_nonzero(leaked):,} of {leaked.size:,} are "
-                f"edges of the graph, the first {pairs[leaked.argmax()].tolist()}")
-        if not allow_leakage:
-            raise DataError(f"{text}, so that models see what they predict; "
-                            f"{setting('allow_leakage', True)} allows it")
-        warnings.warn(text, DataWarning, stacklevel=3)
+        trained = ~leaked & np.isin(keys[key], keys.get("train", ()))
+        for found, what in ((leaked, "edges of the graph"), (trained, "links of train")):
+            if not found.any():
+                continue
+            text = (f"{name}: links of {key}: {np.count_nonzero(found):,} of {found.size:,} are "
+                    f"{what}, the first {_name_pair(pairs[found.argmax()], ids)}")
+            if not allow_leakage:
+                raise DataError(f"{text}, so that models see what they predict; "
+                                f"{setting('allow_leakage', True)} allows it")
+            warnings.warn(text, DataWarning, stacklevel=3)
+
+    # count what is odd, but may be meant
+    for key in [key for key in checked if directed and key != "train"]:
+        pairs = checked[key].positive
+        if again := find_entries(indptr, indices, pairs[:, 0], pairs[:, 1]).sum():
+            warnings.warn(f"{name}: links of {key}: {again:,} of {len(pairs):,} are edges in the "
+                          "other direction, whose score is the same", DataWarning, stacklevel=3)
+    if {"val", "test"} <= keys.keys() and (again := np.isin(keys["test"], keys["val"]).sum()):
+        warnings.warn(f"{name}: links of test: {again:,} of {len(keys['test']):,} are links of val",
+                      DataWarning, stacklevel=3)
+    every = np.unique(np.concatenate([*keys.values()]))
+    for key, each in checked.items():
+        negatives = given_negatives(each)[:CHECKED]
+        wrong = find_entries(indptr, indices, negatives[:, 1], negatives[:, 0])
+        wrong |= np.isin(pair_keys(negatives, n, directed), every)
+        if wrong.any():
+            first = " of the first" * (negatives.shape[0] == CHECKED)
+            warnings.warn(f"{name}: links of {key}: {np.count_nonzero(wrong):,} of{first} "
+                          f"{wrong.size:,} negatives are edges or links, the first "
+                          f"{_name_pair(negatives[wrong.argmax()], ids)}", DataWarning,
+                          stacklevel=3)
     return checked
+
+
+def _name_pair(pair: np.ndarray, ids: ArrayLike | None) -> list:
+    return (pair if ids is None else np.asarray(ids)[pair]).tolist()
+
+
+def given_negatives(links: LinkSet) -> np.ndarray:
+    """Return the first CHECKED given negatives of a set or more, as pairs (m, 2)."""
+    if links.negative_targets is None:
+        return np.empty((0, 2), np.int64) if links.negative is None else links.negative
+    targets = links.negative_targets
+    targets = targets[:-(-CHECKED // max(targets.shape[1], 1))]
+    sources = np.repeat(links.positive[:len(targets), 0], targets.shape[1])
+    return np.stack([sources, targets.ravel()], axis=1)
 
 
 def find_entries(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray,

@@ -1,6 +1,7 @@
 """The links of a graph on this rank: pairs to train on and to evaluate, and their negatives."""
 from __future__ import annotations
 
+import logging
 import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from hpgcn.sampling.negatives import (
     parse_negatives,
     turned,
 )
+
+log = logging.getLogger("hpgcn")
 
 if TYPE_CHECKING:
     from hpgcn.config import Config
@@ -75,6 +78,9 @@ class RankLinks:
         found = {key: self._received(links, vertex) for key, links in source.links.items()}
 
         # the draws of training
+        if source.links["train"].has_negatives and not self.comm.rank:
+            log.info("%s: negatives given for training are not read; --negatives draws others",
+                     source.where)
         kind, count = parse_negatives(config.negatives)
         train = found["train"]
         sampler = kind(count, self.n, self.seed, config.strict_negatives)
