@@ -18,16 +18,13 @@ from hpgcn.datasets.collections import builtin
 from hpgcn.datasets.convert_options import FORMATS, ConvertOptions
 from hpgcn.datasets.edge_feature_files import read_edge_features
 from hpgcn.datasets.edges.columns import check_flag
-from hpgcn.datasets.held_out_links import hold_out, parse_links
+from hpgcn.datasets.held_out_links import parse_links, with_links
 from hpgcn.datasets.random_contents import RandomContents
-from hpgcn.datasets.raw_graph import ROW_FIRST
 from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
-from hpgcn.datasets.source import BudgetError, Source, need, open_all, refuse_missing
+from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
 from hpgcn.datasets.split import check_count, make_split, parse_split
 from hpgcn.datasets.tables.join import close_gaps, join
-from hpgcn.datasets.tables.link_files import read_links
 from hpgcn.datasets.tables.table_files import TableOptions
-from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.datasets.vertex_changes import (
     MADE,
     largest_component,
@@ -41,7 +38,6 @@ from hpgcn.graphs.adjacency import (
     Counts,
     check_duplicates,
     duplicates_notes,
-    is_symmetric,
     row_and_column_sums,
 )
 from hpgcn.graphs.classes import read_text_labels
@@ -67,10 +63,8 @@ if TYPE_CHECKING:
     from hpgcn.datasets.sorting.external import DiskAdjacency, Entries
     from hpgcn.graphs.graph import Graph
     from hpgcn.graphs.header import Header
-    from hpgcn.graphs.links import Links
 
 EDGE_BYTES = 128  # peak memory per edge in `read`
-LINK_BYTES = 160  # the same per entry to draw links
 
 
 def convert(source: Path | str, out: Path | str, fmt: str = "auto", *, compress: str = "none",
@@ -190,7 +184,7 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
         for flag in options.flags("reverse", "largest_component"):
             raise UsageError(f"{flag}: not for a graph with links, which {where} has")
     if options.links is not None:
-        adjacency, links = _with_links(adjacency, raw, options, where, file, memory)
+        adjacency, links = with_links(adjacency, raw, options, where, file, memory)
         if isinstance(file, Source):
             digest = file.sha256()
 
@@ -229,7 +223,7 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
     return graph, report + notes
 
 
-class _MemoryAdjacency(NamedTuple):
+class MemoryAdjacency(NamedTuple):
     """The adjacency of a graph in memory, with the attributes of a DiskAdjacency."""
 
     counts: Counts
@@ -237,7 +231,7 @@ class _MemoryAdjacency(NamedTuple):
     assemble: partial
     sums: Callable
 
-    def kept(self, entries: np.ndarray) -> _MemoryAdjacency:
+    def kept(self, entries: np.ndarray) -> MemoryAdjacency:
         """Return the adjacency with those entries for which a bool, (nnz,), is true."""
         indptr, indices, data = self.assemble.args
         words = dict(self.assemble.keywords)
@@ -250,7 +244,7 @@ class _MemoryAdjacency(NamedTuple):
                              sums=partial(row_and_column_sums, *csr))
 
     def with_features(self, coords: Sequence[np.ndarray], features: np.ndarray,
-                      where: str) -> _MemoryAdjacency:
+                      where: str) -> MemoryAdjacency:
         """Return the adjacency with features of edges, whose rows and columns are `coords`."""
         indptr, indices, _ = self.assemble.args
         features = features_of_entries(coords, features, indptr, indices, where)
@@ -258,7 +252,7 @@ class _MemoryAdjacency(NamedTuple):
 
 
 def _build_adjacency(raw: Raw, entries: Entries | None, where: str, options: ConvertOptions,
-                     scratch: Scratch | None, memory: int) -> DiskAdjacency | _MemoryAdjacency:
+                     scratch: Scratch | None, memory: int) -> DiskAdjacency | MemoryAdjacency:
     """Build the adjacency, in memory or from `entries` on disk; extend `raw.notes`."""
     if entries is not None:
         if entries.rounded:
@@ -270,44 +264,9 @@ def _build_adjacency(raw: Raw, entries: Entries | None, where: str, options: Con
     csr, counts = build(raw, where, raw.notes, options)
     if options.largest_component:
         csr = largest_component(csr, raw)
-    return _MemoryAdjacency(counts, count_isolated(*csr[:2]),
+    return MemoryAdjacency(counts, count_isolated(*csr[:2]),
                             partial(assemble, *csr, symmetric=counts.symmetric),
                             partial(row_and_column_sums, *csr))
-
-
-def _with_links(adjacency: _MemoryAdjacency, raw: Raw, options: ConvertOptions, where: str,
-                file: Source, memory: int) -> tuple[_MemoryAdjacency, Links]:
-    """Return the adjacency of training and the links, drawn from it or read from files.
-
-    Notes go to `raw.notes`, and files to `file.files`.
-    """
-    directed = not is_symmetric(*adjacency.assemble.args)
-    wanted = parse_links(options.links)
-    if raw.links is not None:
-        raw.notes.append("links of the source are left out, because --links is given")
-    if not isinstance(wanted, dict):
-        need(LINK_BYTES * adjacency.assemble.args[1].size, memory, f"{where}: links")
-        kept, links, notes = hold_out(adjacency.assemble.args, raw, directed, *wanted,
-                                      options.allow_isolated, where)
-        raw.notes += notes
-        return adjacency.kept(kept), links
-
-    if options.reverse:
-        raise UsageError("--reverse: not for links of files, whose directions would differ")
-
-    # read the files; the edges of the graph are links of training unless a file has them
-    vertices = VertexIds(raw, where, memory)
-    target_first = directed and raw.reads == ROW_FIRST
-    links = {}
-    for key, source in zip(wanted, open_all(wanted.values())):
-        links[key] = read_links(source, vertices, target_first, options.header, memory)
-        raw.notes.append(f"links of {key}: {links[key].describe()} in {source}")
-        if isinstance(file, Source):
-            file.files.append(source)
-    if "train" not in links:
-        _, edges, _ = hold_out(adjacency.assemble.args, raw, directed, (100, 0, 0), 0, False, where)
-        links["train"] = edges["train"]
-    return adjacency, links
 
 
 @contextmanager

@@ -140,6 +140,15 @@ class Config:
     strict_negatives: bool = setting(
         False, "With --negatives uniform:K: draw a target again if it is a training link of its "
         "source", MODEL, cost=True)
+    message_edges: str = setting(
+        "train", "With --task links: edges that pass messages. train: the edges of the graph. "
+        "train+val: links of validation are added, normalized anew, to evaluate on test and to "
+        "predict", MODEL, choices=("train", "train+val"), cost=True)
+    evaluation_negatives: str = setting(
+        "auto", "With --task links: negatives of validation and test. auto: those of the file, "
+        "else pairs:1. pairs:Q: Q random pairs for each link, together for all links. targets:Q: Q "
+        "random targets for the source of each link. all: each vertex as a target (only for mrr "
+        "and hits@K)", MODEL, metavar="NAME:Q")
     aggregator: str = setting(
         "mean", "mean: separate weights for a vertex and the mean of its neighbors. gcn: one mean "
         "of the vertex and its neighbors", MODEL, only="model", cost=True)
@@ -162,7 +171,9 @@ class Config:
         "full", "vertices of a training step. full: all. vertices:B: B random vertices and the "
         "edges between them. parts:Q, parts:Q:K or parts:Q:FILE: Q random parts of the graph file, "
         "of K new parts, or of FILE. neighbors:K,...,K:B: B training vertices and K random "
-        "neighbors per row, the first K for the last product with A", BATCHES, metavar="BATCH",
+        "neighbors per row, the first K for the last product with A. With --task links, links:B: "
+        "B links, their negatives and all neighbors of these; links:K,...,K:B: K neighbors per "
+        "row", BATCHES, metavar="BATCH",
         cost=True)
     training_graph: str = setting(
         "all", "vertices that training multiplies by. train, train+val: only the vertices of "

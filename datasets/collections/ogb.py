@@ -10,6 +10,7 @@ NeurIPS 2020. An edge goes from source to target, as in PyG: `u v` is the entry
 a[v, u]. Ids are vertices, and kept; num-node-list says how many there are.
 """
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -62,7 +63,7 @@ def read(source: Source, memory: int) -> Raw:
     read_graph = _from_archives if source.path.name in ARCHIVES else _from_tables
     graph = read_graph(raw, source, memory)
     graph.masks = _split(raw, source, graph.num_nodes, memory)
-    graph.links = _links(raw, source, memory)
+    graph.links = _links(raw, source, memory, graph.notes)
     name = graph_name(source.path)
     if re.sub("^ogb[nl][_-]", "", name) in LISTED_ONCE:
         graph.if_directed = (f"{name} lists each edge once: use --symmetrize to read both "
@@ -150,16 +151,22 @@ def _split(raw: Path, source: Source, n: int, memory: int) -> dict[str, np.ndarr
     return masks
 
 
-def _links(raw: Path, source: Source, memory: int) -> Links | None:
-    """Return the links of the only folder in `split` beside `raw`; None without one."""
+def _links(raw: Path, source: Source, memory: int, notes: list[str]) -> Links | None:
+    """Return the links of the only folder in `split` beside `raw`; None without one.
+
+    `notes` get the arrays that are not read.
+    """
     folder = _split_folder(raw, "train.pt")
     if folder is None:
         return None
     from hpgcn.interop import link_splits, pt
 
     files = {key: _file(source, folder / f"{name}.pt") for key, name in SPLIT.items()}
-    return {key: link_splits.links_of_ogb(pt.read_dict(file.path, memory, str(file)), str(file))
-            for key, file in files.items()}
+    parts = {key: pt.read_dict(file.path, memory, str(file)) for key, file in files.items()}
+    links = {key: link_splits.links_of_ogb(part, str(files[key])) for key, part in parts.items()}
+    if unread := sorted({*chain(*parts.values())} - {*link_splits.OF_OGB}):
+        notes.append(f"not read of links: {join_names(unread)}")
+    return links
 
 
 def _split_folder(raw: Path, name: str) -> Path | None:

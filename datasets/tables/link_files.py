@@ -62,6 +62,8 @@ def read_links(source: Source, vertices: VertexIds, target_first: bool, header: 
     ends = kind_of(table.columns[first].name)[0]
     if target_first and ends != DIRECTED:
         pairs = pairs[:, ::-1]
+    if not len(pairs):
+        raise DataError(f"{source}: no links")
     if label is None:
         return LinkSet(np.ascontiguousarray(pairs))
     positive = table.flags(label)

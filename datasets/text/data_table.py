@@ -220,7 +220,7 @@ class Table:
 
     def flags(self, k: int) -> np.ndarray:
         """Return column k as bool, (n,); DataError for a cell other than 0, 1, true or false."""
-        numbers = self.number_column(k)
+        numbers = self.number_column(k, ": 0 or 1, or true or false")
         wrong = ~np.isin(numbers, (0, 1))
         if wrong.any():
             row = np.argwhere(wrong)[0][0]

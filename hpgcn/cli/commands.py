@@ -260,7 +260,7 @@ def predict(args):
         if args.library:
             from hpgcn.interop.torch import predict_pyg
 
-            if args.pairs or args.top:
+            if args.pairs or args.top or args.top_targets:
                 raise UsageError(f"--from {args.library}: has no decoder for --pairs or --top")
             apply = functools.partial(predict_pyg, comm=ranks, activation=args.activation)
             trained_on, why = "", ""
@@ -276,21 +276,30 @@ def predict(args):
         store.refuse_existing(out, args.overwrite, follow)
         asked, lines = read_ids(args.vertices) if args.vertices else (None, [])
         pairs, places = read_pairs(args.pairs) if args.pairs else (None, [])
-        if pairs or args.top:
-            apply = functools.partial(apply, pairs=pairs, top=args.top)
+        targets, rows = read_ids(args.top_targets) if args.top_targets else (None, [])
+        sources = asked if args.top else None
+        if pairs or args.top or targets:
+            apply = functools.partial(apply, pairs=pairs, top=args.top, top_targets=targets,
+                                      vertices=sources)
         path = args.graph or trained_on
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
         source = store.load(path)
-        if pairs and ranks.rank == 0:  # refused before all else
-            find_vertices(source, [each for pair in pairs for each in pair],
-                          lambda k: f"{args.pairs}: line {places[k // 2]}")
+        if ranks.rank == 0:  # refused before all else
+            for file, ids, numbers in (
+                    (args.pairs, [each for pair in pairs or () for each in pair],
+                     [place for place in places for _ in range(2)]),
+                    (args.vertices, sources, lines), (args.top_targets, targets, rows)):
+                if ids:
+                    find_vertices(source, ids,
+                                  lambda k, file=file, at=numbers: f"{file}: line {at[k]}")
 
     # predict, then write on rank 0
     shown = not args.quiet
     with source, compiling(shown, ranks.rank), progress_log(shown and ranks.rank == 0):
         found = inference.choose_results(
-            source, ranks, lambda: apply(source, run, device=args.device), vertices=asked,
+            source, ranks, lambda: apply(source, run, device=args.device),
+            vertices=None if args.top else asked,
             probabilities=args.probabilities,
             where=lambda k: f"{args.vertices}: line {lines[k]}")
     with ranks.collective_errors():

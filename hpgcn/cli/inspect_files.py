@@ -47,7 +47,7 @@ OF_A_CHECKPOINT = ("epoch", "graph_sha256", "ranks", "threads", "device", "strat
                    "max_sent_bytes", "layout_sha256")  # attributes of its provenance
 # settings with their own descriptions
 SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr", "weight_decay",
-        "decay_layers", "dtype", "seed", "epochs")
+        "decay_layers", "dtype", "seed", "epochs", "output_width", "decoder")
 PREDICTED = {"value": "the predicted targets", "logits": "one score per class",
              "label": "the predicted label", "probabilities": "a probability for each class",
              "embedding": "input of the last layer", "original_ids": "ids of the input",
@@ -321,7 +321,8 @@ def classes(names, counts=None):
 
 def scores(metrics, metric):
     validation, test = (score(metrics.get(f"{key}_acc"), metric) for key in ("val", "test"))
-    return f"validation {validation}, test {test}"
+    named = "" if metric in ("accuracy", "auto", "score") else f"{metric} "
+    return f"validation {named}{validation}, test {test}"
 
 
 def settings(config):
@@ -333,11 +334,12 @@ def settings(config):
     kind = config.model
     if config.aggregator != Config.aggregator:
         kind += f"-{config.aggregator}"
+    decoder = f", output width {config.output_width:,}, decoder {config.decoder}"
     decayed = "the first layer" if config.decay_layers == "first" else "all layers"
 
     return [
         ("model", f"{kind}, layers {config.layers:,}, hidden {config.hidden:,}, "
-                  f"dropout {config.dropout:g}"),
+                  f"dropout {config.dropout:g}" + decoder * (config.task == "links")),
         ("training", f"{config.optimizer}, learning rate {config.lr:g}, weight decay "
                      f"{config.weight_decay:g} on {decayed}, {config.dtype}, seed {config.seed}, "
                      f"at most {config.epochs:,} epochs"),
@@ -385,8 +387,8 @@ def checkpoint(arrays, attributes, of_classes):
     facts = {name: attributes.pop(name, "unknown") for name in OF_A_CHECKPOINT}
     best_epoch = attributes.pop("best_epoch", 0)
     metric = config.metric if config else "auto"
-    if metric == "auto" and "val_rmse" in best:
-        metric = "rmse"
+    if metric == "auto":
+        metric = next((name for name in ("rmse", "auc") if f"val_{name}" in best), metric)
     memory = attributes.pop("memory", "")
     return [
         ("after epoch", f"{facts['epoch']}, loss {metrics.get('loss', 'unknown')}"),

@@ -184,7 +184,7 @@ def _next(folder, names, graph, run, checkpoints):
         where = "continues" if checkpoints else "starts at epoch 1"
         yield f"{train}    # {where}, if no job is running"
     if "model.h5" in names:
-        yield f"hpgcn predict {out}"
+        yield f"hpgcn predict {out}" + " --top 10" * (run.get("task") == "links")
     yield f"hpgcn report {out} --html report.html"
     if run.summary and checkpoints:
         yield f"{train} --epochs {2 * run.epochs}    # trains longer"

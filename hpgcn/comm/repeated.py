@@ -16,17 +16,30 @@ if TYPE_CHECKING:
     from hpgcn.runtime.clock import Clock
 
 
-def repeated(method: Callable) -> Callable:
-    """Let recorded steps repeat a method that moves messages; its object has a `comm`."""
+def computed(method: Callable) -> Callable:
+    """Let recorded steps compute a method by Python; its object has a `comm`.
+
+    The method fills arrays that it is given, and may do something else in each step.
+    """
     @wraps(method)
     def noted(self: Any, *args: Any, **options: Any) -> Any:
         active = recording()
-        if active is None or self.comm.size == 1:
+        if active is None:
             return method(self, *args, **options)
         with active.paused():
             found = method(self, *args, **options)
         note_messages(active, self.comm.clock, partial(method, self, *args, **options))
         return found
+    return noted
+
+
+def repeated(method: Callable) -> Callable:
+    """Let recorded steps repeat a method that moves messages; its object has a `comm`."""
+    of_ranks = computed(method)
+
+    @wraps(method)
+    def noted(self: Any, *args: Any, **options: Any) -> Any:
+        return (method if self.comm.size == 1 else of_ranks)(self, *args, **options)
     return noted
 
 

@@ -120,6 +120,9 @@ def choose_array(shapes: dict[str, tuple], num_edges: int, num_nodes: int,
                        f"({setting('edge_features', other)} reads it as features)")
         if shape in single and choice is None:
             left[other] = f"{other} is not read as weights: {option(other)} reads it"
+        if "edge_label_index" in shapes and other.startswith("edge_label"):
+            left[other] = (f"{other} is not read: links are read of all three parts of "
+                           "RandomLinkSplit, (train, val, test)")
     return name, left
 
 

@@ -439,4 +439,5 @@ def describe_rows(csr: tuple, degrees: tuple, X: Any, y: ArrayLike, masks: Any, 
     row, column, loop = degrees
     return Graph(header, 0, *csr, degree_row=row, degree_column=column, degree_loop=loop,
                  vertex=vertex, original_ids=original_ids, edge_features=edge_features,
-                 links=check_links(links, csr, directed, name, allow_leakage), **arrays)
+                 links=check_links(links, csr, directed, name, allow_leakage, original_ids),
+                 **arrays)

@@ -17,6 +17,7 @@ from hpgcn.graphs.validation import SPLIT, first_true
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+CHECKED = 1 << 22  # given negatives of a set that are compared with links
 ARRAYS = "positive", "negative", "negative_targets", "weight"  # fields of a LinkSet
 
 
@@ -55,6 +56,11 @@ class LinkSet:
 
     def __len__(self) -> int:
         return self.positive.shape[0]
+
+    @property
+    def has_negatives(self) -> bool:
+        """Whether negatives are given."""
+        return self.negative is not None or self.negative_targets is not None
 
     def describe(self) -> str:
         """Return the numbers of links and of given negatives, as text."""
@@ -121,8 +127,12 @@ def permuted_links(links: Links | None, perm: np.ndarray) -> Links | None:
 
 
 def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, directed: bool,
-                name: str, allow_leakage: bool = False) -> Links | None:
-    """Check the links of a graph in memory; a DataWarning counts repeated ones.
+                name: str, allow_leakage: bool = False,
+                ids: ArrayLike | None = None) -> Links | None:
+    """Check the links of a graph in memory, and leave out self loops.
+
+    DataWarnings count self loops, repeated links, links of validation that are tested, links
+    that are edges in the other direction, and negatives that are links.
 
     Parameters
     ----------
@@ -135,7 +145,10 @@ def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, dir
     name : str
         Name of the graph, for errors.
     allow_leakage : bool
-        Links of validation and test may be edges of the graph; a DataWarning counts them.
+        Links of validation and test may be edges of the graph or links of training; a
+        DataWarning counts them.
+    ids : (n,) array_like, optional
+        What the input calls the vertices, for errors.
 
     Returns
     -------
@@ -144,8 +157,8 @@ def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, dir
     Raises
     ------
     DataError
-        Other names, shapes or dtypes, vertices below 0 or past n - 1, a link of a vertex with
-        itself, both kinds of negatives, weights that are not finite, leakage.
+        Other names, shapes or dtypes, vertices below 0 or past n - 1, both kinds of negatives,
+        weights that are not finite, leakage.
     """
     if links is None:
         return None
@@ -153,26 +166,65 @@ def check_links(links: Mapping[str, LinkSet | ArrayLike] | None, csr: tuple, dir
         raise DataError(f"{name}: links: expected a dict under {', '.join(SPLIT)}")
     indptr, indices = csr[:2]
     n = indptr.size - 1
-    checked = {key: _check_set(links[key], n, f"{name}: links of {key}")
+    checked = {key: _without_loops(_check_set(links[key], n, f"{name}: links of {key}"),
+                                   f"{name}: links of {key}")
                for key in SPLIT if key in links}
     for key, each in checked.items():
         if again := count_repeated(each.positive, n, directed):
             warnings.warn(f"{name}: links of {key}: {again:,} of {len(each):,} occur before",
                           DataWarning, stacklevel=3)
 
-    # refuse answers in the question: links of validation and test among the edges
+    # refuse answers in the question: links of validation and test that training reads
+    keys = {key: pair_keys(each.positive, n, directed) for key, each in checked.items()}
     for key in [key for key in checked if key != "train"]:
         pairs = checked[key].positive
         leaked = find_entries(indptr, indices, pairs[:, 1], pairs[:, 0])
-        if not leaked.any():
-            continue
-        text = (f"{name}: links of {key}: {np.count_nonzero(leaked):,} of {leaked.size:,} are "
-                f"edges of the graph, the first {pairs[leaked.argmax()].tolist()}")
-        if not allow_leakage:
-            raise DataError(f"{text}, so that models see what they predict; "
-                            f"{setting('allow_leakage', True)} allows it")
-        warnings.warn(text, DataWarning, stacklevel=3)
+        trained = ~leaked & np.isin(keys[key], keys.get("train", ()))
+        for found, what in ((leaked, "edges of the graph"), (trained, "links of train")):
+            if not found.any():
+                continue
+            text = (f"{name}: links of {key}: {np.count_nonzero(found):,} of {found.size:,} are "
+                    f"{what}, the first {_name_pair(pairs[found.argmax()], ids)}")
+            if not allow_leakage:
+                raise DataError(f"{text}, so that models see what they predict; "
+                                f"{setting('allow_leakage', True)} allows it")
+            warnings.warn(text, DataWarning, stacklevel=3)
+
+    # count what is odd, but may be meant
+    for key in [key for key in checked if directed and key != "train"]:
+        pairs = checked[key].positive
+        if again := find_entries(indptr, indices, pairs[:, 0], pairs[:, 1]).sum():
+            warnings.warn(f"{name}: links of {key}: {again:,} of {len(pairs):,} are edges in the "
+                          "other direction, whose score is the same", DataWarning, stacklevel=3)
+    if {"val", "test"} <= keys.keys() and (again := np.isin(keys["test"], keys["val"]).sum()):
+        warnings.warn(f"{name}: links of test: {again:,} of {len(keys['test']):,} are links of val",
+                      DataWarning, stacklevel=3)
+    every = np.unique(np.concatenate([*keys.values()]))
+    for key, each in checked.items():
+        negatives = given_negatives(each)[:CHECKED]
+        wrong = find_entries(indptr, indices, negatives[:, 1], negatives[:, 0])
+        wrong |= np.isin(pair_keys(negatives, n, directed), every)
+        if wrong.any():
+            first = " of the first" * (negatives.shape[0] == CHECKED)
+            warnings.warn(f"{name}: links of {key}: {np.count_nonzero(wrong):,} of{first} "
+                          f"{wrong.size:,} negatives are edges or links, the first "
+                          f"{_name_pair(negatives[wrong.argmax()], ids)}", DataWarning,
+                          stacklevel=3)
     return checked
+
+
+def _name_pair(pair: np.ndarray, ids: ArrayLike | None) -> list:
+    return (pair if ids is None else np.asarray(ids)[pair]).tolist()
+
+
+def given_negatives(links: LinkSet) -> np.ndarray:
+    """Return the first CHECKED given negatives of a set or more, as pairs (m, 2)."""
+    if links.negative_targets is None:
+        return np.empty((0, 2), np.int64) if links.negative is None else links.negative
+    targets = links.negative_targets
+    targets = targets[:-(-CHECKED // max(targets.shape[1], 1))]
+    sources = np.repeat(links.positive[:len(targets), 0], targets.shape[1])
+    return np.stack([sources, targets.ravel()], axis=1)
 
 
 def find_entries(indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray,
@@ -200,16 +252,17 @@ def pair_keys(pairs: np.ndarray, n: int, directed: bool) -> np.ndarray:
     return source * np.int64(n) + target
 
 
-def find_wrong(field: str, array: np.ndarray, n: int) -> tuple[int, str] | None:
+def find_wrong(field: str, array: np.ndarray, n: int,
+               loops: bool = False) -> tuple[int, str] | None:
     """Return the first wrong row of an array of a LinkSet and the problem; None if valid.
 
-    Vertices must be in [0, n), the two of a positive distinct, and weights finite.
+    Vertices must be in [0, n), the two of a positive distinct unless `loops`, and weights finite.
     """
     if field == "weight":
         problems = [(~np.isfinite(array), "is not a finite number")]
     else:
         problems = [(((array < 0) | (array >= n)).any(axis=1), f"has a vertex outside 0..{n - 1}")]
-    if field == "positive":
+    if field == "positive" and not loops:
         problems.append((array[:, 0] == array[:, 1], "is a vertex with itself"))
     found = ((first_true(wrong), problem) for wrong, problem in problems)
     return next(((row, problem) for row, problem in found if row is not None), None)
@@ -238,10 +291,21 @@ def _check_set(links: Any, n: int, where: str) -> LinkSet:
         if arrays["weight"].shape != (k,):
             raise DataError(f"{where}: weight has shape {arrays['weight'].shape}, expected ({k},)")
     for field, array in arrays.items():
-        if wrong := find_wrong(field, array, n):
+        if wrong := find_wrong(field, array, n, loops=True):
             row, problem = wrong
             raise DataError(f"{where}: {field}[{row}] {problem}: {array[row].tolist()}")
     return LinkSet(**arrays)
+
+
+def _without_loops(links: LinkSet, where: str) -> LinkSet:
+    """Return a set without links of a vertex with itself; a DataWarning counts them."""
+    kept = links.positive[:, 0] != links.positive[:, 1]
+    if kept.all():
+        return links
+    warnings.warn(f"{where}: {np.count_nonzero(~kept):,} of {len(links):,} are self loops, which "
+                  "are no links: left out", DataWarning, stacklevel=4)
+    return LinkSet(**{name: array if name == "negative" else array[kept]
+                      for name, array in links.arrays().items()})
 
 
 def _as_integers(array: Any, where: str) -> np.ndarray:

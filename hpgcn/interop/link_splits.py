@@ -12,6 +12,7 @@ from hpgcn.graphs.validation import SPLIT
 
 INDEX = "edge_label_index"
 LABELED = (INDEX, "edge_label", f"pos_{INDEX}", f"neg_{INDEX}", "pos_edge_label", "neg_edge_label")
+OF_OGB = "edge", "edge_neg", "source_node", "target_node", "target_node_neg"
 RELATIONS = ("relation", "edge_type", "head", "tail")
 
 

@@ -118,14 +118,12 @@ def hits(comm: SerialComm, positive: np.ndarray, negative: np.ndarray, k: int) -
     0.5
     """
     if negative.ndim == 2:
-        best = ranks_among(positive, negative) <= k
-    else:
-        highest = np.partition(negative, -k)[-k:] if negative.size > k else negative
-        everywhere = np.concatenate(comm.allgather(highest))
-        last = np.partition(everywhere, -k)[-k] if everywhere.size >= k else -np.inf
-        best = positive > last if everywhere.size >= k else np.ones(positive.size, bool)
-    count, total = _sum(comm, best), _sum(comm, np.ones(positive.size, np.int64))
-    return count / total if total else None
+        return hits_of_ranks(comm, ranks_among(positive, negative), k)
+    highest = np.partition(negative, -k)[-k:] if negative.size > k else negative
+    everywhere = np.concatenate(comm.allgather(highest))
+    last = np.partition(everywhere, -k)[-k] if everywhere.size >= k else -np.inf
+    best = positive > last if everywhere.size >= k else np.ones(positive.size, bool)
+    return _share(comm, best)
 
 
 def mrr(comm: SerialComm, positive: np.ndarray, negative: np.ndarray) -> float | None:
@@ -142,14 +140,28 @@ def mrr(comm: SerialComm, positive: np.ndarray, negative: np.ndarray) -> float |
     0.6666666666666666
     """
     if negative.ndim == 2:
-        rank, weight = ranks_among(positive, negative), np.ones(positive.size, np.int64)
-    else:
-        scores = share_out(comm, positive, negative)
-        if scores is None:
-            return math.nan
-        rank, weight = 1 + scores.above[1] + scores.counts[1] / 2, scores.counts[0]
-    total = _sum(comm, weight)
-    return _mean(comm, 1 / rank, weight, total) if total else None
+        return mrr_of_ranks(comm, ranks_among(positive, negative))
+    scores = share_out(comm, positive, negative)
+    if scores is None:
+        return math.nan
+    rank = 1 + scores.above[1] + scores.counts[1] / 2
+    return mrr_of_ranks(comm, rank, scores.counts[0])
+
+
+def hits_of_ranks(comm: SerialComm, rank: np.ndarray, k: int) -> float | None:
+    """Return the share of ranks, (p,) float64 from 1, that are at most k; collective."""
+    return _share(comm, rank <= k)
+
+
+def mrr_of_ranks(comm: SerialComm, rank: np.ndarray,
+                 counts: np.ndarray | None = None) -> float | None:
+    """Return the mean of 1 / rank, (p,) float64 from 1; collective.
+
+    Each rank occurs `counts`, (p,) int64, times, or once.
+    """
+    counts = np.ones(rank.size, np.int64) if counts is None else counts
+    total = _sum(comm, counts)
+    return _mean(comm, 1 / rank, counts, total) if total else None
 
 
 def ranks_among(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
@@ -204,6 +216,12 @@ def share_out(comm: SerialComm, positive: np.ndarray, negative: np.ndarray) -> S
     return Scores(values, counts, above, ranges.sum(axis=0))
 
 
+def _share(comm: SerialComm, best: np.ndarray) -> float | None:
+    """Return the share of True over all ranks; None without any."""
+    total = _sum(comm, np.ones(best.size, np.int64))
+    return _sum(comm, best) / total if total else None
+
+
 def _sum(comm: SerialComm, numbers: np.ndarray) -> int:
     """Return the exact sum of whole numbers over ranks."""
     return sum(comm.allgather(int(numbers.sum())))
@@ -246,3 +264,18 @@ def link_metric(name: str) -> Callable:
         raise UsageError(f"{assigned('metric', name)}: expected {', '.join(LINK_METRICS)} or "
                          "hits@K for links")
     return LINK_METRICS[name]
+
+
+def rank_metric(name: str) -> Callable:
+    """Return the function (comm, rank) of the metric mrr or hits@K.
+
+    Examples
+    --------
+    >>> from hpgcn.comm import SerialComm
+    >>> from hpgcn.model.link_metrics import rank_metric
+    >>> rank_metric("hits@2")(SerialComm(), np.array([1., 2., 2.5]))
+    0.6666666666666666
+    """
+    if name == "mrr":
+        return mrr_of_ranks
+    return partial(hits_of_ranks, **link_metric(name).keywords)

@@ -32,7 +32,8 @@ HEADS = ("heads", "output_heads", "attention_dropout")  # settings of attention
 ONLY_LABELS = ("class_weight", "label_smoothing")  # settings of losses
 ONLY_TARGETS = ("loss", "standardize")
 # settings of pairs of vertices
-ONLY_LINKS = ("output_width", "decoder", "negatives", "strict_negatives")
+ONLY_LINKS = ("output_width", "decoder", "negatives", "strict_negatives", "message_edges",
+              "evaluation_negatives")
 STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around layers with A
 
 
@@ -228,7 +229,8 @@ def make_spec(header: Header, options: Config, widths: Sequence[int] | None = No
     sparse = header.sparse_features and widths[0] == header.num_features
     constant = (options.precompute and options.first_dropout == 0 and not sparse
                 and not options.embedding
-                and options.batch == Config.batch)  # a batch has a matrix of its own
+                and options.batch == Config.batch  # a batch has a matrix of its own
+                and options.message_edges == Config.message_edges)  # so has an evaluation
 
     spec = spec_of(options, architecture, widths, sparse_features=sparse,
                    edge_width=find_edge_width(header, architecture),
@@ -293,6 +295,9 @@ def _check_messages(options: Config, sparse: bool, name: str) -> None:
     if options.batch != Config.batch:
         raise UsageError(f"{setting('batch', options.batch)}: model {name} supports only full "
                          "batches")
+    if options.message_edges != Config.message_edges:
+        raise UsageError(f"{setting('message_edges', options.message_edges)}: model {name} reads "
+                         "edge features, which links of validation lack")
     if sparse:
         raise UsageError(f"model {name} needs dense features in its first layer; "
                          f"{setting('input_layer', True)} puts a linear layer before it")

@@ -1,6 +1,8 @@
 """Rows of other ranks that pairs of vertices read: a pull of rows, and a push of gradients."""
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
@@ -8,14 +10,14 @@ import numpy as np
 
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.halo_plan import by_owner, complete, needs
+from hpgcn.parallel.layout import RowPartition
 from hpgcn.parallel.sizes import pair_table
 
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.kernels import Array
     from hpgcn.parallel.halo_plan import HaloPlan
-    from hpgcn.parallel.layout import RowPartition
-    from hpgcn.parallel.workspace import HaloBuffers
+    from hpgcn.parallel.workspace import HaloBuffers, Workspace
 
 WHAT = "rows of pairs"
 
@@ -23,12 +25,19 @@ WHAT = "rows of pairs"
 class PulledRows:
     """The rows that a rank reads: its own m rows, then g pulled ones in increasing order.
 
-    `plan` has the messages. Exchanges that share `buffers` are used one at a time.
+    `plan` has the messages. Exchanges that share `buffers` are used one at a time; all ranks
+    make them together, at the first pull.
     """
 
     def __init__(self, plan: HaloPlan, comm: SerialComm, buffers: HaloBuffers) -> None:
         self.plan = plan
-        self.exchange = HaloExchange(plan, comm, buffers)
+        self.comm = comm
+        self.buffers = buffers
+
+    @cached_property
+    def exchange(self) -> HaloExchange:
+        """The messages."""
+        return HaloExchange(self.plan, self.comm, self.buffers)
 
     @classmethod
     def of(cls, rows: np.ndarray, layout: RowPartition, comm: SerialComm,
@@ -38,6 +47,22 @@ class PulledRows:
         cuts = by_owner(ghosts, layout)
         wanted = comm.alltoallv([ghosts[first:last] for first, last in pairwise(cuts.tolist())])
         return cls(complete(layout, ghosts, wanted), comm, buffers)
+
+    def restricted(self, rows: np.ndarray) -> PulledRows:
+        """Return the same pull if a rank stores only these own rows, (m',) increasing.
+
+        They include all rows that are sent.
+        """
+        plan = replace(self.plan, layout=RowPartition(np.array([0, rows.size]), 0),
+                       send_rows=np.searchsorted(rows, self.plan.send_rows))
+        return PulledRows(plan, self.comm, self.buffers)
+
+    def table(self) -> np.ndarray:
+        """Return how many rows each rank pulls of each other one; collective.
+
+        The result is (P, P) int64, as that of `pulled_table`.
+        """
+        return np.stack(self.comm.allgather(np.diff(self.plan.send_offsets)))
 
     @property
     def num_rows(self) -> int:
@@ -51,8 +76,19 @@ class PulledRows:
         own = (rows >= layout.start) & (rows < layout.stop)
         return np.where(own, rows - layout.start, pulled)
 
+    def array(self, name: str, own: Array, workspace: Workspace) -> Array:
+        """Return an array of the workspace for own and pulled rows, (m + g, f).
+
+        It is `own`, (m, f), on a single rank, which pulls nothing.
+        """
+        if self.comm.size == 1:
+            return own
+        return workspace.buffer(name, self.num_rows, own.shape[1])
+
     def pull(self, own: Array, out: Array) -> None:
         """Fill `out`, (m + g, f), with own rows, (m, f), and those of other ranks."""
+        if out is own:
+            return
         m = self.plan.layout.num_rows
         self.exchange.start(own, WHAT)
         out[:m] = own
@@ -66,6 +102,8 @@ class PulledRows:
 
         `sums`, (m + g, f), are this rank's sums for the rows that `pull` returns.
         """
+        if out is sums:
+            return
         m = self.plan.layout.num_rows
         out[...] = sums[:m]
         for source, buffer in self.exchange.send_buffers(out.shape[1]):
@@ -76,7 +114,38 @@ class PulledRows:
 
     def close(self) -> None:
         """Free the requests."""
-        self.exchange.close()
+        if "exchange" in self.__dict__:
+            self.exchange.close()
+
+
+def table_of(rows: np.ndarray, layout: RowPartition, comm: SerialComm) -> np.ndarray:
+    """Count the rows that each rank pulls of each other one; (P, P), collective.
+
+    `rows`, in [0, n), are those that this rank reads.
+    """
+    return np.stack(comm.allgather(np.diff(by_owner(needs(rows, layout), layout))))
+
+
+def largest_table(table: np.ndarray, draws: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Bound the rows that ranks pull in any epoch; (P, P), a table of ExchangeSizes.
+
+    Each rank reads the rows of `table`, (P, P), and those of `draws`, (P,), random ones of all
+    n. An epoch pulls more with a probability below 1e-7 (Chernoff): 6 standard deviations.
+
+    Examples
+    --------
+    >>> from hpgcn.parallel.pulled_rows import largest_table
+    >>> table = np.array([[0, 5], [0, 0]])
+    >>> largest_table(table, np.array([100, 0]), np.array([0, 5000, 10000]))
+    array([[ 0, 103],
+           [ 0,   0]])
+    """
+    left = np.diff(offsets) - table
+    mean = left * -np.expm1(np.log1p(-1 / offsets[-1]) * draws[:, None])
+    most = np.where(mean > 0, np.ceil(mean + 6 * np.sqrt(mean) + 6), 0)
+    found = table + np.minimum(left, most).astype(np.int64)
+    np.fill_diagonal(found, 0)
+    return found
 
 
 def pulled_table(sources: np.ndarray, rows: np.ndarray, shared: np.ndarray,

@@ -98,8 +98,8 @@ def _overview(runs):
     yield f'</table></div>\n<p class="small">{_text(LEGEND)}</p>'
     yield _picture(
         figures.curves(runs), "loss and metric against epochs",
-        "A ring marks the best epoch: best metric on validation vertices (the lowest rmse or mae, "
-        "the highest of all others), then lowest validation loss.")
+        "A ring marks the best epoch: best metric on validation vertices or links (the lowest rmse "
+        "or mae, the highest of all others), then lowest validation loss.")
     yield _picture(
         figures.comparison(runs), "median time of a training step of each run",
         "Each kind of work is the maximum over ranks, so bars may be longer than the step.")

@@ -91,6 +91,8 @@ class Run:
         known = [name for name in (self.summary.get("metric"), self.settings.get("metric"))
                  if isinstance(name, str) and (name in METRIC_NAMES or LINK_METRIC.fullmatch(name))]
         unknown = "rmse" if "val_rmse" in self.metrics else "score"  # a run with metric auto
+        if self.settings.get("task") == "links":
+            unknown = "auc"
         return known[0] if known else unknown
 
     def get(self, key: str) -> Any:

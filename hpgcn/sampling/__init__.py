@@ -12,6 +12,7 @@ from hpgcn.errors import UsageError, assigned
 from hpgcn.sampling.batch_request import FULL, BatchRequest
 from hpgcn.sampling.induced_builder import InducedBatchBuilder
 from hpgcn.sampling.keyed_draws import key_of
+from hpgcn.sampling.link_batches import LinkSampler
 from hpgcn.sampling.local_matrix import LocalMatrix
 from hpgcn.sampling.neighbor_builder import NeighborBatchBuilder
 from hpgcn.sampling.neighbors import NeighborSampler
@@ -21,7 +22,7 @@ from hpgcn.sampling.submatrix_kernels import sample_entries
 from hpgcn.sampling.vertices import VertexSampler
 
 SAMPLERS: dict[str, Any] = {
-    each.name: each for each in (VertexSampler, PartSampler, NeighborSampler)}
+    each.name: each for each in (VertexSampler, PartSampler, NeighborSampler, LinkSampler)}
 
 
 def parse(text: str) -> BatchRequest | None:
@@ -60,6 +61,6 @@ def _either(words: Sequence[str]) -> str:
     return f"{', '.join(others)} or {last}"
 
 
-__all__ = ["FULL", "SAMPLERS", "BatchRequest", "InducedBatchBuilder", "LocalMatrix",
-           "NeighborBatchBuilder", "NeighborSampler", "PartSampler", "Sampler", "VertexSampler",
-           "key_of", "parse", "sample_entries", "smallest"]
+__all__ = ["FULL", "SAMPLERS", "BatchRequest", "InducedBatchBuilder", "LinkSampler",
+           "LocalMatrix", "NeighborBatchBuilder", "NeighborSampler", "PartSampler", "Sampler",
+           "VertexSampler", "key_of", "parse", "sample_entries", "smallest"]

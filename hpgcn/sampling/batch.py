@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds, self_rows
 
 if TYPE_CHECKING:
+    from hpgcn.model.links.link_loss import TrainingPairs
     from hpgcn.runtime.device import Host
     from hpgcn.strategies.rows import RowStrategy
 
@@ -28,6 +29,8 @@ class Batch:
         The chance of a training vertex to be in the batch: its loss is divided by that.
     request_bytes : int
         Bytes that this rank sent to make the batch.
+    pairs : hpgcn.model.links.link_loss.TrainingPairs or None
+        The links and negatives that the loss reads, if units are links.
     """
 
     maps: list
@@ -35,6 +38,7 @@ class Batch:
     totals: list
     share: float
     request_bytes: int = 0
+    pairs: TrainingPairs | None = None
 
     def field(self, strategy: RowStrategy, products: list[int], device: Host) -> ReceptiveField:
         """Return the ReceptiveField of the batch.

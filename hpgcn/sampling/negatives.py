@@ -1,25 +1,31 @@
 """Negative pairs for the loss of links: pairs of vertices that are drawn, and rarely links.
 
-A draw is keyed by the seed, the epoch, and the number of the positive or of the draw. So every
+A draw is keyed by the seed, the step, and the number of the positive or of the draw. So every
 rank, and a plan, draws the same pairs without a message. Vertices have their ORIGINAL numbers.
 """
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, assigned, setting, suggestion
 from hpgcn.kernels.host.jit import jit
+from hpgcn.sampling import FULL, SAMPLERS, parse
 from hpgcn.sampling.keyed_draws import GOLDEN, fold, key_of
 
+if TYPE_CHECKING:
+    from hpgcn.sampling.sampler import Sampler
+
 # settings that links do not support
-UNSUPPORTED = ("batch", "delay", "training_graph", "split_index", "memory", "scratch")
+UNSUPPORTED = ("delay", "training_graph", "split_index", "scratch")
+BY_PAIRS = ("auto", "auc", "ap")  # metrics of negatives that all links share
 STREAMS = {"train": 101, "val": 102, "test": 103}  # no sampler of batches has these numbers
 ENDS = 104  # stream of the ends of undirected links
 MOST = 64  # draws of a target before a strict sampler gives up
+DRAWN = 1 << 19  # pairs that a rank draws at a time
 LARGEST = 1 << 30  # draws of a positive, or shared ones
 
 
@@ -57,6 +63,7 @@ class NegativeSampler:
         known : KnownLinks
             Links of these sources, which strict samplers do not draw.
         epoch : int
+            Or the training step, if an epoch has several.
         key : str
             The set of the positives.
 
@@ -72,7 +79,7 @@ class UniformTargets(NegativeSampler):
     Examples
     --------
     >>> from hpgcn.sampling.negatives import KnownLinks, UniformTargets
-    >>> known = KnownLinks(np.array([[0, 1], [0, 2]]), 4)
+    >>> known = KnownLinks(4, np.array([[0, 1], [0, 2]]))
     >>> source = np.zeros(3, np.int64)
     >>> UniformTargets(2, 4, seed=0, strict=True).targets(source, np.arange(3), known, 1).tolist()
     [[3, 3], [3, 3], [3, 3]]
@@ -121,12 +128,14 @@ NEGATIVES = {kind.name: kind for kind in (UniformTargets, SharedTargets)}
 class KnownLinks:
     """The links of some sources, to look up pairs; a vertex counts as a link of itself.
 
-    `pairs`, (k, 2), are [source, target] of n vertices.
+    `tables`, (k, 2) each, are [source, target] of n vertices, and may repeat links.
     """
 
-    def __init__(self, pairs: np.ndarray, n: int) -> None:
+    def __init__(self, n: int, *tables: np.ndarray) -> None:
         self.n = np.int64(n)
-        self.keys = np.unique(pairs[:, 0] * self.n + pairs[:, 1])
+        self.keys = np.concatenate([np.empty(0, np.int64),
+                                    *(each[:, 0] * self.n + each[:, 1] for each in tables)])
+        self.keys.sort()
 
     def holds(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return which pairs are links, (k,) bool."""
@@ -139,10 +148,10 @@ class KnownLinks:
 
 
 class DrawnLinks:
-    """The pairs of a training epoch: links, and the negatives that are drawn for them.
+    """The pairs of a training step: links, and the negatives that are drawn for them.
 
     `positive`, (k, 2), are [source, target] as ORIGINAL vertices; `numbers`, (k,), are theirs
-    among the links of all ranks.
+    among the links of all ranks. `known` are links that strict samplers do not draw.
     """
 
     def __init__(self, positive: np.ndarray, numbers: np.ndarray, sampler: NegativeSampler,
@@ -152,13 +161,23 @@ class DrawnLinks:
         self.sampler = sampler
         self.known = known
 
-    def pairs(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def in_batch(self, batches: Sampler, epoch: int, batch: int) -> DrawnLinks:
+        """Return those of a batch in an epoch, which a sampler of links deals out."""
+        return self.part(batches.batch_of(self.numbers, epoch) == batch)
+
+    def part(self, place: slice | np.ndarray) -> DrawnLinks:
+        """Return those of some of the links, with int64 numbers."""
+        return DrawnLinks(self.positive[place].astype(np.int64),
+                          self.numbers[place].astype(np.int64), self.sampler, self.known)
+
+    def pairs(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return sources and targets of pairs, and targets that all sources share.
 
-        The first k pairs are the links, and the other ones are negatives.
+        The first k pairs are the links, and the other ones are negatives. Training step `step`,
+        from 1, keys the draws; a full batch has one step an epoch.
         """
         sources, targets = self.positive.T
-        drawn = self.sampler.targets(sources, self.numbers, self.known, epoch)
+        drawn = self.sampler.targets(sources, self.numbers, self.known, step)
         if self.sampler.shared:
             return sources, targets, drawn if sources.size else drawn[:0]
         sources = np.concatenate([sources, np.repeat(sources, drawn.shape[1])])
@@ -186,6 +205,27 @@ def parse_negatives(text: str) -> tuple[type[NegativeSampler], int]:
     return NEGATIVES[name], int(number)
 
 
+def parse_evaluation(text: str) -> tuple[str, int]:
+    """Return the kind and the number of a setting `evaluation_negatives`.
+
+    The kind is auto, pairs, targets or all. Raise a UsageError for other text.
+
+    Examples
+    --------
+    >>> from hpgcn.sampling.negatives import parse_evaluation
+    >>> parse_evaluation("targets:1000"), parse_evaluation("all")
+    (('targets', 1000), ('all', 1))
+    """
+    name, colon, number = text.partition(":")
+    if name in ("auto", "all") and not colon:
+        return name, 1
+    if not (name in ("pairs", "targets") and number.isascii() and number.isdecimal()
+            and 1 <= int(number) <= LARGEST):
+        raise UsageError(f"{assigned('evaluation_negatives', text)}: expected auto, pairs:Q, "
+                         "targets:Q or all, with a number from 1 for Q")
+    return name, int(number)
+
+
 def turned(pairs: np.ndarray, numbers: np.ndarray, seed: int) -> np.ndarray:
     """Return undirected pairs, (k, 2), of which a keyed half is turned around.
 
@@ -204,8 +244,14 @@ def turned(pairs: np.ndarray, numbers: np.ndarray, seed: int) -> np.ndarray:
 
 
 def check_link_settings(config: Config) -> None:
-    """Raise a UsageError for settings that the task links does not support."""
-    if config.task != "links":
+    """Raise a UsageError for settings that do not suit the task, links or vertices."""
+    links, request = config.task == "links", parse(config.batch)
+    if request and SAMPLERS[request.name].samples_links != links:
+        wanted = f"only for {setting('task', 'links')}"
+        if links:
+            wanted = f"not supported by {setting('task', 'links')}, expected {FULL} or links:B"
+        raise UsageError(f"{assigned('batch', config.batch)}: {wanted}")
+    if not links:
         return
     for name in UNSUPPORTED:
         value, default = getattr(config, name), getattr(Config, name)
@@ -216,6 +262,9 @@ def check_link_settings(config: Config) -> None:
     if config.dtype != config.number_dtype:
         raise UsageError(f"{assigned('dtype', config.dtype)}: not supported by "
                          f"{setting('task', 'links')}, expected float32 or float64")
+    if parse_evaluation(config.evaluation_negatives)[0] == "all" and config.metric in BY_PAIRS:
+        raise UsageError(f"{assigned('evaluation_negatives', 'all')}: only for "
+                         f"{setting('metric', 'mrr')} and hits@K, not {config.metric}")
     parse_negatives(config.negatives)
     if config.strict_negatives and parse_negatives(config.negatives)[0].shared:
         raise UsageError(f"{assigned('strict_negatives', True)}: only for "

@@ -148,15 +148,23 @@ class NeighborBatchBuilder:
 
         All ranks call this together.
         """
+        offsets, positions = self._assignment(epoch)
+        rows = self.seeds[positions[offsets[batch]:offsets[batch + 1]]]
+        return self.batch_of_rows(rows, epoch, self.sampler.share(batch))
+
+    def batch_of_rows(self, rows: Array, key: int, share: float) -> Batch:
+        """Return the Batch that computes some own rows, (r,) int64 increasing.
+
+        All ranks call this together. `key` is an epoch or a step, which keys the draws; `share`
+        is that of the Batch.
+        """
         counters = self.comm.counters
         before, _ = counters.total(counters.phase)
 
         # draw from the last product to the first: each hop says which rows are read
-        offsets, positions = self._assignment(epoch)
-        rows = self.seeds[positions[offsets[batch]:offsets[batch + 1]]]
         levels, steps = [rows], []
         for product in reversed(range(len(self.sampler.fan_outs))):
-            steps.insert(0, self._sample_hop(rows, product, epoch))
+            steps.insert(0, self._sample_hop(rows, product, key))
             rows = steps[0].needed
             levels.insert(0, rows)
 
@@ -166,8 +174,7 @@ class NeighborBatchBuilder:
 
         totals = self.comm.sum([each.size for each in levels])
         request_bytes = counters.total(counters.phase)[0] - before
-        return Batch(maps, levels, totals.astype(int).tolist(), self.sampler.share(batch),
-                     request_bytes)
+        return Batch(maps, levels, totals.astype(int).tolist(), share, request_bytes)
 
     def _assignment(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         if self.assigned[0] != epoch:

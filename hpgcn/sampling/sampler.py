@@ -36,7 +36,9 @@ class Sampler:
         A batch trains on the matrix that its vertices induce. If false, the units are
         training vertices, and their neighbors are drawn.
     samples_parts : bool
-        Units are parts of a partition. If false, they are vertices.
+        Units are parts of a partition. If false, they are vertices or links.
+    samples_links : bool
+        Units are training links; with their negatives they are what a step scores.
     batches : int
         Number of batches of an epoch.
     """
@@ -48,6 +50,7 @@ class Sampler:
     smallest = "2"
     induced = True
     samples_parts = False
+    samples_links = False
 
     @classmethod
     def parse(cls, words: list[str]) -> BatchRequest:

@@ -14,6 +14,7 @@ import numpy as np
 from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, assigned
+from hpgcn.graphs.added_edges import adds_edges
 from hpgcn.graphs.contents import match_names, title_targets
 from hpgcn.graphs.named_vertices import find_vertices
 from hpgcn.kernels.bits16 import numbers
@@ -62,7 +63,8 @@ def predict(source: GraphSource | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
             ranks: int = 1, device: str = "auto", memory: str = "", scratch: str = "",
             vertices: ArrayLike | None = None, probabilities: bool = False,
-            pairs: Sequence | None = None, top: int = 0) -> dict[str, np.ndarray] | None:
+            pairs: Sequence | None = None, top: int = 0,
+            top_targets: ArrayLike | None = None) -> dict[str, np.ndarray] | None:
     """Apply a trained model to all vertices of a graph.
 
     All ranks of `comm` call this together.
@@ -92,7 +94,10 @@ def predict(source: GraphSource | str | os.PathLike[str],
         Of a model of links, return the scores of these pairs [source, target] of ids.
     top : int
         Of a model of links, return this number of new targets with the highest scores for
-        each vertex. Neither edges nor links of the graph are new.
+        each vertex, or of `vertices`. Neither edges nor links of the graph are new.
+    top_targets : (k,) array_like of int or str, optional
+        Ids of the vertices that `top` chooses from, such as the products of a shop. By default
+        all; a warning is logged if edges join two kinds of vertices.
 
     Returns
     -------
@@ -134,19 +139,19 @@ def predict(source: GraphSource | str | os.PathLike[str],
     """
     # a Config checks the name of the device
     config = Config(device=device, memory=memory, scratch=scratch)
-    chosen = partial(choose_results, vertices=vertices, probabilities=probabilities)
+    request = LinkRequest(pairs, top, vertices if top else None, top_targets)
+    chosen = partial(choose_results, vertices=None if top else vertices,
+                     probabilities=probabilities)
     if not scratch or comm is not None:
         check_comm(config.scratch, comm)
         check_local_ranks(source, ranks)
-        return in_process(_predict, comm, ranks, source, run, config, chosen,
-                          LinkRequest(pairs, top))
+        return in_process(_predict, comm, ranks, source, run, config, chosen, request)
 
     # the plan is that of a training with the settings of the run
     config = Config(**read_run(run)[1]).replace(out="", device=device, memory=memory,
                                                 scratch=scratch, batch=Config.batch)
     return run_with_scratch(
-        lambda comm, source, config: _predict(comm, source, run, config, chosen,
-                                              LinkRequest(pairs, top)),
+        lambda comm, source, config: _predict(comm, source, run, config, chosen, request),
         source, config, ranks)
 
 
@@ -168,7 +173,7 @@ def choose_results(source: GraphSource, comm: SerialComm, predict: Callable[[], 
             raise UsageError(f"{assigned('probabilities', True)}: the model predicts "
                              f"{'targets' if 'value' in found else 'links'}, which have none")
         if found and rows is not None and "score" in found:
-            raise UsageError(f"{assigned('vertices')}: excludes pairs and top")
+            raise UsageError(f"{assigned('vertices')}: excludes {assigned('pairs')}")
     if found is None:
         return None
     if rows is not None:
@@ -234,6 +239,10 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any, device: str,
         sparse = source.header.sparse_features and not spec.embedding
         spec = replace(spec, sparse_features=sparse)
         check_strategy(strategy, spec, comm.size)
+        added = adds_edges(config, source)
+        if added != (config.message_edges != Config.message_edges) and not comm.rank:
+            log.warning("%s: no links of validation, so that messages pass along its edges only",
+                        source.where)
 
     # all ranks must have the same graph, settings and weights
     same_everywhere(source, config, comm)
@@ -243,7 +252,7 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any, device: str,
     # compute; rank 0 gathers the result
     with translate_gpu_oom(comm, spec.dtype), assign_rows(source, comm, config) as placed:
         results = _infer(placed, comm, spec, parameters, order,
-                         (learned, attributes, name))
+                         (learned, attributes, name), added_edges=added)
     if spec.decoder and not comm.rank:
         results.pop("embedding", None)  # the input of the last layer
 
@@ -296,14 +305,17 @@ def _class_names(attributes: dict[str, Any], source: GraphSource, width: int,
 
 
 def _infer(placed: Placement, comm: SerialComm, spec: ModelSpec, parameters: Parameters,
-           feature_order: np.ndarray | None, learned: tuple) -> dict[str, Any]:
+           feature_order: np.ndarray | None, learned: tuple, *,
+           added_edges: bool) -> dict[str, Any]:
     """Return the arrays of `predict`, in the order in which ranks own rows.
 
-    `learned` are the learned rows of the run, its attributes, and its name. "vertex" stands in
+    `learned` are the learned rows of the run, its attributes, and its name. `added_edges` is
+    that of GraphShard. "vertex" stands in
     place of "label". The arrays are on rank 0; on other ranks each of them is None.
     """
     device = comm.device
-    with GraphShard(placed, spec, comm, feature_order=feature_order) as shard:
+    with GraphShard(placed, spec, comm, feature_order=feature_order,
+                    added_edges=added_edges) as shard:
         columns = shard.columns
         if spec.embedding:
             rows, attributes, name = learned

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphs import make
+from graphs import make, with_links
 
 import hpgcn
 from hpgcn import store
@@ -119,6 +119,25 @@ def test_a_resumed_run_says_who_changed_a_setting(run, tmp_path):
     config.write_text(config.read_text().replace("hidden = 6", "hidden = 7"))
     with pytest.raises(ConfigError, match=r"hidden is 7, but .* with 6; undo the change in config"):
         hpgcn.train(make(), resume=run)
+
+
+@pytest.mark.parametrize("metric", ["auto", "hits@3"])
+def test_a_run_on_links(tmp_path, metric):
+    """The metric and the decoder are named, also before a summary is written."""
+    out = tmp_path / "run"
+    result = hpgcn.train(with_links(make(n=60)), hpgcn.Config(
+        task="links", epochs=2, hidden=6, output_width=5, decoder="distmult", metric=metric,
+        checkpoint_every=1, out=str(out)))
+    name = "auc" if metric == "auto" else metric
+    for changed in range(2):
+        found = words(out)
+        assert found["best epoch"].startswith(
+            f"{result['best_epoch']}, validation {name} {100 * result['best_val_acc']:.2f}%, test ")
+        assert found["model"].endswith("dropout 0.5, output width 5, decoder distmult")
+        assert f"hpgcn predict {out} --top 10" in found["next"]
+        assert f"validation {name} " in words(out / "checkpoints/step-00000002")["best epoch"]
+        if not changed:
+            (out / "summary.json").unlink()
 
 
 def test_a_checkpoint(finished, run):

@@ -107,6 +107,14 @@ def test_weights_are_kept(tmp_path):
     assert "weights of validation and test links are stored with them" in notes
 
 
+def test_features_of_held_out_edges_are_not_stored(tmp_path):
+    path = write(tmp_path / "edges.csv", EDGES, "source,target,length,speed", EDGES % 9)
+    graph, notes = read(path, symmetrize=True, num_nodes=N, edge_features="length,speed",
+                        links=["80/10/10"])
+    assert len(graph.edge_features) == graph.header.num_edges
+    assert "features of validation and test edges are not stored" in notes
+
+
 def test_orders_and_partitions_keep_the_ids(tmp_path, edges):
     convert(edges, tmp_path / "g.h5", symmetrize=True, num_nodes=N, links=["80/10/10"],
             order="degree")
@@ -164,7 +172,7 @@ def test_leakage_is_refused(tmp_path, capsys):
                  "--links", f"test={test}"]
     assert main(arguments) == 65
     text = capsys.readouterr().err
-    assert "links of test: 3 of 3 are edges of the graph" in text
+    assert "links of test: 3 of 3 are edges of the graph, the first" in text
     assert "--allow-leakage allows it" in text and not (tmp_path / "g.h5").exists()
     assert main([*arguments, "--allow-leakage"]) == 0
     assert "3 of 3 are edges of the graph" in capsys.readouterr().out
@@ -179,12 +187,24 @@ def test_leakage_is_refused(tmp_path, capsys):
     ("0,5,1,7\n", "expected two of ids, and one called label"),
     ("0,5,2\n", "column 3 is '2', expected 0 or 1"),
     ("0,5,0\n", "column 3: no 1, expected links"),
-    ("4,4\n", r"positive\[0\] is a vertex with itself"),
+    ("source,target\n", "test.csv: no links"),
+    ("source,target,label\n0,5,yes\n", "label is 'yes', expected a number: 0 or 1, or true or"),
 ])
 def test_wrong_files_are_refused(tmp_path, edges, text, message):
     (tmp_path / "test.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         read(edges, num_nodes=N, symmetrize=True, links=[f"test={tmp_path / 'test.csv'}"])
+
+
+def test_self_loops_are_no_links(tmp_path):
+    path = write(tmp_path / "edges.csv", [*EDGES, (4, 4)])
+    test = write(tmp_path / "test.csv", [(0, 5), (7, 7)])
+    graph, notes = read(path, symmetrize=True, links=[f"test={test}"], allow_leakage=True)
+    assert graph.links["test"].positive.tolist() == [[0, 5]]
+    assert "links of test: 1 of 2 are self loops, which are no links: left out" in notes
+    graph, notes = read(path, symmetrize=True, links=["80/10/10"])
+    assert "1 self loops are no links, and stay in the graph" in notes
+    assert graph.adjacency[4, 4] == 1
 
 
 @pytest.mark.parametrize("texts", [["80/10"], ["80/10/20"], ["0/50/50"], ["dev=a.csv"],

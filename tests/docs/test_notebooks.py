@@ -66,4 +66,4 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch, forked):
 
 
 def test_there_are_notebooks():
-    assert len(NOTEBOOKS) == 7
+    assert len(NOTEBOOKS) == 8

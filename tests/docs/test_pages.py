@@ -42,6 +42,9 @@ def folder(tmp_path, monkeypatch):
         file.write("customer,product\n")
         file.writelines(f"c{u},p{u % 5 * 10 + w}\n" for u in range(100)
                         for w in range(0, 9, 1 + u % 3))
+    for name, ids in (("customers.txt", {f"c{u}" for u in range(100)}),
+                      ("products.txt", {f"p{u % 5 * 10}" for u in range(100)})):
+        (tmp_path / name).write_text("\n".join(sorted(ids)))
     with open("wishes.csv", "w") as file:
         file.write("source,target\nc0,p0\nc1,p7\n")
     with open("sensors.csv", "w") as file:

@@ -19,7 +19,7 @@ def make(**links):
 
 def test_a_set_keeps_its_arrays():
     graph = make(train=[[0, 1], [2, 1]], val=LinkSet([[2, 4]], negative=[[0, 2], [1, 3]]),
-                 test=LinkSet([[3, 0]], negative_targets=[[1, 0, 2]], weight=[.5]))
+                 test=LinkSet([[3, 0]], negative_targets=[[1, 3, 1]], weight=[.5]))
     assert list(graph.links) == ["train", "val", "test"]
     assert graph.links["train"].positive.dtype == np.int64
     assert repr(graph.links["val"]) == "LinkSet(1 links, 2 negatives)"
@@ -32,7 +32,7 @@ def test_a_set_keeps_its_arrays():
 
 def test_links_follow_their_vertices():
     graph = make(train=LinkSet([[0, 1]], negative=[[4, 2]], weight=[2]),
-                 test=LinkSet([[3, 0], [4, 1]], negative_targets=[[1], [0]]))
+                 test=LinkSet([[3, 0], [4, 1]], negative_targets=[[1], [2]]))
     perm = np.array([3, 1, 4, 0, 2])  # new -> old
     moved = graph.permuted(perm)
     for key, links in graph.links.items():
@@ -53,7 +53,6 @@ def test_links_follow_their_vertices():
     ({"val": [[0., 1]]}, "links of val: positive has dtype float64, expected integers"),
     ({"val": [0, 1]}, r"links of val: positive has shape \(2,\), expected \(any, 2\)"),
     ({"val": [[0, 1], [2, 5]]}, r"positive\[1\] has a vertex outside 0..4: \[2, 5\]"),
-    ({"val": [[0, 1], [2, 2]]}, r"positive\[1\] is a vertex with itself: \[2, 2\]"),
     ({"val": LinkSet([[0, 1]], negative=[[0, -1]])}, r"negative\[0\] has a vertex outside 0..4"),
     ({"val": LinkSet([[0, 1]], [[0, 2]], [[0]])}, "have negative and negative_targets"),
     ({"val": LinkSet([[0, 1]], negative_targets=[[0], [1]])},
@@ -64,6 +63,14 @@ def test_links_follow_their_vertices():
 def test_wrong_links_are_refused(links, message):
     with pytest.raises(DataError, match=message):
         Graph.from_scipy(RING, links=links)
+
+
+def test_self_loops_are_left_out():
+    links = LinkSet([[2, 2], [0, 2]], negative_targets=[[1], [3]], weight=[5, 6])
+    with pytest.warns(DataWarning, match="links of val: 1 of 2 are self loops, which are no links"):
+        found = Graph.from_scipy(RING, links={"val": links}).links["val"]
+    assert {name: array.tolist() for name, array in found.arrays().items()} == {
+        "positive": [[0, 2]], "negative_targets": [[3]], "weight": [6]}
 
 
 def test_repeated_links_are_counted():
@@ -87,6 +94,26 @@ def test_links_of_validation_and_test_are_no_edges():
     assert Graph.from_scipy(directed, links={"test": [[2, 0]]}).links
     with pytest.raises(DataError, match="1 of 1 are edges"):
         Graph.from_scipy(directed, links={"test": [[0, 2]]})
+
+
+def test_links_of_training_are_no_others():
+    sets = {"train": [[0, 1], [2, 0]], "val": [[4, 1]], "test": [[0, 2]]}
+    message = r"links of test: 1 of 1 are links of train, the first \[0, 2\]"
+    with pytest.raises(DataError, match=f"{message}.*allow_leakage=True allows it"):
+        Graph.from_scipy(RING, links=sets)
+    with pytest.warns(DataWarning, match=message):
+        Graph.from_scipy(RING, links=sets, allow_leakage=True)
+    with pytest.warns(DataWarning, match="links of test: 1 of 2 are links of val"):
+        Graph.from_scipy(RING, links={**sets, "test": [[1, 4], [1, 3]]})
+
+
+@pytest.mark.parametrize("negatives, first", [
+    ({"negative": [[4, 2], [2, 1], [4, 1]]}, "2, 1"), ({"negative_targets": [[1, 0, 4]]}, "3, 0")])
+def test_negatives_that_are_links_are_counted(negatives, first):
+    sets = {"val": [[1, 4]], "test": LinkSet([[3, 0]], **negatives)}
+    with pytest.warns(DataWarning, match="links of test: 2 of 3 negatives are edges or links, "
+                                         rf"the first \[{first}\]$"):
+        Graph.from_scipy(RING, links=sets)
 
 
 def test_entries_are_found():

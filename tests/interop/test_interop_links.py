@@ -6,7 +6,7 @@ import pytest
 
 import hpgcn
 from hpgcn.datasets.convert import read
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, DataWarning
 from hpgcn.graphs.links import pair_keys
 
 torch = pytest.importorskip("torch")
@@ -56,6 +56,20 @@ def test_random_link_split(tmp_path, options):
     check(read(tmp_path / "parts.pt")[0], parts)
 
 
+def test_directions_in_different_sets_are_counted():
+    """RandomLinkSplit takes both directions of an edge apart unless is_undirected is true."""
+    with pytest.warns(DataWarning, match=r"links of test: \d+ of 54 are edges in the other"):
+        assert hpgcn.from_pyg(split(is_undirected=False)).header.directed
+
+
+def test_a_single_part_has_no_links(tmp_path):
+    torch.save(split()[0], tmp_path / "part.pt")
+    graph, notes = read(tmp_path / "part.pt")
+    assert graph.links is None
+    assert any(note.startswith("edge_label_index is not read: links are read of all three")
+               for note in notes)
+
+
 def test_separate_labels():
     parts = split(split_labels=True)
     graph = hpgcn.from_pyg(parts)
@@ -99,7 +113,8 @@ def test_pairs_of_ogb(tmp_path, make):
         "train": {"edge": make([[0, 1], [1, 2], [2, 3]]), "weight": make([1., 2., 3.])},
         "valid": {"edge": make([[0, 3]]), "edge_neg": make([[0, 5], [1, 5]])},
         "test": {"edge": make([[4, 5], [0, 4]]), "edge_neg": make([[3, 5]])}})
-    graph, _ = read(folder, symmetrize=True)
+    graph, notes = read(folder, symmetrize=True)
+    assert "not read of links: weight" in notes
     assert graph.header.num_nodes == 6 and not graph.header.directed
     assert graph.links["train"].positive.tolist() == [[0, 1], [1, 2], [2, 3]]
     assert graph.links["val"].negative.tolist() == [[0, 5], [1, 5]]

@@ -51,7 +51,7 @@ def case(name, directed, n=7, ranks=3, degree=3):
     offsets = np.array([0, *sorted({n // 4, *range(n // 2, n, n)}), n])[:ranks + 1]
     footprint = count(ordered, inputs, STRATEGIES[name], (offsets.size - 1,), offsets)
     return inputs, (footprint.plan, footprint.prediction,
-                    footprint.steps.products(inputs.spec, footprint.levels), 8)
+                    footprint.steps.products(inputs.spec, footprint.levels), inputs.spec)
 
 
 def plans_of(name, directed, sampler, unit, **size):

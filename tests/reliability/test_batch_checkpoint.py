@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 from commands import hpgcn, succeed
-from graphs import make
+from graphs import make, with_links
 from resuming import left_behind, lines, settings, steps
 
 from hpgcn import predict, store, train
@@ -54,7 +54,8 @@ def test_a_metrics_line_is_an_epoch_and_sums_its_steps(graph, tmp_path):
     assert steps(tmp_path / "run") == ["step-00000012", "step-00000015"]
 
 
-def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
+@pytest.mark.parametrize("task", ["vertices", "links"])
+def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch, task):
     """A signal during an epoch of mini-batches stops the run after the current step."""
     from hpgcn.training.steps import training_epoch as module
 
@@ -65,7 +66,10 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
         trainer.state.pending_signal = signal.SIGUSR1 if trainer.state.steps == 7 else 0
 
     monkeypatch.setattr("hpgcn.training.trainer.take_step", interrupted)
-    changes = {"batch": BATCHES[0], "epochs": 3, "checkpoint_every": 0}
+    changes = {"batch": BATCHES[0], "epochs": 3, "checkpoint_every": 0, "task": task}
+    if task == "links":
+        graph = with_links(graph)
+        changes["batch"] = f"links:{-(-len(graph.links['train']) // 5)}"
     with pytest.raises(StoppedError, match="after step 2 of epoch 2, with a checkpoint"):
         train(graph, settings(tmp_path / "cut", **changes))
     assert steps(tmp_path / "cut") == ["step-00000007"]

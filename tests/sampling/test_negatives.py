@@ -4,6 +4,7 @@ import pytest
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
+from hpgcn.sampling import LinkSampler
 from hpgcn.sampling.negatives import (
     DrawnLinks,
     KnownLinks,
@@ -17,12 +18,12 @@ from hpgcn.sampling.negatives import (
 N = 50
 PAIRS = np.unique(np.random.default_rng(0).integers(0, N, (400, 2)), axis=0)
 NUMBERS = np.arange(len(PAIRS))
-NONE = KnownLinks(PAIRS[:0], N)
+NONE = KnownLinks(N)
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_draws_do_not_depend_on_the_order_of_links(strict):
-    sampler, known = UniformTargets(3, N, 7, strict), KnownLinks(PAIRS, N)
+    sampler, known = UniformTargets(3, N, 7, strict), KnownLinks(N, PAIRS)
     whole = sampler.targets(PAIRS[:, 0], NUMBERS, known, 2)
     order = np.random.default_rng(1).permutation(len(PAIRS))[:100]
     np.testing.assert_array_equal(
@@ -52,6 +53,16 @@ def test_shared_targets_are_those_of_all_sources():
     assert pairs[0][2].size == 6 and pairs[0][0].size == 10
 
 
+def test_each_link_is_in_one_batch_of_an_epoch():
+    links = DrawnLinks(PAIRS, NUMBERS, UniformTargets(2, N, 0), NONE)
+    batches = LinkSampler(len(PAIRS), 60, 0, (-1,))
+    numbers = [links.in_batch(batches, 3, batch).numbers for batch in range(batches.batches)]
+    assert [each.size for each in numbers] == batches.sizes().tolist()
+    np.testing.assert_array_equal(np.sort(np.concatenate(numbers)), NUMBERS)
+    sources, _, _ = links.in_batch(batches, 3, 1).pairs(9)
+    np.testing.assert_array_equal(sources[:numbers[1].size], PAIRS[numbers[1], 0])
+
+
 def test_half_of_undirected_links_are_turned():
     found = turned(PAIRS, NUMBERS, 3)
     np.testing.assert_array_equal(np.sort(found), np.sort(PAIRS))
@@ -60,7 +71,7 @@ def test_half_of_undirected_links_are_turned():
 
 
 def test_a_vertex_with_all_links_has_no_negatives():
-    known = KnownLinks(np.stack([np.zeros(N, int), np.arange(N)], axis=1), N)
+    known = KnownLinks(N, np.stack([np.zeros(N, int), np.arange(N)], axis=1))
     with pytest.raises(DataError, match="vertex 0 has links with nearly all vertices"):
         UniformTargets(1, N, 0, strict=True).targets(np.zeros(1, int), np.arange(1), known, 1)
 
@@ -77,7 +88,7 @@ def test_refused_settings(text, message):
 @pytest.mark.parametrize("changes, message", [
     ({"batch": "vertices:8"}, "batch = 'vertices:8': not supported by task='links', expected full"),
     ({"split_index": 1}, "split_index = 1: not supported"), ({"dtype": "bf16"}, "expected float32"),
-    ({"memory": "1G"}, "memory = '1G': not supported"), ({"delay": "2"}, "delay = '2'"),
+    ({"scratch": "/tmp"}, "scratch = '/tmp': not supported"), ({"delay": "2"}, "delay = '2'"),
     ({"training_graph": "train"}, "training_graph = 'train'"),
     ({"negatives": "shared:2", "strict_negatives": True}, "only for negatives='uniform:K'")])
 def test_settings_that_links_do_not_support(changes, message):

@@ -19,7 +19,9 @@ from hpgcn.sampling import BatchRequest, parse, smallest
     ("parts:8:0100", BatchRequest("parts", 8, "100")),
     ("parts:2:a:b/c.h5", BatchRequest("parts", 2, "a:b/c.h5")),
     ("neighbors:15,10,5:1024", BatchRequest("neighbors", 1024, fan_outs=(15, 10, 5))),
-    ("neighbors:-1:7", BatchRequest("neighbors", 7, fan_outs=(-1,)))])
+    ("neighbors:-1:7", BatchRequest("neighbors", 7, fan_outs=(-1,))),
+    ("links:7", BatchRequest("links", 7, fan_outs=(-1,))),
+    ("links:5,3:7", BatchRequest("links", 7, fan_outs=(5, 3)))])
 def test_what_is_taken(text, expected):
     assert parse(text) == expected
 
@@ -33,7 +35,7 @@ def test_the_spelling_of_earlier_versions_is_taken():
     "", "ful", "vertices", "vertices:", "vertices:0", "vertices:-3", "vertices:3:4", "vertices:x",
     "vertices:1e3", "vertices:99999999999", "parts", "parts:0", "parts:8:", "parts:8:0", "parts::4",
     "neighbors:5", "neighbors:5:", "neighbors::5", "neighbors:5,:3", "neighbors:-2:3",
-    "neighbors:0:3", "neighbors:3:4:5", "vertices:\u0663"])
+    "neighbors:0:3", "neighbors:3:4:5", "vertices:\u0663", "links:", "links:0", "links:1:2:3"])
 def test_what_is_refused(text):
     with pytest.raises(UsageError, match=r"batch = .*: expected full, vertices:B"):
         parse(text)
@@ -42,10 +44,10 @@ def test_what_is_refused(text):
 
 
 def test_the_smallest_run_the_same_code():
-    for text in ("full", "vertices:100", "parts:2:50", "neighbors:4,4:100"):
+    for text in ("full", "vertices:100", "parts:2:50", "neighbors:4,4:100", "links:9"):
         request = parse(smallest(text))
         assert (request is None) == (text == "full")
-        assert bool(request and request.fan_outs) == text.startswith("neighbors")
+        assert bool(request and request.fan_outs) == text.startswith(("neighbors", "links"))
 
 
 @pytest.mark.parametrize("batch, changes, words", [
@@ -56,7 +58,8 @@ def test_the_smallest_run_the_same_code():
     ("neighbors:3,3:10", {"model": "appnp", "hops": 3}, "one for each of 3 products with A"),
     ("parts:2", {}, "made: the graph is not partitioned; give a number of parts"),
     ("parts:8:5", {}, "8 parts of 5, expected 5 at most"),
-    ("parts:2:500", {}, "500 parts of 203 vertices")])
+    ("parts:2:500", {}, "500 parts of 203 vertices"),
+    ("links:9", {}, "batch = 'links:9': only for task='links'")])
 def test_what_does_not_fit_a_run(batch, changes, words):
     if batch == "parts:8:5":
         pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")

@@ -113,8 +113,9 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
                 "cpu/chunks cpu/tuning", "cpu/emit", "cpu", "cuda", "disk entries orders", "ahead"],
     "datasets": [
         "packing", "source", "text raw_graph convert_options unsupported_formats split",
-        "vertex_numbers held_out_links", "edges", "readers", "tables collections sorting",
-        "formats random_contents vertex_changes", "edge_feature_files", "convert", "generators"],
+        "vertex_numbers", "edges", "readers", "tables collections sorting",
+        "formats random_contents vertex_changes", "edge_feature_files held_out_links", "convert",
+        "generators"],
     "store": ["objects manifest json_fields text_rows", "writer", "reader", "csr_arrays schema",
               "row_arrays link_arrays", "row_order", "blocks/window_rows", "blocks/reordered",
               "blocks/structure", "stored", "graph_files model_files",

@@ -12,7 +12,6 @@ from training import start
 import hpgcn
 from hpgcn.comm import SerialComm, as_comm, run_on_ranks
 from hpgcn.config import Config
-from hpgcn.datasets.convert import convert
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.interop.onnx import export_onnx
@@ -237,10 +236,53 @@ def test_the_best_new_targets(run, block, monkeypatch):
         np.testing.assert_allclose(scores[k, targets], best, rtol=1e-9)
 
 
+def test_targets_among_some_vertices(run, tmp_path, forked):
+    out, path = run
+    whole = hpgcn.predict(path, out, top=90)
+    vertices, targets = ["v7", "v3"], [f"v{k}" for k in range(30, 50)]
+    found = hpgcn.predict(path, out, top=3, vertices=vertices, top_targets=[*targets, "v31"])
+    place = 0
+    for vertex in vertices:
+        chosen = (whole["source"] == vertex) & np.isin(whole["target"], targets)
+        np.testing.assert_array_equal(found["target"][place:place + 3], whole["target"][chosen][:3])
+        np.testing.assert_allclose(found["score"][place:place + 3], whole["score"][chosen][:3],
+                                   rtol=1e-9)
+        place += 3
+    assert len(found["source"]) == place
+    with pytest.raises(DataError, match=r"top_targets\[0\]: .* has no vertex 'x'"):
+        hpgcn.predict(path, out, top=3, top_targets=["x"])
+
+    # the same by the command
+    (tmp_path / "some.txt").write_text("\n".join(vertices))
+    (tmp_path / "targets.txt").write_text("\n".join(targets))
+    command = ["hpgcn", "predict", out, "--top", "3", "--vertices", "some.txt", "--top-targets",
+               "targets.txt", "-o", "s.csv"]
+    subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, "PATH": str(forked)})
+    with (tmp_path / "s.csv").open() as file:
+        assert [line[:2] for line in csv.reader(file)][1:] == [
+            *map(list, zip(found["source"], found["target"]))]
+
+
+def test_targets_of_two_kinds_have_a_warning(caplog):
+    pairs = np.array([[u, 3 + p] for u in range(3) for p in range(4) if (u + p) % 3])
+    A = np.zeros((7, 7))
+    A[tuple(pairs.T)] = A[tuple(pairs.T[::-1])] = 1
+    for graph, warned in ((A, True), (A + np.eye(7, k=1) + np.eye(7, k=-1), False)):
+        graph = Graph.from_scipy(np.minimum(graph, 1), np.eye(7), links={"train": pairs})
+        result = hpgcn.train(graph, CONFIG)
+        caplog.clear()
+        hpgcn.predict(graph, result, top=1)
+        assert ("top_targets names those" in caplog.text) == warned
+        hpgcn.predict(graph, result, top=1, top_targets=[3, 4])
+        assert caplog.text.count("two kinds") == warned
+
+
 def test_refused_predictions(run):
     out, path = run
     for options, message in (({"pairs": [["v1", "v2"]], "top": 2}, "give one of them"),
                              ({"top": -1}, "expected a number from 1"),
+                             ({"top_targets": ["v1"]}, "top_targets: only with top"),
+                             ({"pairs": [["v1", "v2"]], "vertices": ["v1"]}, "excludes pairs"),
                              ({"probabilities": True}, "predicts links, which have none")):
         with pytest.raises(UsageError, match=message):
             hpgcn.predict(path, out, **options)
@@ -254,21 +296,3 @@ def test_decoders_are_not_exported(run, export, library):
     pytest.importorskip(library)
     with pytest.raises(UsageError, match="the model has a decoder of links"):
         export(run[0])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name, area, precision", [("cora", .91, .905), ("citeseer", .895, .899)])
-def test_figures_of_graph_autoencoders(data_dir, tmp_path, name, area, precision):
-    """AUC and AP of GAE (Kipf and Welling 2016, table 1): 91.0 and 92.0, 89.5 and 89.9.
-
-    The mean of four splits has an AP of 91.5 on Cora, and single splits 90.6 to 93.0.
-    """
-    scores = []
-    for seed in range(4):
-        path = tmp_path / f"{seed}.h5"
-        convert(data_dir / "planetoid" / f"ind.{name}.graph", path, links=(f"85/5/10:{seed}",))
-        result = hpgcn.train(path, Config(
-            task="links", hidden=32, output_width=16, dropout=0.0, weight_decay=0.0, seed=seed,
-            strict_negatives=True, eval_every=5))
-        scores.append([result["test_auc"], result["test_ap"]])
-    np.testing.assert_array_less([area, precision], np.mean(scores, axis=0))

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from cuda_ranks import cuda, gpu
 from fake_cupy import Stream
-from graphs import make, several_labels, with_edges, with_targets
+from graphs import make, several_labels, with_edges, with_links, with_targets
 from stacks import KINDS, STACKS
 
 from hpgcn.comm import SerialComm, as_comm, run_on_ranks
@@ -65,6 +65,7 @@ def check_bits(graph, settings, ranks=1, device=None):
     results, replays = trained(graph, settings, True, ranks, device)
     assert results == trained(graph, settings, False, ranks, device)[0]
     assert all(each.replay is not None for each in replays)
+    return replays
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -190,3 +191,16 @@ def test_launches_of_a_step_on_a_gpu(kind, gpu, cuda):
         trainer.train_epoch(5)
         assert Stream.launches.total() <= most, Stream.launches
         assert Stream.launches["graph"] == (replay == "auto")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("changes", [
+    {}, {"decoder": "hadamard:2", "negatives": "uniform:3"}, {"negatives": "shared:9"}], ids=str)
+def test_repeated_steps_on_links(changes, ranks):
+    settings = {"task": "links", "output_width": 6, "strategy": "p2p", **changes}
+    replays = check_bits(with_links(make(n=300)), settings, ranks)
+    assert [each.turn for each in replays] == 2 * ranks * [step_replay.REPEAT]
+
+
+def test_repeated_steps_on_links_on_a_gpu(gpu):
+    check_bits(with_links(make(n=300)), {"task": "links", "output_width": 6}, device=gpu)

@@ -6,13 +6,16 @@ Welling 2016). So do the examples of OGB.
 """
 from __future__ import annotations
 
+import operator
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.model.link_metrics import link_metric
+from hpgcn.comm.repeated import computed
+from hpgcn.kernels.host.record import ALL, repeat
+from hpgcn.model.link_metrics import link_metric, rank_metric
 from hpgcn.parallel.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -31,17 +34,33 @@ class TrainingPairs(NamedTuple):
 
     The first `positives` pairs are links, and the others negatives. Each of the `distinct`
     sources of links, (u,), has the `shared` negatives as well. Links have it `counts` times,
-    (u, 1) float64. `totals` are the numbers of links and of negatives over all ranks.
+    (u, 1) float64. `totals` are the numbers of links and of negatives over all ranks, and `share`
+    is that of these links among the links of an epoch.
     """
 
     pulled: PulledRows
-    sources: Array  # (k,) int64
-    targets: Array  # (k,) int64
+    sources: Array  # (k,)
+    targets: Array  # (k,)
     positives: int
     distinct: Array
     counts: Array
-    shared: Array  # (M,) int64
+    shared: Array  # (M,)
     totals: tuple[int, int]
+    share: float = 1.0
+
+    def restricted(self, rows: Array, on_host: np.ndarray) -> TrainingPairs:
+        """Return the pairs of a step that computes only some own rows, (m',) int64 increasing.
+
+        The rows are on the device, and `on_host`. They include all rows that pairs read.
+        """
+        m = self.pulled.plan.layout.num_rows
+
+        def renumbered(places: Array) -> Array:
+            return np.where(places < m, np.searchsorted(rows, places), places - m + rows.size)
+
+        names = "sources", "targets", "distinct", "shared"
+        return self._replace(pulled=self.pulled.restricted(on_host),
+                             **{name: renumbered(getattr(self, name)) for name in names})
 
 
 class ScoredPairs(NamedTuple):
@@ -58,7 +77,7 @@ class ScoredPairs(NamedTuple):
         """Return the scores of all pairs by own rows, (m, d), on the host; collective."""
         found = [np.empty(0, own.dtype)]
         for pulled, sources, targets in self.blocks:
-            rows = workspace.buffer("rows", pulled.num_rows, own.shape[1])
+            rows = pulled.array("rows", own, workspace)
             pulled.pull(own, rows)
             gather = kernels.backend(rows).gather
             for place in blocks_of(sources.size, own.shape[1]):
@@ -80,17 +99,20 @@ class LinkLoss:
         Links and negatives under "val" and "test".
     workspace : Workspace
         Arrays of rows and sums, apart from those of the encoder.
+    ranked : dict of AllTargets, optional
+        Sets whose links are ranked among all vertices, by the metric of the run.
     """
 
     norm = 1  # `gradient` returns terms of a mean
 
     def __init__(self, decoder: Dot, comm: SerialComm, metric: str, evaluated: dict,
-                 workspace: Workspace) -> None:
+                 workspace: Workspace, ranked: dict | None = None) -> None:
         self.decoder = decoder
         self.comm = comm
         self.metric = metric
         self.evaluated = evaluated
         self.workspace = workspace
+        self.ranked = ranked or {}
         self.pairs: TrainingPairs | None = None
         self.decoder_gradient = {name: array * 0 for name, array in decoder.arrays.items()}
 
@@ -100,26 +122,41 @@ class LinkLoss:
         part.pairs = pairs
         return part
 
+    def of_set(self, key: str) -> LinkLoss:
+        """Return the loss that evaluates one set, "val" or "test"."""
+        part = copy(self)
+        part.evaluated = {name: pairs for name, pairs in self.evaluated.items() if name == key}
+        return part
+
     def gradient(self, own: Array, out: Array | None = None) -> tuple:
         """Return this rank's terms of the loss, and the gradient of its rows, (m, d); collective.
 
+        The terms have the share of the pairs in an epoch; the gradient is that of their mean.
         The gradients of the decoder are left for `add_parameters`.
         """
+        total = self.comm.device.xp.zeros((), np.float64)
+        grad = np.empty_like(own) if out is None else out
+        self._fill(own, grad, total)
+        return total, grad
+
+    @computed
+    def _fill(self, own: Array, grad: Array, loss: Array) -> None:
+        """Fill the results of `gradient`; each step has other pairs."""
         pairs = self.pairs
         for array in self.decoder_gradient.values():
             array[...] = 0
-        shape = pairs.pulled.num_rows, own.shape[1]
-        rows, sums = self.workspace.buffer("rows", *shape), self.workspace.buffer("sums", *shape)
+        rows = pairs.pulled.array("rows", own, self.workspace)
+        sums = pairs.pulled.array("sums", grad, self.workspace)
         pairs.pulled.pull(own, rows)
         sums[...] = 0
 
         # links, and negatives of their own
         links, negatives = (1 / max(total, 1) for total in pairs.totals)
-        total = self.comm.device.xp.zeros((), np.float64)
+        total = 0
         cut = pairs.positives
         for first, last, sign, share in ((0, cut, 1, links), (cut, pairs.sources.size, -1,
                                                               negatives)):
-            for place in blocks_of(last - first, shape[1]):
+            for place in blocks_of(last - first, own.shape[1]):
                 place = slice(first + place.start, first + place.stop)
                 total = total + self._add_pairs(rows, sums, place, sign, share)
 
@@ -127,9 +164,8 @@ class LinkLoss:
         if pairs.shared.size and pairs.distinct.size:
             total = total + self._add_shared(rows, sums, negatives)
 
-        grad = np.empty_like(own) if out is None else out
         pairs.pulled.push(sums, grad)
-        return total, grad
+        loss[...] = total * pairs.share
 
     def _add_pairs(self, rows: Array, sums: Array, place: slice, sign: int, share: float) -> Any:
         """Add the gradients of a block of pairs to `sums`, and return its loss."""
@@ -166,7 +202,7 @@ class LinkLoss:
     def add_parameters(self, gradient: Parameters) -> None:
         """Write the gradients of the decoder that `gradient` computed."""
         for name, array in self.decoder_gradient.items():
-            gradient.arrays[name][...] = array
+            repeat(operator.setitem, gradient.arrays[name], ALL, array)
 
     def evaluate(self, own: Array) -> dict[str, Any]:
         """Return val_loss, and metrics of each set, a dict; collective.
@@ -184,6 +220,9 @@ class LinkLoss:
                 flat = name in SCORED and negative.ndim == 2
                 values = negative.ravel() if flat else negative
                 found[f"{key}_{name}"] = link_metric(name)(self.comm, positive, values)
+            if key in self.ranked:
+                rank = self.ranked[key].ranks(positive, own, self.decoder)
+                found[f"{key}_{self.metric}"] = rank_metric(self.metric)(self.comm, rank)
             found[f"{key}_acc"] = found[f"{key}_{self.metric}"]
             if key == "val":
                 sums = [each for scores, sign in ((positive, 1), (negative, -1))

@@ -125,12 +125,12 @@ def plans_of(footprint, ordered, inputs, request):
     if not sampler.induced:
         levels = (decreasing_levels(sum(products_of(spec))),) * 2
     products = footprint.steps.products(spec, levels)
-    return BatchPlans(footprint.training, footprint.prediction, products, spec.row_itemsize,
-                      sampler, unit, ordered.vertex)
+    return BatchPlans(footprint.training, footprint.prediction, products, spec, sampler, unit,
+                      ordered.vertex, inputs.links.draws if sampler.samples_links else None)
 
 
 def sampler_of(inputs, ordered, request, seed):
-    """Return the Sampler of a request, and the unit of each row.
+    """Return the Sampler of a request, and the unit of each row, None if units are links.
 
     Units are (n,), -1 for no unit. The rows are OrderedRows. Errors as
     `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a DataError
@@ -138,11 +138,13 @@ def sampler_of(inputs, ordered, request, seed):
     """
     kind = SAMPLERS[request.name]
 
-    # samplers that draw neighbors deal training vertices
+    # samplers that draw neighbors deal training vertices, or links
     if not kind.induced:
+        fan_outs = request.fan_outs_for(sum(products_of(inputs.spec)))
+        if kind.samples_links:
+            return kind(len(inputs.links.draws.numbers), request.size, seed, fan_outs), None
         if ordered.labeled is None or not ordered.labeled.any():
             raise DataError(f"{inputs.name}: no training vertices")
-        fan_outs = request.fan_outs_for(sum(products_of(inputs.spec)))
         seeds = ordered.vertex[ordered.labeled]
         unit = np.full(ordered.vertex.size, -1)
         unit[ordered.labeled] = np.searchsorted(np.sort(seeds), seeds)

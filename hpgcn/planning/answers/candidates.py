@@ -199,7 +199,10 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
     lower bounds are enough, if they are found much faster.
     """
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
-    pulled = None if inputs.sized else inputs.pulled_by_pairs(ordered.vertex, offsets)
+    links, pulled = None, None
+    if inputs.links:
+        links = inputs.links.sizes(ordered.vertex, layout.offsets)
+        pulled = inputs.links.last_table(ordered.vertex, layout.offsets)
     rank_grid = RankGrid(shape, layout, strategy.own_options(inputs.strategy_options, HOST),
                          nodes)
     plan = strategy.Plan.floor(ordered.pattern, rank_grid) if floor else None
@@ -207,7 +210,8 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
         levels = [*ordered.train, *ordered.evaluated] if strategy.supports_pruning else []
         levels.append(ordered.within)
         fewer = any(level is not None for level in levels)
-        if strategy.Plan.needs_order and (fewer or nodes.aware):
+        several = ordered.evaluation is not None
+        if strategy.Plan.needs_order and (fewer or several or nodes.aware):
             ordered = ordered.in_order()
         plan = strategy.Plan.of(ordered.pattern, rank_grid)
     train, evaluated = ordered.train, ordered.evaluated
@@ -221,6 +225,8 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
         training = strategy.Plan.of(inner.pattern, replace(
             rank_grid, layout=layout.restricted(ordered.within)))
         of_training = inner.train if strategy.supports_pruning else train
+    if ordered.evaluation is not None:
+        plan = strategy.Plan.of(ordered.evaluation, rank_grid)
 
     def plans(plan, levels):
         return [None if inputs.spec.precomputed and hop == 0
@@ -244,4 +250,4 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
     entries = np.repeat(np.diff(ordered.stored_before(layout.offsets)), layout.columns)
     return RankFootprint(spec, plan.layout, *views, inputs.steps, plan, training,
                          plans(training, of_training), plans(plan, evaluated), entries,
-                         inputs.locality, strategy.name, pulled)
+                         inputs.locality, strategy.name, links, pulled)

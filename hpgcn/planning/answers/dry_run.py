@@ -7,7 +7,7 @@ from hpgcn.errors import ConfigError, setting
 from hpgcn.model import products_of
 from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.answers.candidates import count
-from hpgcn.planning.counts.footprint import ON_GPU, PARTS
+from hpgcn.planning.counts.footprint import LINKS, ON_GPU, PARTS
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
 from hpgcn.runtime.machine import process_bytes, size
@@ -143,12 +143,13 @@ def table(report):
 
     # memory of all ranks, by kind
     text = [label_list(lines, width=19), ""]
-    names = (*PARTS, "setup", "peak", "process", "total")
+    names = (*PARTS, LINKS, "setup", "peak", "process", "total")
     text += [_memory("MB of memory", report["memory"], "peak",
                      [name for name in names if name in report["memory"][0]])]
     if report["gpu_memory"]:
-        names = (*ON_GPU[:-1], "total", "staging")
-        text += ["", _memory("MB of GPU memory", report["gpu_memory"], "total", names)]
+        names = (*ON_GPU[:-1], LINKS, "total", "staging")
+        text += ["", _memory("MB of GPU memory", report["gpu_memory"], "total",
+                             [name for name in names if name in report["gpu_memory"][0]])]
 
     return "\n".join(text)
 

@@ -11,9 +11,12 @@ from functools import cached_property
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.model import ModelSpec
+from hpgcn.parallel.pulled_rows import pulled_table
 from hpgcn.planning.counts.shaped_step import PHASES, LevelSizes
-from hpgcn.planning.counts.traffic import KINDS, Prediction
+from hpgcn.planning.counts.traffic import KINDS, Prediction, add_links
 from hpgcn.sampling import Sampler, key_of, sample_entries
+from hpgcn.sampling.negatives import DrawnLinks
 from hpgcn.strategies import RowPlan
 
 COUNTED = 8  # batches of an epoch that are counted: all, if there are no more
@@ -45,21 +48,25 @@ class BatchPlans:
         Traffic of a step of all training vertices.
     products : list of hpgcn.strategies.Product
         The products of a step.
-    itemsize : int
+    spec : hpgcn.model.ModelSpec
     sampler : hpgcn.sampling.Sampler
-    unit : (n,) int64
-        The unit of the sampler that each row belongs to; -1 if it belongs to none.
+    unit : (n,) int64 or None
+        The unit of the sampler that each row belongs to; -1 if it belongs to none. None if
+        units are links.
     vertex : (n,) int64
         ORIGINAL number of each row.
+    draws : hpgcn.sampling.negatives.DrawnLinks or None
+        All links to train on, if units are links.
     """
 
     plan: RowPlan
     full_step: Prediction
     products: list
-    itemsize: int
+    spec: ModelSpec
     sampler: Sampler
-    unit: np.ndarray
+    unit: np.ndarray | None
     vertex: np.ndarray
+    draws: DrawnLinks | None = None
 
     def predict(self, epoch, number):
         """Return the Prediction of a batch.
@@ -75,16 +82,31 @@ class BatchPlans:
                 prediction.add(kind, phase, (self.full_step.bytes[kind, phase],
                                              self.full_step.messages[kind, phase]))
         for product in self.products:
-            counts = plans[product.layer].traffic.counts(product, self.itemsize)
+            counts = plans[product.layer].traffic.counts(product, self.spec.row_itemsize)
             prediction.add(KINDS[0], product.phase, counts)
+        if self.draws:
+            grid = self.plan.rank_grid
+            table = pulled_table(*self._pairs(epoch, number), grid.layout.offsets)
+            add_links(prediction, self.spec, table, grid.nodes.numbers)
         return prediction
+
+    def _pairs(self, epoch, number):
+        """Return the rows of the `DrawnLinks.pairs` of a batch."""
+        row = np.empty_like(self.vertex)
+        row[self.vertex] = np.arange(row.size)
+        step = (epoch - 1) * self.sampler.batches + number + 1
+        found = self.draws.in_batch(self.sampler, epoch, number).pairs(step)
+        return [row[each] for each in found]
 
     def step(self, epoch, number):
         """Return the rows of a batch at each level, and each product's plan.
 
         Both are lists; rows are (n,) bool.
         """
-        members = np.zeros(self.unit.size, bool)
+        members = np.zeros(self.vertex.size, bool)
+        if self.draws:
+            members[np.concatenate(self._pairs(epoch, number))] = True
+            return self._drawn(members, (epoch - 1) * self.sampler.batches + number + 1)
         dealt = self.unit >= 0
         members[dealt] = self.sampler.batch_of(self.unit[dealt], epoch) == number
         return self._induced(members) if self.sampler.induced else self._drawn(members, epoch)
@@ -110,8 +132,11 @@ class BatchPlans:
         degrees = np.bincount(pattern.rows[off], minlength=pattern.num_rows)
         return off, run_offsets(degrees), degrees
 
-    def _drawn(self, members, epoch):
-        """Return levels and plans of the entries that are sampled for the rows of each level."""
+    def _drawn(self, members, draw):
+        """Return levels and plans of the entries that are sampled for the rows of each level.
+
+        An epoch, or a step of links, keys the draw.
+        """
         pattern, sampler = self.plan.pattern, self.sampler
         off, indptr, degrees = self._off_diagonal
         values = np.empty(off.size, np.float32)
@@ -119,7 +144,7 @@ class BatchPlans:
         # from the last product to the first: rows that are read are needed in the one before
         levels, plans = [members], []
         for product in reversed(range(len(sampler.fan_outs))):
-            key = key_of(sampler.seed, sampler.stream, epoch, product)
+            key = key_of(sampler.seed, sampler.stream, draw, product)
             rows = np.flatnonzero(members)
             _, drawn, _ = sample_entries(
                 indptr[rows], indptr[rows + 1], off, values, np.empty(0, np.int64), degrees,

@@ -13,6 +13,7 @@ import numpy as np
 from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, reads_X
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import layer_bounds
+from hpgcn.planning.counts.link_sizes import LinkSizes
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, learned_width, owned_width
 from hpgcn.planning.counts.traffic import add_links, predict_step
@@ -21,6 +22,7 @@ from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
 
 ENTRY_NUMBER = 8  # bytes of the number by which features of an edge are found
 INDUCED_ROW = 5 * 8  # bytes of a row of the graph of training: number, entries, three degrees
+ADDED_ENTRY = 2 * 8 + 4  # bytes of an edge that evaluation adds: row, column, weight
 READ_EDGE = 32  # more of an entry while its features are read: numbers, sorted and distinct
 VERTEX = 8 + 8 + 3 + 2 * 8  # bytes of a row: original number, label, three masks, two positions
 # bytes of a row of a level: number, original number, label, place in the level below
@@ -31,8 +33,9 @@ SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
 COPIES = 6
 PARTS = ("matrix", "features", "vertices", "activations", "buffers", "plan", "parameters",
          "reductions")
-
+LINKS = "links"  # one more part, if the model predicts links
 ON_GPU = (*PARTS, "kernels", "staging")
+UNMADE = "activations", "parameters"  # parts that are made after the set-up
 READ = 4  # bytes of a number of dense features as they are read
 NUMBER = 8  # bytes of a row number, a label, a float64
 PIECE_BYTES, PIECE = 40, 512  # bytes of a piece of a row that a product is cut in, nonzeros of one
@@ -165,6 +168,7 @@ class RankFootprint(DenseFootprint):
     entries: np.ndarray  # (P,) stored entries of A in the rows of each rank, as read from the file
     locality: Locality | None = None  # reuse of the rows that products read; None: not computed
     strategy: str = ""  # its name
+    links: LinkSizes | None = None  # links and pairs of each rank, if the model predicts links
     pulled: np.ndarray | None = None  # (P, P) rows that pairs of links pull; see `add_links`
 
     @property
@@ -224,7 +228,8 @@ class RankFootprint(DenseFootprint):
         - buffers of messages and partial results;
         - plan (row numbers);
         - parameters, with gradient and Adam's moments;
-        - reductions, which MPI copies.
+        - reductions, which MPI copies;
+        - links, only of a model that predicts them: pairs, rows of other ranks, a block of scores.
         """
         itemsize = self.spec.row_itemsize
         # dropout makes another X: it is counted with the features
@@ -239,7 +244,8 @@ class RankFootprint(DenseFootprint):
                         + self._persistent_bytes + self._early_bytes),
             "plan": sum(operand.index_entries for operand in self.operands) * POINTER,
             "parameters": self._parameter_bytes,
-            "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
+            "reductions": self.plan.reduced_bytes(self.widest, itemsize),
+            **({} if self.links is None else {LINKS: self.links.nbytes(self.spec)})}
 
     @cached_property
     def edge_bytes(self):
@@ -300,17 +306,27 @@ class RankFootprint(DenseFootprint):
         if self.training is not self.plan:  # its matrix is made beside the other
             most = np.maximum(most, slab + sum(self.plan.kept_bytes(itemsize))
                               + self.training.pattern.num_rows * INDUCED_ROW
+                              + self._added_entries * ADDED_ENTRY
                               + self.entries * entry + self.training.read_peak_bytes(read))
         if self.spec.edge_width:  # edge features, as they are read by numbers of entries
             kept = sum(self.plan.kept_bytes(ENTRY_NUMBER)) + READ_EDGE * self.operands[0].entries
             most = np.maximum(most, slab + kept + self.edge_bytes * READ // self.spec.itemsize
                               + self.edge_bytes * (self.spec.itemsize != READ))
         if len(self.operands) > sum(len(plan.stored_operands) for plan in self.roots):
-            kept = sum(self.parts[name] for name in PARTS
-                       if name not in ("activations", "parameters"))
+            kept = sum(self.parts[name] for name in PARTS if name not in UNMADE)
             most = np.maximum(most, kept + np.max(
                 [plan.restrict_bytes(itemsize) for plan in self.roots], axis=0))
+        if self.links is not None:  # links are read beside the matrix and the features
+            kept = sum(self.parts[name] for name in PARTS if name not in UNMADE)
+            most = np.maximum(most, kept + self.links.stored_bytes(self.spec)
+                              + self.links.set_up_bytes)
         return most.astype(np.int64)
+
+    @property
+    def _added_entries(self):
+        """Entries that evaluation adds to the graph of training: each rank reads them all."""
+        whole, training = self.plan.pattern, self.training.pattern
+        return (whole.num_rows == training.num_rows) * int(whole.indptr[-1] - training.indptr[-1])
 
     def _read_features(self):
         """Return the bytes of the features as read plus those of their stored copy."""

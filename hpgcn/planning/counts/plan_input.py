@@ -9,9 +9,9 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, setting
+from hpgcn.graphs.added_edges import AddedEdges, adds_edges, check_added
 from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.induced_graph import training_rows
-from hpgcn.graphs.links import check_training
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import rcm_within_parts
 from hpgcn.model import (
@@ -24,21 +24,16 @@ from hpgcn.model import (
 from hpgcn.parallel.csr import bool_matrix
 from hpgcn.parallel.pattern import BlockPattern, Pattern, permuted
 from hpgcn.parallel.pattern_counts import with_loops
-from hpgcn.parallel.pulled_rows import pulled_table
 from hpgcn.parallel.receptive_field import compressed, find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.effort import column_sizes
 from hpgcn.partition.rows.row_methods import QUICK, quick_parts
+from hpgcn.planning.counts.link_sizes import PlannedLinks
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.runtime.disk import page_cache
-from hpgcn.sampling.negatives import (
-    DrawnLinks,
-    KnownLinks,
-    check_link_settings,
-    parse_negatives,
-    turned,
-)
+from hpgcn.sampling import FULL
+from hpgcn.sampling.negatives import check_link_settings
 from hpgcn.store.csr_arrays import reorder_entries
 from hpgcn.strategies import read_options
 
@@ -62,6 +57,7 @@ class OrderedRows:
     vertex: np.ndarray  # (n,) int64, ORIGINAL number of each row
     labeled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
     within: np.ndarray | None = None  # (n,) bool, rows of the graph of training; None for all
+    evaluation: Pattern | None = None  # that of evaluation, if its graph has more edges
 
     def stored_before(self, offsets):
         """Return the stored entries before each of these rows."""
@@ -80,8 +76,9 @@ class OrderedRows:
         """
         if self.pattern.holders is None:
             return self
-        pattern = self.pattern.assign_holders(self.pattern.holders // size)
-        return dataclasses.replace(self, pattern=pattern)
+        pattern, evaluation = (each and each.assign_holders(each.holders // size)
+                               for each in (self.pattern, self.evaluation))
+        return dataclasses.replace(self, pattern=pattern, evaluation=evaluation)
 
     def in_order(self):
         """Return these rows in their order, if they are only divided into blocks."""
@@ -106,7 +103,7 @@ class OrderedRows:
                             for view in levels)
         return OrderedRows(pattern, train, evaluated, move(self.stored),
                            move(self.feature_entries), self.vertex[order], move(self.labeled),
-                           within)
+                           within, self.evaluation and permuted(self.evaluation, order))
 
     @property
     def of_training(self):
@@ -136,6 +133,7 @@ class ModelInput:
     """
 
     sized = False  # whether only sizes of the graph are known
+    links = None  # the PlannedLinks, if the model predicts links
     offsets = method = None
     part_counts = ()
     edge_parts = False
@@ -211,9 +209,14 @@ class PlanInput(ModelInput):
         with (page_cache.bypassed(config.memory),
               nullcontext(source) if opened else store.load(source) as found):
             masks, feature_pointers, edge_parts = self._read(found, config.split_index)
-            self.links = ()  # to train on
-            if config.task == "links" and "train" in (found.links or {}):
-                self.links = found.links["train"].read().positive
+            links = {}
+            if config.task == "links":
+                links = {key: each.read() for key, each in (found.links or {}).items()}
+            self.evaluated = None  # its graph, if it has more edges, and places and rows of these
+            check_added(config, found)
+            if adds_edges(config, found):
+                added, n = AddedEdges(found, self.graph), found.header.num_nodes
+                self.evaluated = added.slab(0, n), added.places(0, n)[1], added.rows
         if not found.header.num_nodes:
             raise DataError(f"{found.where}: no vertices")
         super().__init__(found.where, found.header, config, widths)
@@ -221,9 +224,7 @@ class PlanInput(ModelInput):
         # the matrix that the model multiplies by
         looped = with_loops(self.graph.indptr, self.graph.indices)
         self.pointers = looped[0]  # by which row blocks are balanced
-        if not MODELS[self.spec.architecture].self_loops:
-            looped = self.graph.indptr, self.graph.indices
-        matrix = bool_matrix(*looped)
+        matrix = self._multiplied(self.graph, looped)
 
         # the rows that each layer computes, in training and in evaluation
         hops = sum(products_of(self.spec))
@@ -245,13 +246,22 @@ class PlanInput(ModelInput):
         self.edge_parts = edge_parts is not None
         ordered = OrderedRows(whole, *views, np.diff(self.graph.indptr), entries,
                               self.graph.vertex, masks and masks["train"], within)
-        self.ordered = ordered.with_holders(self.graph, edge_parts)
+        if self.evaluated:
+            graph = self.evaluated[0]
+            whole = Pattern(self._multiplied(graph), self.symmetric,
+                            weighted=not graph.header.all_ones)
+            ordered = dataclasses.replace(ordered, evaluation=whole)
+        part = None
+        if edge_parts is not None:
+            part = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+        self.ordered = self._with_holders(ordered, edge_parts, part)
 
-        # pairs of the last epoch, if links are predicted
+        # pairs of epochs and evaluations, if links are predicted
         if self.spec.decoder:
-            self.pairs = self._draw_pairs()
-            self.notes.append("bytes and messages are those of the last epoch's negatives; memory "
-                              "of pairs and of the rows that they pull is not counted")
+            self.links = PlannedLinks(links, self.graph, self.header, config, self.name)
+            if config.batch == FULL:
+                self.notes.append("bytes and messages are those of the last epoch's negatives; "
+                                  "memory is at least that of any epoch")
 
         # results that are computed once and kept
         self.locality = Locality(matrix)
@@ -274,30 +284,24 @@ class PlanInput(ModelInput):
         feature_pointers = source.feature_pointers()
         return source.split_masks(split), feature_pointers, edge_parts
 
-    def _draw_pairs(self):
-        """Return the `DrawnLinks.pairs` of the last epoch for all links; see RankLinks."""
-        config, n = self.config, self.header.num_nodes
-        check_training(self.links, self.name)
-        positive = self.graph.vertex[self.links]
-        numbers = np.arange(len(positive))
-        known = positive
-        if not self.header.directed:
-            positive = turned(positive, numbers, config.seed)
-            known = np.concatenate([positive, positive[:, ::-1]])
-        kind, count = parse_negatives(config.negatives)
-        sampler = kind(count, n, config.seed, config.strict_negatives)
-        return DrawnLinks(positive, numbers, sampler, KnownLinks(known, n)).pairs(config.epochs)
+    def _multiplied(self, graph, looped=None):
+        """Return the pattern of the matrix of a graph, with loops if the model adds them."""
+        if not MODELS[self.spec.architecture].self_loops:
+            return bool_matrix(graph.indptr, graph.indices)
+        return bool_matrix(*(looped or with_loops(graph.indptr, graph.indices)))
 
-    def pulled_by_pairs(self, vertex, offsets):
-        """Return the `pulled_table` of the pairs, (P, P); None without links.
+    def _with_holders(self, ordered, edge_part, part):
+        """Return OrderedRows with the parts of entries, `edge_part`, (nnz,) or None.
 
-        `vertex`, (n,), are the ORIGINAL numbers of rows; ranks own those between `offsets`.
+        Edges that evaluation adds have those of their rows, `part` (n,).
         """
-        if not self.spec.decoder:
-            return None
-        row = np.empty_like(vertex)
-        row[vertex] = np.arange(vertex.size)
-        return pulled_table(*(row[each] for each in self.pairs), np.asarray(offsets, np.int64))
+        if ordered.evaluation is None or edge_part is None:
+            return ordered.with_holders(self.graph, edge_part)
+        graph, places, rows = self.evaluated
+        evaluation = ordered.evaluation.with_holders(
+            graph, np.insert(edge_part, places, part[rows]))
+        return dataclasses.replace(ordered.with_holders(self.graph, edge_part),
+                                   evaluation=evaluation)
 
     def row_offsets(self, strategy, shape):
         """Return the offsets of the blocks into which a strategy cuts the stored order."""
@@ -336,7 +340,7 @@ class PlanInput(ModelInput):
 
     def _divide(self, method, k):
         partition = self.partition(method, k)
-        ordered = self.ordered.with_holders(self.graph, partition.edge_part)
+        ordered = self._with_holders(self.ordered, partition.edge_part, partition.part)
         return ordered.permuted(partition.perm), partition.offsets
 
     def _divide_quickly(self, method, k):

@@ -172,11 +172,17 @@ def add_links(prediction, spec, table, nodes=None):
     `table` is that of `hpgcn.parallel.pulled_rows.pulled_table`, (P, P). `nodes`, (P,), are the
     nodes of ranks, if messages between them are counted.
     """
+    for phase, call in link_calls(spec, table, nodes):
+        prediction.add("aggregation", phase, call, prediction.period)
+
+
+def link_calls(spec, table, nodes=None):
+    """Yield the phase and the counts of each call of a step that `add_links` adds."""
     sizes = ExchangeSizes(table, nodes=nodes)
     row_bytes = spec.widths[-1] * spec.itemsize
     for phase, calls in zip(PHASES, (sizes.pull(row_bytes), sizes.push(row_bytes))):
         for call in calls:
-            prediction.add("aggregation", phase, call, prediction.period)
+            yield phase, call
 
 
 def weights(row_blocks, columns, spec):

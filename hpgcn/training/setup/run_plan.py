@@ -13,6 +13,7 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, agreed, setting
+from hpgcn.graphs.added_edges import adds_edges
 from hpgcn.graphs.edge_weights import join_names
 from hpgcn.graphs.graph import Header
 from hpgcn.model import ModelSpec, Targets, TargetScale, find_targets, masked_layers, metric_of
@@ -119,19 +120,20 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
         # the rows of this rank, and the maps that multiply by A
         full_batch = config.batch == FULL
         shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
-                           full_batch=full_batch, training_graph=config.training_graph)
+                           full_batch=full_batch, training_graph=config.training_graph,
+                           added_edges=adds_edges(config, placement.source))
         links = RankLinks(placement.source, shard, config) if spec.decoder else None
     if spec.target_loss:
         targets = shard.scale_targets(standardize=config.standardize)
     comm.clock.setup.begin("planning")
-    check_memory(comm, lambda: device_bytes(shard), config.dtype)
+    check_memory(comm, lambda: device_bytes(shard, links), config.dtype)
 
     # the vertices, the traffic and the memory of a step
     set_activity("preparing the first step")
     traffic = predict_traffic(shard)
-    if links:
+    if links and full_batch:
         add_links(traffic, spec, links.table(config.epochs), placement.rank_grid.nodes.numbers)
-    steps = plan_steps(config.batch, source, shard, traffic, config.out)
+    steps = plan_steps(config.batch, source, shard, traffic, config.out, links)
     schedule, every, factor = parse_schedule(config.schedule)
     learning_rate = LearningRate(config.lr, schedule, config.warmup, config.epochs, every, factor,
                                  steps.per_epoch)
@@ -199,11 +201,12 @@ def check_sets(shard: GraphShard, config: Config, header: Header) -> None:
                     "them" if absent.size > 1 else "it", join_names([names[k] for k in absent]))
 
 
-def device_bytes(shard: GraphShard) -> int:
+def device_bytes(shard: GraphShard, links: RankLinks | None = None) -> int:
     """Return the bytes that this rank will allocate on its device after the matrix."""
     train, evaluated = shard.sizes()
     footprint = DenseFootprint(shard.spec, shard.layout, train, evaluated, shard.steps)
-    return int(footprint.placed_last[shard.comm.rank])
+    placed = footprint.placed_last + (links.sizes.nbytes(shard.spec) if links else 0)
+    return int(placed[shard.comm.rank])
 
 
 def check_trainable(header: Header, split: int = 0, where: str | None = None, *,

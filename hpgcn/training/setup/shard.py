@@ -11,6 +11,7 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.errors import DataError, agreed
+from hpgcn.graphs.added_edges import AddedEdges
 from hpgcn.graphs.contents import NAMED, in_order, title_targets
 from hpgcn.graphs.induced_graph import InducedGraph, training_rows
 from hpgcn.graphs.normalization import NormalizedAdjacency
@@ -54,7 +55,8 @@ class GraphShard(CollectiveClose):
     are the ReceptiveFields of a training step and of an evaluation, of all rows unless
     `prune`. Mini-batches (not `full_batch`) derive their own receptive fields from it.
     With another `training_graph` than "all", training steps have a strategy of their own
-    for the graph that the rows `within`, (n,) bool, induce.
+    for the graph that the rows `within`, (n,) bool, induce. So they have if evaluation has
+    `added_edges`: see `hpgcn.graphs.added_edges.AddedEdges`.
     With learned rows, `vertex_ids` on rank 0 are those of all vertices in ORIGINAL order.
     `feature_order` (f,) is that of the columns, if the file has another. The slab that
     was read is released once the maps exist, because it would double the memory of the
@@ -63,7 +65,7 @@ class GraphShard(CollectiveClose):
 
     def __init__(self, placed: Placement, spec: ModelSpec, comm: SerialComm, *, split: int = 0,
                  prune: bool = False, full_batch: bool = True, training_graph: str = "all",
-                 feature_order: np.ndarray | None = None) -> None:
+                 feature_order: np.ndarray | None = None, added_edges: bool = False) -> None:
         source = placed.source
         layout = placed.layout
         self.spec = spec
@@ -103,6 +105,13 @@ class GraphShard(CollectiveClose):
             grid = replace(placed.rank_grid, layout=layout.restricted(self.within))
             self.training_strategy = self._build(placed.strategy, self._adjacency(induced), grid)
             del induced
+        if added_edges:
+            with comm.collective_errors():
+                added = AddedEdges(source, slab)
+            if comm.rank == 0:
+                log.info("graph of evaluation: %s", added)
+            self.strategy = self._build(placed.strategy, self._adjacency(added), placed.rank_grid)
+            del added
 
         # the data of the rows that the strategy stores
         slab = self.strategy.replicate_slab(slab)

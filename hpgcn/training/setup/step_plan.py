@@ -10,9 +10,17 @@ from hpgcn.comm import MpiComm, SerialComm
 from hpgcn.errors import UsageError, setting
 from hpgcn.model import MODELS, products_of
 from hpgcn.planning.counts.batch_traffic import counted_batches, decreasing_levels
-from hpgcn.planning.counts.traffic import Prediction
-from hpgcn.sampling import SAMPLERS, InducedBatchBuilder, LocalMatrix, NeighborBatchBuilder, parse
+from hpgcn.planning.counts.traffic import Prediction, link_calls
+from hpgcn.sampling import (
+    SAMPLERS,
+    InducedBatchBuilder,
+    LocalMatrix,
+    NeighborBatchBuilder,
+    NeighborSampler,
+    parse,
+)
 from hpgcn.strategies import STRATEGIES
+from hpgcn.training.setup.link_batch_builder import LinkBatchBuilder
 from hpgcn.training.setup.run_partition import parts_of
 
 if TYPE_CHECKING:
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
     from hpgcn.graphs.graph_source import GraphSource
     from hpgcn.sampling.batch_request import BatchRequest
     from hpgcn.strategies.strategy import Strategy
+    from hpgcn.training.setup.rank_links import RankLinks
     from hpgcn.training.setup.shard import GraphShard
 
 
@@ -44,8 +53,8 @@ class StepPlan:
     full_step : hpgcn.planning.counts.traffic.Prediction
         Traffic of a step of all training vertices.
     forecast : Forecast
-    builder : hpgcn.sampling.InducedBatchBuilder or NeighborBatchBuilder, or None
-        The builder of mini-batches; None: every step trains on all training vertices.
+    builder : hpgcn.sampling.InducedBatchBuilder, NeighborBatchBuilder or LinkBatchBuilder, or None
+        The builder of mini-batches; None: every step trains on all training vertices or links.
     comm : hpgcn.comm.SerialComm or MpiComm
         The communicator of the builder; it may be that of the run.
     threaded : bool
@@ -55,7 +64,7 @@ class StepPlan:
     per_epoch: int
     full_step: Prediction
     forecast: Forecast
-    builder: InducedBatchBuilder | NeighborBatchBuilder | None = None
+    builder: InducedBatchBuilder | NeighborBatchBuilder | LinkBatchBuilder | None = None
     comm: SerialComm | MpiComm | None = None
     threaded: bool = False
 
@@ -79,12 +88,13 @@ def check_batch(config: Config, strategy: type[Strategy], title: str) -> None:
 
 
 def plan_steps(batch: str, source: GraphSource, shard: GraphShard, full_step: Prediction,
-               out: str = "") -> StepPlan:
+               out: str = "", links: RankLinks | None = None) -> StepPlan:
     """Return the StepPlan for the setting `batch`; all ranks call this together.
 
     `source` is the graph of the caller, `full_step` the Prediction of a step on all
-    rows. The run directory `out` may store parts. UsageError on all ranks unless there
-    is one number of neighbors for each product with A; other errors as `parts_of`.
+    rows. A model of links has `links`. The run directory `out` may store parts. UsageError on
+    all ranks unless there is one number of neighbors for each product with A; other errors as
+    `parts_of`.
     """
     request = parse(batch)
     if request is None:
@@ -94,10 +104,13 @@ def plan_steps(batch: str, source: GraphSource, shard: GraphShard, full_step: Pr
     # the builder of batches
     vertex = shard.train.select(0, shard.vertex)
     local = LocalMatrix.of(shard.training_strategy, vertex, shard.comm).in_tables()
+    comm, threaded = shard.comm, False
     if SAMPLERS[request.name].induced:
         builder = _induced_builder(request, source, shard, local, out)
         device = shard.comm.device
-        comm, threaded = shard.comm, device.in_tiles and not device.in_files
+        threaded = device.in_tiles and not device.in_files
+    elif links:
+        builder = _link_builder(request, shard, local, links)
     else:
         builder = _neighbor_builder(request, shard, local)
         comm, threaded = builder.comm, shard.comm.threads
@@ -137,17 +150,31 @@ def _neighbor_builder(request: BatchRequest, shard: GraphShard,
 
     If a thread builds the batches, it gets a communicator of its own.
     """
-    comm, spec = shard.comm, shard.spec
-    with comm.collective_errors():
-        fan_outs = request.fan_outs_for(sum(products_of(spec)))
+    comm = shard.comm
     seeds = np.flatnonzero(shard.train.select(0, shard.masks["train"]))
     vertex = local.row_vertex[seeds]
     every = np.sort(np.concatenate(comm.allgather(vertex)))
-    sampler = SAMPLERS[request.name](every.size, request.size, spec.seed, fan_outs)
+    sampler = _neighbor_sampler(request, every.size, shard)
     numbers = np.searchsorted(every, vertex)
     other = comm.duplicate() if comm.threads else comm
-    nested = MODELS[spec.architecture].supports_pruning
+    nested = MODELS[shard.spec.architecture].supports_pruning
     return NeighborBatchBuilder(local, sampler, seeds, numbers, other, nested=nested)
+
+
+def _link_builder(request: BatchRequest, shard: GraphShard, local: LocalMatrix,
+                  links: RankLinks) -> LinkBatchBuilder:
+    """Return the builder of batches of links; all ranks call this together."""
+    sampler = _neighbor_sampler(request, links.num_links, shard)
+    neighbors = NeighborBatchBuilder(local, sampler, *np.empty((2, 0), np.int64), shard.comm,
+                                     nested=MODELS[shard.spec.architecture].supports_pruning)
+    return LinkBatchBuilder(neighbors, links)
+
+
+def _neighbor_sampler(request: BatchRequest, units: int, shard: GraphShard) -> NeighborSampler:
+    """Return the sampler of a request that draws neighbors; a UsageError on all ranks."""
+    with shard.comm.collective_errors():
+        fan_outs = request.fan_outs_for(sum(products_of(shard.spec)))
+    return SAMPLERS[request.name](units, request.size, shard.spec.seed, fan_outs)
 
 
 def _forecast(builder: Any, shard: GraphShard, full_step: Prediction) -> Forecast:
@@ -164,11 +191,15 @@ def _forecast(builder: Any, shard: GraphShard, full_step: Prediction) -> Forecas
     numbers = counted_batches(sampler.batches)
     sent = np.zeros(2, np.int64)
     for number in numbers:
-        maps = builder.batch(1, number).maps
+        batch = builder.batch(1, number)
+        maps = batch.maps
         traffics = {part: part.traffic() for part in maps}
-        for product in products:
-            for call in traffics[maps[product.layer]].calls(product, spec.row_itemsize):
-                sent += [np.sum(amount) for amount in call[:2]]
+        calls = [call for product in products
+                 for call in traffics[maps[product.layer]].calls(product, spec.row_itemsize)]
+        if batch.pairs:
+            calls += [call for _, call in link_calls(spec, batch.pairs.pulled.table())]
+        for call in calls:
+            sent += [np.sum(amount) for amount in call[:2]]
         for part in traffics:
             part.close()
 

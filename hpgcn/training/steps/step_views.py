@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from hpgcn.training.steps.step_replay import StepReplay, may_replay
 from hpgcn.training.steps.training_step import StepView, make_views
 
 if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model import BatchLoss
+    from hpgcn.sampling.batch import Batch
     from hpgcn.training.setup.rank_links import RankLinks
     from hpgcn.training.setup.run_plan import RunPlan
     from hpgcn.training.setup.shard import GraphShard
@@ -71,11 +74,11 @@ class FullBatch:
 class LinkBatches(FullBatch):
     """Training with one step per epoch, on all links and the negatives of the epoch.
 
-    Its messages depend on the negatives. So steps are not recorded.
+    Its messages depend on the negatives. Recorded steps compute the loss by Python.
     """
 
     def __init__(self, view: StepView, links: RankLinks) -> None:
-        super().__init__(view._replace(replay=None))
+        super().__init__(view)
         self.links = links
         self.pairs = None  # those of the last StepView
 
@@ -87,12 +90,14 @@ class LinkBatches(FullBatch):
         self.pairs = self.links.training_pairs(number)
         self.request_bytes = counters.total("batches")[0] - before
         counters.phase = phase
-        return self.full_view._replace(loss=self.full_view.loss.of_pairs(self.pairs))
+        self.full_view.loss.pairs = self.pairs
+        return self.full_view
 
     def _free(self) -> None:
         """Free the messages of the last step."""
         if self.pairs is not None:
             self.pairs.pulled.close()
+        self.pairs = self.full_view.loss.pairs = None
 
     def batch_metrics(self, sums: EpochSums) -> dict[str, int]:
         return {"asked_bytes": sums.asked_bytes}
@@ -120,16 +125,14 @@ class MiniBatches(FullBatch):
         super().__init__(view)
         self.builder = plan.builder
         self.shard = shard
+        device = shard.comm.device
 
         # arrays of batches are in memory; so are labels and numbers of all rows
-        device = shard.comm.device
         self.workspace = view.model.workspace
         if device.in_files:
             self.workspace = Workspace(self.workspace.dtype, device)
         self.vertex = device.keep(shard.key)
-        self.train = device.put(device.keep(shard.masks["train"]))
-        labels = shard.labels if shard.labels.ndim > 1 else device.keep(shard.labels)
-        self.labels = device.put(labels)
+        self._keep_labels()
         self.own = device.put(shard.train.rows[0])  # rows of the training graph, if it has fewer
 
         # batches ahead of their steps
@@ -140,10 +143,20 @@ class MiniBatches(FullBatch):
         self.prefetched = None  # (number of a step, Future)
         self.field = None  # field of the last StepView
 
+    def _keep_labels(self) -> None:
+        """Keep labels and the training mask of all rows."""
+        device, shard = self.shard.comm.device, self.shard
+        self.train = device.put(device.keep(shard.masks["train"]))
+        labels = shard.labels if shard.labels.ndim > 1 else device.keep(shard.labels)
+        self.labels = device.put(labels)
+
+    def _loss(self, batch: Batch, rows: Array) -> LinkLoss | BatchLoss:
+        """Return the loss of a batch that computes the logits of `rows`."""
+        train = np.flatnonzero(self.train[rows])
+        return self.full_view.loss.part(HOST.take(self.labels, rows), train, batch.share)
+
     def view(self, number: int) -> StepView:
-        # The StepView of the step before is closed.
-        if self.field is not None:
-            self.field.close()
+        self._free()
         base = self.full_view.model
         clock, counters = self.shard.comm.clock, self.shard.comm.counters
 
@@ -155,13 +168,17 @@ class MiniBatches(FullBatch):
             self.prefetched = number + 1, self.thread.submit(self._make, number + 1)
 
         # the model and the loss on its rows
-        batch, self.field, features, labels, train = made
+        batch, self.field, features, loss = made
         self.request_bytes = batch.request_bytes
         model = Model(base.spec, base.parameters, self.field, base.columns, self.workspace,
                       self.vertex)
         counters.phase = phase
-        loss = self.full_view.loss.part(labels, train, batch.share)
         return StepView(model, loss, features)
+
+    def _free(self) -> None:
+        """Close the StepView of the step before."""
+        if self.field is not None:
+            self.field.close()
 
     def _take(self, number: int) -> tuple:
         """Return the StepView of step `number`.
@@ -177,16 +194,14 @@ class MiniBatches(FullBatch):
 
     def _make(self, number: int) -> tuple:
         epoch, batch = divmod(number - 1, self.steps)
-        batch = self.builder.batch(epoch + 1, batch)
+        found: Any = self.builder.batch(epoch + 1, batch)
         device = self.full_view.model.columns.device
-        features = self.full_view.features.select(device.put(batch.rows[0]), device)
+        features = self.full_view.features.select(device.put(found.rows[0]), device)
         products = products_of(self.shard.spec)
-        field = batch.field(self.shard.training_strategy, products, device)
+        field = found.field(self.shard.training_strategy, products, device)
         if self.own is not None:
             field = replace(field, rows=[self.own[rows] for rows in field.rows])
-        rows = field.rows[-1]
-        train = np.flatnonzero(self.train[rows])
-        return batch, field, features, HOST.take(self.labels, rows), train
+        return found, field, features, self._loss(found, field.rows[-1])
 
     def memory(self) -> AbstractContextManager:
         return self.shard.comm.device.in_memory()
@@ -200,10 +215,31 @@ class MiniBatches(FullBatch):
             self.prefetched[1].exception()  # no step takes the batch, so its error counts no more
         if self.thread:
             self.thread.shutdown()
-        if self.field is not None:
-            self.field.close()
+        self._free()
         if self.comm is not self.shard.comm:
             self.comm.close()
+
+
+class LinkMiniBatches(MiniBatches):
+    """Training with one step for each batch of links."""
+
+    pairs = None  # those of the last StepView
+
+    def _keep_labels(self) -> None:
+        """Keep nothing: a batch has its pairs."""
+
+    def _loss(self, batch: Batch, rows: Array) -> LinkLoss:
+        self.pairs = batch.pairs
+        return self.full_view.loss.of_pairs(batch.pairs)
+
+    def _free(self) -> None:
+        super()._free()
+        if self.pairs is not None:
+            self.pairs.pulled.close()
+
+    def close(self) -> None:
+        super().close()
+        self.builder.links.close()
 
 
 def make_parts(plan: RunPlan) -> tuple:
@@ -224,18 +260,26 @@ def make_parts(plan: RunPlan) -> tuple:
     link_loss = None
     if plan.links:
         decoder = DECODERS[spec.decoder](spec, parameters.arrays)
-        link_loss = LinkLoss(decoder, shard.comm, plan.metric, plan.links.evaluated,
-                             Workspace(spec.dtype, device))
+        rows = Workspace(spec.dtype, device)
+        rows.reserve({name: (int(sizes[shard.comm.rank]), spec.dtype)
+                       for name, sizes in plan.links.sizes.arrays(spec.widths[-1]).items()})
+        link_loss = LinkLoss(decoder, shard.comm, plan.metric, plan.links.evaluated, rows,
+                             plan.links.ranked)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets, link_loss)
+    before = None
+    if link_loss and shard.training_strategy is not shard.strategy:
+        evaluation = evaluation._replace(loss=link_loss.of_set("test"))
+        before = training._replace(loss=link_loss.of_set("val"))
     if config.replay == "auto" and not plan.steps.builder and may_replay(shard.comm):
         evaluation = evaluation._replace(replay=StepReplay(workspace, shard.comm))
-        if not plan.links:  # the pairs of each epoch are others
-            training = training._replace(replay=StepReplay(workspace, shard.comm))
-    if plan.links:
-        batches = LinkBatches(training, plan.links)
+        before = before and before._replace(replay=StepReplay(workspace, shard.comm))
+        training = training._replace(replay=StepReplay(workspace, shard.comm))
+    evaluation = evaluation._replace(before=before)
+    if plan.steps.builder:
+        kind = LinkMiniBatches if plan.links else MiniBatches
+        batches = kind(plan.steps, training, shard, config.epochs)
     else:
-        batches = (MiniBatches(plan.steps, training, shard, config.epochs) if plan.steps.builder
-                   else FullBatch(training))
+        batches = LinkBatches(training, plan.links) if plan.links else FullBatch(training)
     return_freed_memory()
     workspace.reserve(plan.work_arrays)
 

@@ -26,13 +26,15 @@ class StepView(NamedTuple):
     """The input of a training step.
 
     It is a model on certain rows, their loss and their features. With `replay`, steps or
-    evaluations may be repeated as recorded calls.
+    evaluations may be repeated as recorded calls. `before` evaluates other sets on another
+    graph, with the same parameters.
     """
 
     model: Model
     loss: BatchLoss | LinkLoss
     features: Features
     replay: StepReplay | None = None
+    before: StepView | None = None
 
     def run(self, compute: Callable, results: Callable, step: int = 0) -> Any:
         """Call `compute` and return its result; see `StepReplay.run`."""
@@ -113,6 +115,9 @@ def evaluate(view: StepView, metric: str = "auto") -> dict[str, Any]:
 
     logits = view.run(compute, results)
     found = view.loss.evaluate(logits)
+    if view.before:
+        found |= {name: value for name, value in evaluate(view.before, metric).items()
+                  if value is not None}
     if metric in TARGET_METRICS:
         found |= {f"{key}_acc": found[f"{key}_{metric}"] for key in SPLIT}
     elif metric in METRICS:
