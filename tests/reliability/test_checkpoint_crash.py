@@ -169,7 +169,7 @@ def test_a_run_on_links_killed_at_random_moments(here, folder):
 
 
 def kill_again_and_again(here, out, *flags, **options):
-    """Kill ranks of a run KILLS times, resume it each time, and let it end."""
+    """Stop a run by KILLS kills at random moments; resume it each time, at last to its end."""
     rng = np.random.default_rng(int(os.environ.get("HPGCN_SEED", "0")))
     killed = done = 0
     for _ in range(2 * KILLS):

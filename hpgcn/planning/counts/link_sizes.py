@@ -130,6 +130,10 @@ class LinkSizes:
         found += [each * METRIC_BYTES for each in scored]
         return np.max(found, axis=0)
 
+    def nbytes(self, spec):
+        """Return the bytes of links from the first epoch on."""
+        return self.stored_bytes(spec) + self.block_bytes(spec)
+
     @property
     def set_up_bytes(self):
         """Bytes of links while they are read, besides those stored."""
@@ -216,6 +220,17 @@ class PlannedLinks:
             found.append((tuple(positive.T), tuple(others)))
         return found
 
+    def _counts(self):
+        """Return the sets of LinkSizes on a single rank, without drawing negatives."""
+        found = []
+        for key in ("val", "test"):
+            if key in self.links:
+                negative, targets = self.given[key]
+                found.append([[len(self.links[key])], [
+                    targets.size if targets is not None else len(
+                        self.links[key] if negative is None else negative)]])
+        return np.array(found, np.int64).reshape(-1, 2, 1)
+
     def sizes(self, vertex, offsets):
         """Return the LinkSizes of ranks that own the rows between `offsets`, (P + 1,).
 
@@ -239,14 +254,16 @@ class PlannedLinks:
         count, shared = (0, sampler.count) if sampler.shared else (sampler.count, 0)
         table = self.table(row, offsets, *train.T)
         index = index_dtype(max(self.n, *map(len, self.links.values()))).itemsize
-        blocks = [each for pairs in self.evaluated for kind in pairs
-                  for each in self._blocks(row, offsets, *kind)] if ranks > 1 else []
+        sets, blocks = self._counts(), []
+        if ranks > 1:
+            sets = [[per_rank(kind[0]) for kind in pairs] for pairs in self.evaluated]
+            blocks = [each for pairs in self.evaluated for kind in pairs
+                      for each in self._blocks(row, offsets, *kind)]
         return LinkSizes(
             index, np.diff(offsets), count, shared, links,
             per_rank(np.unique(train[:, 0])) * bool(shared), both_ways(["train"] * sampler.strict),
             sum(per_rank(each[:, 0]) for each in self.links.values()),
-            both_ways(self.links if self.drawn else []),
-            [[per_rank(kind[0]) for kind in pairs] for pairs in self.evaluated],
+            both_ways(self.links if self.drawn else []), sets,
             largest_table(table, links * count + (links > 0) * shared, offsets), blocks,
             bool((row != np.arange(row.size)).any()))
 
