@@ -245,7 +245,7 @@ class PlanInput(ModelInput):
         if self.spec.decoder:
             self.links = PlannedLinks(links, self.graph.vertex, self.header, config, self.name)
             self.notes.append("bytes and messages are those of the last epoch's negatives; memory "
-                              "is at least that of any epoch")
+                              "has room for the largest epoch")
 
         # results that are computed once and kept
         self.locality = Locality(matrix)
