@@ -261,7 +261,7 @@ class PlanInput(ModelInput):
             self.links = PlannedLinks(links, self.graph, self.header, config, self.name)
             if config.batch == FULL:
                 self.notes.append("bytes and messages are those of the last epoch's negatives; "
-                                  "memory is at least that of any epoch")
+                                  "memory has room for the largest epoch")
 
         # results that are computed once and kept
         self.locality = Locality(matrix)
