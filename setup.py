@@ -1,12 +1,19 @@
-"""Adds to setup.cfg whole links in README.md, and the path of `pip install -e`."""
+"""Adds to setup.cfg what it cannot say.
+
+These are the packages of three folders, whole links in README.md, and the path of `pip install -e`.
+"""
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 from setuptools.command.editable_wheel import editable_wheel
 
 ROOT = Path(__file__).resolve().parent
-TREE = "https://github.com/hpgcn/hpgcn/blob/main/"
+INIT = (ROOT / "hpgcn" / "__init__.py").read_text(encoding="utf-8")
+VERSION = re.search(r'^__version__ = "(.+)"$', INIT, re.MULTILINE)[1]
+# a package index shows pictures, and no page of a forge around them
+PICTURES = f"https://raw.githubusercontent.com/hpgcn/hpgcn/v{VERSION}/"
+TREE = f"https://github.com/hpgcn/hpgcn/blob/v{VERSION}/"
 
 
 class Editable(editable_wheel):
@@ -26,6 +33,18 @@ class Editable(editable_wheel):
         super().finalize_options()
 
 
-readme = (ROOT / "README.md").read_text(encoding="utf-8")
-setup(long_description=re.sub(r"\]\((?![a-z]+:|#)", f"]({TREE}", readme),
-      cmdclass={"editable_wheel": Editable})
+def packages():
+    """Return the packages of the folder hpgcn, and those of kernels and datasets within hpgcn."""
+    found = [name for folder in ("hpgcn", "kernels", "datasets")
+             for name in find_packages(str(ROOT), include=[folder, f"{folder}.*"])]
+    return [name if name.split(".")[0] == "hpgcn" else f"hpgcn.{name}" for name in found]
+
+
+def description():
+    """Return README.md with links that lead to the forge from anywhere."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"(!\[[^]]*)\]\((?![a-z]+:)", rf"\1]({PICTURES}", text)
+    return re.sub(r"\]\((?![a-z]+:|#)", f"]({TREE}", text)
+
+
+setup(packages=packages(), long_description=description(), cmdclass={"editable_wheel": Editable})

@@ -18,7 +18,7 @@ from hpgcn.datasets.tables.link_files import read_links
 from hpgcn.datasets.tables.vertex_ids import VertexIds
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.adjacency import is_symmetric
-from hpgcn.graphs.links import Links, LinkSet, pair_keys
+from hpgcn.graphs.links import Links, LinkSet
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.parallel.nodes.node_plan import scrambled
 from hpgcn.sampling.keyed_draws import key_of
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from hpgcn.datasets.convert_options import ConvertOptions
     from hpgcn.datasets.raw_graph import Raw
 
-LINK_BYTES = 160  # peak memory per entry to draw links
-
+LINK_BYTES = 56  # peak memory per entry to draw links
+BLOCK = 1 << 20  # entries that are worked on at a time
 DRAWN = re.compile(rf"(?:random:)?{SHARE}/{SHARE}/{SHARE}(?::(\d{{1,18}}))?")
 FILE = re.compile(rf"({'|'.join(SPLIT)})=(.+)")
 EXPECTED = ("expected percentages that sum to 100, as 80/10/10[:SEED], or train=FILE, val=FILE and "
@@ -134,17 +134,20 @@ def hold_out(csr: Sequence, raw: Raw, directed: bool, percent: tuple[float, ...]
     # number the edges; the two directions of an edge have the same number
     indptr, indices, data = csr
     n = indptr.size - 1
-    target, source = np.repeat(np.arange(n), np.diff(indptr)), indices.astype(np.int64)
-    entries = np.flatnonzero(source != target)
-    pairs = np.stack([source[entries], target[entries]], axis=1)
-    keys, edge = np.unique(pair_keys(pairs, n, False), return_inverse=True)
+    target = np.repeat(np.arange(n, dtype=indices.dtype), np.diff(indptr))
+    listed = indices != target if directed else indices < target  # the entries that are links
+    keys = np.unique(_edge_keys(indices[listed], target[listed], n))
     if not keys.size:
         raise DataError(f"{where}: no edges between two vertices, from which links can be drawn")
 
     # order them by their random numbers
-    ends = np.stack(np.divmod(keys, n))
-    low, high = np.sort(vertex_keys(raw)[ends], axis=0)
-    order = np.argsort(scrambled(scrambled(low ^ key_of(seed)) + high), kind="stable")
+    blocks = [slice(first, first + BLOCK) for first in range(0, indices.size, BLOCK)]
+    ids, random = vertex_keys(raw), np.empty(keys.size, np.uint64)
+    for block in blocks:
+        low, high = np.sort(ids[np.stack(np.divmod(keys[block], n))], axis=0)
+        random[block] = scrambled(scrambled(low ^ key_of(seed)) + high)
+    order = np.argsort(random, kind="stable")
+    del random
 
     # each vertex protects its last edge
     protected = np.zeros(keys.size, bool)
@@ -152,9 +155,13 @@ def hold_out(csr: Sequence, raw: Raw, directed: bool, percent: tuple[float, ...]
         place = np.empty(keys.size, np.int64)
         place[order] = np.arange(keys.size)
         last = np.zeros(n, np.int64)
-        for vertices in ends:
-            np.maximum.at(last, vertices, place)
-        protected = (last[ends] == place).any(axis=0)
+        for block in blocks:
+            for vertices in np.divmod(keys[block], n):
+                np.maximum.at(last, vertices, place[block])
+        for block in blocks:
+            ends = np.stack(np.divmod(keys[block], n))
+            protected[block] = (last[ends] == place[block]).any(axis=0)
+        del place
 
     # the first edges are of test, then of validation
     free = order[~protected[order]]
@@ -165,19 +172,25 @@ def hold_out(csr: Sequence, raw: Raw, directed: bool, percent: tuple[float, ...]
     reached = int(place_of_last(order, part > 0))
     spared = int(np.count_nonzero(protected[order[:reached]]))
 
+    # find the set of each entry; self loops are of training
+    del order, free
+    sets = np.zeros(indices.size, np.int8)
+    for block in blocks:
+        low, high = indices[block], target[block]
+        found = np.minimum(np.searchsorted(keys, _edge_keys(low, high, n)), keys.size - 1)
+        sets[block] = part[found] * (low != high)
+    kept = sets == 0
+
     # collect the links of each set
-    listed = np.ones(entries.size, bool) if directed else pairs[:, 0] < pairs[:, 1]
     links = {}
     for number, key in enumerate(SPLIT):
-        chosen = listed & (part[edge] == number)
-        weight = None if data is None else data[entries[chosen]]
-        links[key] = LinkSet(pairs[chosen], weight=weight)
-    kept = np.ones(indices.size, bool)
-    kept[entries] = part[edge] == 0
+        chosen = listed & (sets == number)
+        pairs = np.stack([indices[chosen], target[chosen]], axis=1, dtype=np.int64)
+        links[key] = LinkSet(pairs, weight=None if data is None else data[chosen])
     counts = np.bincount(part, minlength=3)
     notes = [f"links: {', '.join(f'{count} {key}' for key, count in zip(SPLIT, counts))} of "
              f"{keys.size} edges; the graph has those of training"]
-    loops = indices.size - entries.size
+    loops = np.count_nonzero(indices == target)
     notes += [f"{loops} self loops are no links, and stay in the graph"] * bool(loops)
     notes += [f"{spared} edges stay in training because a vertex would lose its last one "
               "(--allow-isolated holds them out)"] * bool(spared)
@@ -185,6 +198,11 @@ def hold_out(csr: Sequence, raw: Raw, directed: bool, percent: tuple[float, ...]
     notes += [f"{short} links fewer than asked for: no other edge can be held out"] * (short > 0)
     notes += ["weights of validation and test links are stored with them"] * (data is not None)
     return kept, links, notes
+
+
+def _edge_keys(source: np.ndarray, target: np.ndarray, n: int) -> np.ndarray:
+    """Return the number of the edge of each pair, (k,) int64, the same for both directions."""
+    return np.maximum(source, target) * np.int64(n) + np.minimum(source, target)
 
 
 def place_of_last(order: np.ndarray, chosen: np.ndarray) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hpgcn.training.sweep import sweep
     from hpgcn.training.sweep_table import Sweep
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Config", "Graph", "HpgcnError", "Result", "Sweep", "from_dgl", "from_networkx",
            "from_pyg", "load", "predict", "propagation", "read_run", "run_on_ranks", "save",
            "sweep", "to_dgl", "to_networkx", "to_pyg", "train"]

@@ -1,4 +1,4 @@
-"""Compile kernels before they are needed: several processes call them on tiny arrays.
+"""Compile kernels before they are needed, by calls on tiny arrays.
 
 Numba compiles a kernel for each combination of argument types. Sparse products are also
 compiled for each width of rows, and for each cache level (or memory) that holds them.
@@ -6,22 +6,15 @@ Compiled kernels are stored in the cache on disk (`hpgcn.kernels.host.jit`), fro
 later processes load them. Numba holds a lock while it compiles, so only separate
 processes can compile at the same time.
 """
-import multiprocessing
-import time
-from collections.abc import Callable
 from itertools import product
-from typing import TextIO
 
 import numpy as np
-from numba.core import event
 
 from hpgcn.kernels import backend, entries, orders
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.column_blocks import IN_BLOCK, block_of
 from hpgcn.kernels.cpu.emit.tile_product import panel_shape, panel_width
 from hpgcn.kernels.cpu.tuning import current, second_cache
-from hpgcn.kernels.host.cgroups import usable_cores
-from hpgcn.kernels.host.jit import cache_root
 from hpgcn.kernels.host.threads import threshold
 
 # Common widths of hidden layers and classes. Another width uses the kernels of a width
@@ -32,7 +25,6 @@ DTYPES = ("float32", "float64")
 SIZES = (1 << 16, 4 << 20, 1 << 30)
 LONG = 1000  # nonzeros of rows that are read in blocks
 ALIGNMENT = 64  # bytes: arrays of hpgcn.runtime.device begin at multiples
-EVERY = 10.0  # seconds between two lines of a log
 
 
 def load_product(rows: int, width: int, nnz: int, dtype: str | np.dtype,
@@ -190,69 +182,3 @@ def cases() -> list[tuple]:
     made = [(sparse, (dtype, width)) for dtype, width in product(DTYPES, WIDTHS)]
     calls = tiles, dense, normalize, whole
     return made + [(call, (dtype,)) for call in calls for dtype in DTYPES]
-
-
-class _Counter(event.Listener):
-    """Listener that counts compilations, except those within another compilation."""
-
-    depth = count = 0
-
-    def on_start(self, _: object) -> None:
-        self.depth += 1
-
-    def on_end(self, _: object) -> None:
-        self.depth -= 1
-        self.count += not self.depth
-
-
-def _call(case: tuple) -> int:
-    function, arguments = case
-    counter = _Counter()
-    with event.install_listener("numba:compile", counter):
-        function(*arguments)
-    return counter.count
-
-
-def compile_all(jobs: int, report: Callable) -> int:
-    """Run all `cases` in `jobs` processes; return the number of kernels compiled.
-
-    `report(done, of, compiled)` is called after each case.
-    """
-    listed = cases()
-    compiled = 0
-    context = multiprocessing.get_context("spawn")  # no process may inherit compiled kernels
-    with context.Pool(min(jobs, len(listed))) as pool:
-        for done, count in enumerate(pool.imap_unordered(_call, listed), 1):
-            compiled += count
-            report(done, len(listed), compiled)
-    return compiled
-
-
-class CompileReport:
-    """Writer of progress: one line of a terminal, or a line every EVERY seconds."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.terminal = stream.isatty()
-        self.last = time.monotonic()
-
-    def __call__(self, done: int, of: int, compiled: int) -> None:
-        now = time.monotonic()
-        if not self.terminal and now - self.last < EVERY:
-            return
-        self.last = now
-        end = "\n" if not self.terminal or done == of else ""
-        start = "\r" if self.terminal else ""
-        print(f"{start}compiling kernels: {done} of {of} kinds, {compiled} compiled", end=end,
-              file=self.stream, flush=True)
-
-
-def main(jobs: int, stream: TextIO) -> None:
-    """Compile the kernels that are not yet in the cache, and print their number."""
-    begin = time.monotonic()
-    jobs = jobs or usable_cores()
-    print(f"compiling kernels into {cache_root()}, {jobs} at a time", file=stream, flush=True)
-    compiled = compile_all(jobs, CompileReport(stream))
-    seconds = time.monotonic() - begin
-    print(f"{compiled} kernels compiled in {seconds:.0f} s" if compiled else
-          "all kernels were compiled already", file=stream, flush=True)

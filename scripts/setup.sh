@@ -1,8 +1,9 @@
 # Sourced by the other scripts: `setup EXTRAS` makes .venv (or $VENV) with hpgcn (editable) and its extras, once per
-# setup.cfg and setup.py.
+# setup.cfg and setup.py. With INSTALLED=1 it takes $VENV as it is.
 setup() {
     local extras=$1 python=${PYTHON:-python3} venv=${VENV:-.venv} stamp
     cd "$(dirname "${BASH_SOURCE[0]}")/.."
+    [ -z "${INSTALLED:-}" ] || return 0
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
         echo "hpgcn needs Python 3.11 or later, but $python is $("$python" --version 2>&1); set PYTHON" >&2
         return 69

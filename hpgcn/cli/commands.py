@@ -396,6 +396,10 @@ def doctor(args):
     """Check that MPI, HDF5, threads and GPUs work."""
     if launcher.launched_rank():
         return 0  # under a launcher only one process checks
+    if args.compile:
+        from hpgcn.doctor.common_kernels import compile_common
+
+        return 0 if compile_common(args.jobs) else 70
     from hpgcn import doctor
 
     found = doctor.examine()

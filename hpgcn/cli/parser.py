@@ -269,4 +269,8 @@ def bench(command):
 
 def doctor(command):
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
+    command.add_argument("--compile", action="store_true",
+                         help="compile the kernels of common commands ahead, into the folder that "
+                              "HPGCN_KERNELS names for all users, or into the cache of this user")
+    integers(command, ("jobs", 0, "with --compile: N processes at a time. 0: one a core"))
 

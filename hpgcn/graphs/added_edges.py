@@ -123,16 +123,13 @@ class AddedEdges(AdjacencySource):
 
 
 def adds_edges(config: Config, source: GraphSource) -> bool:
-    """Return whether evaluation passes messages along links of validation as well.
+    """Return whether evaluation passes messages along links of validation as well."""
+    return (config.message_edges != type(config).message_edges
+            and len((source.links or {}).get(ADDED, ())) > 0)
 
-    Raises
-    ------
-    UsageError
-        It should, but the graph has none.
-    """
-    if config.message_edges == type(config).message_edges:
-        return False
-    if not len((source.links or {}).get(ADDED, ())):
+
+def check_added(config: Config, source: GraphSource) -> None:
+    """Raise a UsageError if links of validation should be added, but the graph has none."""
+    if config.message_edges != type(config).message_edges and not adds_edges(config, source):
         raise UsageError(f"{setting('message_edges', config.message_edges)}: "
                          f"{source.header.name} has no links of validation to add")
-    return True

@@ -71,7 +71,7 @@ class CoverPlan(NonzeroPlan):
 
     Traffic = CoverTraffic
 
-    needs_order = True
+    needs_order = searches_holders = True
 
     @classmethod
     def floor(cls, pattern: Pattern, rank_grid: RankGrid) -> CoverFloor | None:

@@ -207,6 +207,8 @@ class Plan:
     # whether plans of fewer rows, or of rows that nodes share, need rows in the order of runs
     needs_order = False
     is_floor = False  # whether numbers are lower bounds, as those of `floor`
+    # whether `of` searches for holders of nonzeros, which takes longer than to count rows
+    searches_holders = False
     vertices = None
     # number of batches of rows that the first product waits for, and of all; None if rows
     # are sent in one batch

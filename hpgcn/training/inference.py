@@ -240,6 +240,9 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any, device: str,
         spec = replace(spec, sparse_features=sparse)
         check_strategy(strategy, spec, comm.size)
         added = adds_edges(config, source)
+        if added != (config.message_edges != Config.message_edges) and not comm.rank:
+            log.warning("%s: no links of validation, so that messages pass along its edges only",
+                        source.where)
 
     # all ranks must have the same graph, settings and weights
     same_everywhere(source, config, comm)

@@ -30,6 +30,8 @@ from numba.core.serialize import dumps
 
 from hpgcn.kernels.host.user_cache import cache_roots
 
+SHARED = "HPGCN_KERNELS"  # variable with a folder that has the layout of NUMBA_CACHE_DIR
+INSIDE = Path("hpgcn", "numba")
 DIGEST = 32  # bytes of SHA-256 at the beginning of a file of the cache
 IMPORT = re.compile(r"^from (hpgcn[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 NAME = re.compile(r"\w+")
@@ -44,7 +46,7 @@ def cache_root() -> Path:
     no file can be written anywhere, nothing can be stored at the returned path.
     """
     for root in cache_roots("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
-        folder = root / "hpgcn" / "numba"
+        folder = root / INSIDE
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
@@ -152,12 +154,22 @@ class KernelCache(FunctionCache):
         self._py_func = function
         self._name = f"{function.__qualname__.replace('<locals>.', '')}-{code.co_firstlineno}"
         self._cache_path = str(cache_dir(code.co_filename))
+        shared = os.environ.get(SHARED)
+        name = os.path.basename(self._cache_path)
+        self._shared = str(Path(shared, INSIDE, name)) if shared else ""
         self.enable()
 
     def load_overload(self, sig: tuple, target_context: Any) -> CompileResult | None:
         """Return the stored code for a signature, or None; Numba calls this."""
         target_context.refresh()
         key, path = self._entry(sig, target_context.codegen())
+        for folder in filter(None, (self._shared, self._cache_path)):
+            found = self._load(os.path.join(folder, os.path.basename(path)), key, target_context)
+            if found is not None:
+                return found
+        return None
+
+    def _load(self, path: str, key: tuple, target_context: Any) -> CompileResult | None:
         try:
             with open(path, "rb") as file:
                 digest, content = file.read(DIGEST), file.read()

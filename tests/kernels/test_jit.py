@@ -124,6 +124,23 @@ def test_a_full_disk_leaves_no_file(root, name, code, monkeypatch, caplog):
     assert call_twice(2.0)
 
 
+@pytest.mark.parametrize("state", ["fit", "missing", "damaged"])
+def test_kernels_of_the_site_come_first(root, state, tmp_path, monkeypatch, caplog):
+    site, own = tmp_path / "site", tmp_path / "own"
+    monkeypatch.setattr(module, "cache_root", lambda: site / module.INSIDE)
+    assert not call_twice(2.0)
+    monkeypatch.setattr(module, "cache_root", lambda: own)
+    monkeypatch.setenv(module.SHARED, str(site))
+    file, = site.rglob("*.nbc")
+    if state == "missing":
+        file.unlink()
+    elif state == "damaged":
+        file.write_bytes(b"damaged")
+    assert call_twice(2.0) == (state == "fit")
+    assert own.exists() == (state != "fit")  # what is compiled is stored for this user alone
+    assert len(caplog.messages) == (state == "damaged")
+
+
 def test_without_any_folder_kernels_are_compiled(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):

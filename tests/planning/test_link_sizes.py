@@ -23,7 +23,9 @@ GIVEN = {"negative": np.random.default_rng(1).integers(0, 90, (37, 2))}
 GRAPHS = {"drawn": with_links(make(n=90)), "directed": with_links(make(n=90, directed=True)),
           "given": with_links(make(n=90), **GIVEN)}
 KINDS = [{}, {"negatives": "uniform:3", "strict_negatives": True, "decoder": "hadamard:2"},
-         {"negatives": "shared:9", "decoder": "distmult", "dtype": "float64"}]
+         {"negatives": "shared:9", "decoder": "distmult", "dtype": "float64"},
+         {"evaluation_negatives": "targets:2"}, {"evaluation_negatives": "pairs:3"},
+         {"evaluation_negatives": "all", "metric": "mrr"}]
 
 
 def held_bytes(trainer):
@@ -35,6 +37,8 @@ def held_bytes(trainer):
               pairs.sources, pairs.targets, pairs.shared, pairs.distinct, pairs.counts,
               links.buffers.owned, links.buffers.ghost, *loss.workspace.arrays.values(),
               *loss.decoder_gradient.values()]
+    for each in links.ranked.values():
+        arrays += [each.keys, each.sources, *each.rows.workspace.arrays.values()]
     arrays += [array for plan in plans for array in (plan.ghosts, plan.send_rows)]
     arrays += [array for block in blocks for array in block[1:]]
     return distinct(arrays), plans[0].ghosts.size + plans[0].send_rows.size
@@ -79,7 +83,9 @@ def test_plans_and_runs_count_alike(graph, kind, strategy, ranks, monkeypatch):
 @pytest.mark.parametrize("kind", [
     {}, {"negatives": "uniform:4", "strict_negatives": True}, {"decoder": "hadamard:3"},
     {"negatives": "shared:200", "dtype": "float64"},
-    {"negatives": "shared:40", "decoder": "hadamard:2"}], ids=str)
+    {"negatives": "shared:40", "decoder": "hadamard:2"},
+    {"evaluation_negatives": "all", "metric": "mrr"},
+    {"evaluation_negatives": "all", "metric": "mrr", "decoder": "hadamard:2"}], ids=str)
 def test_passing_arrays_are_bounded(kind, tmp_path):
     """No more memory is used at once while links are read, in a step, and in an evaluation."""
     n, k = 3000, 60_000

@@ -2,15 +2,19 @@
 
 It sends no more rows than p2p by hypergraph parts.
 """
+from contextlib import nullcontext
+
 import pytest
 from graphs import make
 
 from hpgcn import store, train
 from hpgcn.config import Config
-from hpgcn.errors import UsageError
+from hpgcn.errors import InternalError, UsageError
 from hpgcn.partition import make_partition
+from hpgcn.planning.answers import automatic
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import forecast
+from hpgcn.strategies.cover import CoverPlan
 
 SETTINGS = {"epochs": 3, "hidden": 10, "prune": False}
 
@@ -28,7 +32,8 @@ def partitioned(graph, comm, folder, method):
 @pytest.mark.parametrize("comm", [1, 2, 4], indirect=True)
 @pytest.mark.parametrize("method", ["block", "vertex-cut"])
 @pytest.mark.parametrize("directed", [False, True])
-def test_a_run_takes_what_the_plan_chooses(comm, tmp_path, method, directed):
+def test_a_run_takes_what_the_plan_chooses(comm, tmp_path, method, directed, monkeypatch):
+    monkeypatch.setattr(automatic, "SEARCH", 0.0)
     path = partitioned(make(n=400, directed=directed), comm, tmp_path, method)
     config = Config(**SETTINGS)
     chosen = train(path, config, comm.mpi)
@@ -57,6 +62,17 @@ def test_no_more_is_sent_than_by_rows_of_a_hypergraph(comm, kind):
     assert ours["sent_bytes_per_epoch"] == ours["predicted_bytes_per_epoch"]
     assert ours["sent_bytes_per_epoch"] <= rows["sent_bytes_per_epoch"]
     assert ours["final_loss"] == pytest.approx(rows["final_loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("comm", [3], indirect=True)
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_short_runs_search_for_no_holders(comm, seconds, monkeypatch):
+    counted = []
+    monkeypatch.setattr(automatic, "SEARCH", seconds)
+    monkeypatch.setattr(CoverPlan, "of", lambda *arguments: counted.append(arguments) or 1 / 0)
+    with pytest.raises(InternalError, match="ZeroDivision") if not seconds else nullcontext():
+        train(make(n=400, degree=20), Config(**SETTINGS), comm.mpi)
+    assert not (seconds and counted)
 
 
 @pytest.mark.parametrize("comm", [2], indirect=True)

@@ -15,6 +15,8 @@ from hpgcn.graphs.added_edges import AddedEdges
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.links import LinkSet
 from hpgcn.partition import make_partition
+from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.counts import plan_input
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES, keeps_rows
 
@@ -104,6 +106,20 @@ def test_any_ranks_and_parts_agree(comm, strategy, kind):
     assert metrics["sent_bytes"] == footprint.prediction.total_bytes() > 0
 
 
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_rows_that_are_not_moved_count_alike(kind, monkeypatch):
+    found = []
+    for large in (plan_input.LARGE, 0):
+        monkeypatch.setattr(plan_input, "LARGE", large)
+        inputs = PlanInput(GRAPHS[kind], CONFIG)
+        for case in candidates(inputs, [3], ("random", "vertex-cut")):
+            footprint = count_candidate(inputs, case)
+            found.append((case, footprint.prediction.total_bytes(),
+                          *(footprint.parts[name].tolist() for name in ("matrix", "plan"))))
+    half = len(found) // 2
+    assert found[:half] == found[half:] and half > 4
+
+
 @pytest.mark.parametrize("method", ["random", "cover"])
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_rows_of_the_source(tmp_path, kind, method):
@@ -143,11 +159,21 @@ def test_repeated_links_are_added_once():
         assert AddedEdges(each, each).header.num_edges == with_val(graph).header.num_edges
 
 
-def test_refusals():
+def test_graphs_without_links_of_validation(caplog):
     graph = GRAPHS["undirected"]
     few = replace(graph, links={key: graph.links[key] for key in ("train", "test")})
     with pytest.raises(UsageError, match=r"message_edges='train\+val': linked has no links of val"):
         hpgcn.train(few, CONFIG)
+    with pytest.raises(UsageError, match="no links of validation to add"):
+        PlanInput(few, CONFIG)
+    found, expected = (hpgcn.predict(few, hpgcn.train(graph, CONFIG.replace(
+        message_edges=word)))["embedding"] for word in ("train+val", "train"))
+    np.testing.assert_array_equal(found, expected)
+    assert "linked: no links of validation, so that messages pass along its edges" in caplog.text
+
+
+def test_refusals():
+    graph = GRAPHS["undirected"]
     known = {**graph.links, "val": LinkSet(graph.links["train"].positive[:3])}
     with pytest.raises(DataError, match=r"links of val are edges of the graph already"):
         hpgcn.train(replace(graph, links=known), CONFIG, ranks=3)

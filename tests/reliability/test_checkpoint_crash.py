@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import clean_environment, hpgcn, refused, succeed
+from graphs import make, with_links
 from jobs import processes
 from resuming import lines, steps
 
@@ -47,10 +48,12 @@ for out, fault, settings in runs:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with the graph g.h5 and its partition into three, g.p3.h5."""
+    """Return a folder with the graphs g.h5 and links.h5, and partitions into three, *.p3.h5."""
     folder = tmp_path_factory.mktemp("crash")
     succeed(*GENERATE, "g.h5", cwd=folder)
-    succeed("partition", "g.h5", "-k", 3, "--method", "random", cwd=folder)
+    store.write_graph(folder / "links.h5", with_links(make(n=300)))
+    for name in ("g.h5", "links.h5"):
+        succeed("partition", name, "-k", 3, "--method", "random", cwd=folder)
     return folder
 
 
@@ -103,9 +106,9 @@ def test_killed_at_every_step_of_a_commit(folder):
 class Run:
     """A background process `mpiexec -n 3 hpgcn train --resume`."""
 
-    def __init__(self, here, out, *flags, **environment):
+    def __init__(self, here, out, *flags, graph="g.p3.h5", **environment):
         self.metrics = Path(out, "metrics.jsonl")
-        self.process = here.start("train", "g.p3.h5", "--out", out, "--resume", *flags, ranks=3,
+        self.process = here.start("train", graph, "--out", out, "--resume", *flags, ranks=3,
                                   **environment)
 
     def epochs(self):
@@ -151,12 +154,28 @@ def whole(folder):
 
 @pytest.mark.release
 def test_killed_at_random_moments_again_and_again(here, folder, whole):
+    kill_again_and_again(here, "killed")
+    assert outcome(folder / "killed") == whole
+
+
+@pytest.mark.release
+def test_a_run_on_links_killed_at_random_moments(here, folder):
+    flags = ("--task", "links", "--output-width", 6, "--decoder", "hadamard:2", "--negatives",
+             "uniform:2", "--strict-negatives")
+    kill_again_and_again(here, "killed links", *flags, graph="links.p3.h5")
+    succeed("train", "links.p3.h5", *flags, "--epochs", EPOCHS, "--checkpoint-every", 2, "--out",
+            "whole links", "--ranks", 3)
+    assert outcome(folder / "killed links") == outcome(folder / "whole links")
+
+
+def kill_again_and_again(here, out, *flags, **options):
+    """Stop a run by KILLS kills at random moments; resume it each time, at last to its end."""
     rng = np.random.default_rng(int(os.environ.get("HPGCN_SEED", "0")))
     killed = done = 0
     for _ in range(2 * KILLS):
         if killed == KILLS:
             break
-        run = Run(here, "killed", "--epochs", done + SHARE, "--checkpoint-every", 2)
+        run = Run(here, out, *flags, "--epochs", done + SHARE, "--checkpoint-every", 2, **options)
         more, moment, rank = int(rng.integers(0, 10)), float(rng.random()), int(rng.integers(0, 3))
         run.wait_for(more)
         # in an epoch or a commit, or while the run starts
@@ -168,10 +187,10 @@ def test_killed_at_random_moments_again_and_again(here, folder, whole):
         killed += code != 0
         done = run.epochs()
         assert "Traceback" not in text, text
-    code, text = Run(here, "killed", "--epochs", EPOCHS, "--checkpoint-every", 2).end()
+    code, text = Run(here, out, *flags, "--epochs", EPOCHS, "--checkpoint-every", 2,
+                     **options).end()
     assert code == 0, text
     assert killed == KILLS
-    assert outcome(folder / "killed") == whole
 
 
 @pytest.mark.release

@@ -4,7 +4,7 @@ import os
 import sys
 
 import pytest
-from commands import hpgcn
+from commands import hpgcn, refused
 
 from hpgcn import doctor
 from hpgcn.doctor import probes
@@ -113,3 +113,9 @@ def test_a_rank_that_would_span_numa_domains(monkeypatch, domains, status):
     finding = doctor.cores()
     assert finding.status == status
     assert ("2 NUMA domains of 2, 2 cores" in finding.text) == (status == "warn")
+
+
+def test_jobs_and_the_folder_of_kernels_are_checked():
+    assert "--jobs -1: expected at least 1" in refused(2, "doctor", "--compile", "--jobs", "-1")
+    assert "HPGCN_KERNELS=/proc/none: " in refused(74, "doctor", "--compile",
+                                                   HPGCN_KERNELS="/proc/none")

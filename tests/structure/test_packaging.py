@@ -1,13 +1,11 @@
-"""The packages and commands that setup.cfg declares match the source tree."""
+"""Wheels and sdists hold the modules of the source tree, and say who made them."""
 import email
-import importlib.util
 import re
 import shlex
 import shutil
 import sysconfig
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 from checkout import NOT_TRACKED, ROOT, SETUP
@@ -19,18 +17,7 @@ from hpgcn.kernels import cpu
 from hpgcn.runtime import advice
 from hpgcn.runtime.advice import install_command
 
-
-def test_every_package_is_listed():
-    mapped = SETUP["options"]["package_dir"].strip().splitlines()
-    folders = dict(line.split(" = ") for line in mapped)
-    packages = {".".join([package, *path.parent.relative_to(ROOT / folder).parts])
-                for package, folder in folders.items()
-                for path in (ROOT / folder).rglob("__init__.py")}
-    assert set(SETUP["options"]["packages"].split()) == packages
-    for name in packages:
-        module = importlib.import_module(name)
-        if name in folders:
-            assert Path(module.__file__).parent.name == folders[name]
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_metadata():
@@ -39,7 +26,8 @@ def test_metadata():
         "torch", "pyg", "dgl", "onnx", "plot", "demo", "test", "docs", "dev"}
     core = SETUP["options"]["install_requires"].split()
     assert {line.split(">=")[0] for line in core} == {"numpy", "scipy", "numba", "h5py", "tqdm"}
-    assert SETUP["metadata"]["version"] == hpgcn.__version__
+    assert re.search(rf"^## \[?{re.escape(hpgcn.__version__)}\b", CHANGELOG, re.MULTILINE)
+    assert f"version: {hpgcn.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_advice_names_the_packages_of_an_extra(monkeypatch):
@@ -96,6 +84,16 @@ def built(tmp_path_factory):
 
 
 @pytest.mark.long
+def test_the_wheel_holds_every_module_and_nothing_else(built):
+    with zipfile.ZipFile(built[0]) as wheel:
+        names = {name for name in wheel.namelist() if name.endswith(".py")}
+    places = {"hpgcn": "hpgcn", "kernels": "hpgcn/kernels", "datasets": "hpgcn/datasets"}
+    assert names == {f"{place}/{path.relative_to(ROOT / folder).as_posix()}"
+                     for folder, place in places.items()
+                     for path in (ROOT / folder).rglob("*.py")}
+
+
+@pytest.mark.long
 def test_the_wheel_says_who_made_it_and_where_to_read_on(built):
     with zipfile.ZipFile(built[0]) as wheel:
         names = wheel.namelist()
@@ -107,12 +105,17 @@ def test_the_wheel_says_who_made_it_and_where_to_read_on(built):
 
     assert metadata["Author"] == "The hpgcn developers"
     assert metadata["Home-page"] or len(metadata.get_all("Project-URL")) > 3
-    links = re.findall(r"\]\(([^)]*)\)", metadata.get_payload())
+    assert metadata["Version"] == hpgcn.__version__
+    text = metadata.get_payload()
+    release = f"/v{hpgcn.__version__}/"
+    links = re.findall(r"\]\(([^)]*)\)", text)
     assert len(links) > 10
     for link in links:
         assert link.startswith(("https://", "#"))
-        name = link.partition("/blob/main/")[2].partition("#")[0]
-        assert not name or (ROOT / name).exists(), link
+        name = link.partition(release)[2].partition("#")[0]
+        assert name and (ROOT / name).exists(), link
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]*)\)", text):
+        assert picture.startswith("https://raw.githubusercontent.com/")
 
 
 @pytest.mark.long

@@ -21,7 +21,6 @@ import hpgcn
 from hpgcn.comm import SerialComm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.kernels import ahead
-from hpgcn.kernels.__main__ import main as compile_kernels
 from hpgcn.kernels.cpu import column_blocks, tuning
 from hpgcn.model import make_spec
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
@@ -144,33 +143,44 @@ def test_products_are_loaded_without_their_memory(options):
 
 # graphs and hidden layers: columns of X, hidden columns, classes
 SHAPES = (10, 16, 5), (1433, 16, 7), (767, 64, 10), (100, 256, 47), (64, 128, 40)
-ONE_KIND = ("from hpgcn.kernels import ahead; "
-            "ahead.cases = lambda: [(ahead.load_product, (400, 8, 3200, 'float32'))]; "
-            "from hpgcn.kernels.__main__ import main; main()")
+# a command and a kernel instead of all
+FEW = ("import sys; from hpgcn.__main__ import main; "
+       "from hpgcn.doctor import common_kernels as common; "
+       "common.ahead.cases = lambda: [(common.ahead.load_product, (400, 8, 3200, 'float32'))]; "
+       "common.commands = lambda: [['train', 'none.h5']]; sys.exit(main(['doctor', '--compile']))")
 
 
 @pytest.mark.parametrize("words, shapes", [
-    pytest.param(("-m", "hpgcn.kernels"), SHAPES, marks=pytest.mark.release),
-    pytest.param(("-c", ONE_KIND), (), marks=pytest.mark.long)], ids=["all", "one kind"])
-def test_all_is_compiled_once(tmp_path, words, shapes):
+    pytest.param(("-m", "hpgcn", "doctor", "--compile", "--jobs", "2"), SHAPES,
+                 marks=pytest.mark.release),
+    pytest.param(("-c", FEW), SHAPES[:1], marks=pytest.mark.long)], ids=["all", "few"])
+def test_all_users_read_what_a_site_compiled(tmp_path, words, shapes):
+    """Runs read kernels from HPGCN_KERNELS, where they store none."""
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    both = {"HPGCN_KERNELS": str(shared), "NUMBA_CACHE_DIR": str(own)}
+
     def run():
-        done = python(*words, "--compile", "--jobs", "2", timeout=900,
-                      NUMBA_CACHE_DIR=str(tmp_path))
-        assert done.returncode == 0, done.stderr
-        return done.stderr.splitlines()
+        done = python(*words, timeout=1800, **both)
+        assert done.returncode == 70 * (words[-1] == FEW), done.stderr
+        assert ("failed: hpgcn train none.h5" in done.stderr) == (words[-1] == FEW)
+        return done.stderr.splitlines()[-1]
 
     first = run()
-    assert first[0].startswith(f"compiling kernels into {tmp_path}")
-    assert first[-1].endswith(" s")
-    assert run()[-1] == "all kernels were compiled already"
+    assert not first.startswith("hpgcn: 0 kernels") and first.endswith(f" in {shared}/hpgcn/numba")
+    assert run().startswith("hpgcn: 0 kernels")
+    files = {*shared.rglob("*")}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o644, 0o755}
 
     for f, hidden, c in shapes:
         graph = tmp_path / f"{f}.h5"
         hpgcn.save(make(n=400, f=f, c=c), graph)
         done = python("-m", "hpgcn", "train", graph, "--epochs", "2", "--hidden", hidden, "--out",
-                      tmp_path / f"run-{f}", NUMBA_CACHE_DIR=str(tmp_path))
+                      tmp_path / f"run-{f}", **both)
         assert done.returncode == 0, done.stderr
-        assert "compiling kernels" not in done.stderr, (f, hidden, c)
+        if len(shapes) > 1:
+            assert "compiling kernels" not in done.stderr, (f, hidden, c)
+    assert {*shared.rglob("*")} == files
+    assert len([*own.rglob("*.nbc")]) < len(files) and (len(shapes) > 1) != any(own.rglob("*.nbc"))
 
 
 def print_kernels():
@@ -212,10 +222,3 @@ def test_runs_call_kernels_that_are_compiled_ahead():
     compiled, *found = done.stdout.splitlines()
     assert int(compiled) > 100 and len(found) == len(SHAPES), found
     assert min(map(int, found)) > 5
-
-
-def test_refused(capsys):
-    with pytest.raises(SystemExit) as ended:
-        compile_kernels(["--compile", "--jobs", "-1"])
-    assert ended.value.code == 2
-    assert "--jobs -1: expected at least 1" in capsys.readouterr().err

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 WHAT = "rows of all targets"
 TARGETS = 1 << 12  # vertices that are scored at a time
+SHARE = 8  # numbers of memory for a score of a linear decoder
 ROUNDING = 1 << 10  # units of rounding within which a score is computed again
 
 
@@ -72,7 +73,7 @@ class AllTargets:
         """
         links = self.comm.device.put(positive)
         counts = np.zeros((2, positive.size), np.int64)  # scores above that of a link, and at it
-        width = TARGETS if decoder.linear else TARGETS * own.shape[1]
+        width = TARGETS * (SHARE if decoder.linear else own.shape[1])
         self.rows.start(own, WHAT)
         for stage, rows in self.rows.received_rows(range(self.comm.size), WHAT):
             for first in range(0, rows.shape[0], TARGETS):

@@ -223,7 +223,8 @@ def select_cheapest(price: np.ndarray, row: np.ndarray, size: np.ndarray, most: 
     most : int
     whole : bool
     """
-    order = np.argsort(row, kind="mergesort")  # it is stable
+    # stable; rows as floats, so that Numba compiles one sort, which takes longer than this kernel
+    order = np.argsort(row.astype(np.float64), kind="mergesort")
     order = order[np.argsort(price[order], kind="mergesort")]
     before = np.int64(0)
     for i in range(order.size):

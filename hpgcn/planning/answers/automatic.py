@@ -1,4 +1,6 @@
 """Find the partitions and the strategy that `hpgcn train` takes in the cases of a plan."""
+import math
+
 from hpgcn.errors import setting
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.effort import expected_seconds
@@ -11,6 +13,7 @@ BY_ROWS = next(each for each in STRATEGIES.values() if each.requires_partition)
 BY_HOLDERS = next(each for each in STRATEGIES.values() if each.accepts_nonzero_owners)
 METHOD = BY_HOLDERS.method  # method that partitions a graph without parts: it sends fewest rows
 PATIENCE = 4.0  # seconds of the partitions that a plan makes by itself, of all numbers of ranks
+SEARCH = 1.0  # seconds of a run from which on holders of nonzeros are searched for
 SHOWN = 12  # rows that are printed
 RULE = "the fastest single strategy that moves no more rows than these parts need"
 
@@ -39,6 +42,18 @@ def sparing_cases(rows, measured=False):
         if entry["strategy"] in (BY_ROWS.name, BY_HOLDERS.name))
     return [entry for entry in rows
             if entry["rows_moved"] is not None and entry["rows_moved"] <= limit]
+
+
+def is_searched(strategy, rows, epochs):
+    """Return whether a run counts a strategy, which may search for holders of nonzeros.
+
+    The search, and its kernels, must pay: not in a run that takes less than SEARCH without.
+    `rows` are those that the run counts before it, with BY_ROWS.
+    """
+    if not STRATEGIES[strategy].Plan.searches_holders:
+        return True
+    seconds = [entry["seconds"]["epoch"] for entry in rows if entry["strategy"] == BY_ROWS.name]
+    return epochs * min(seconds, default=math.inf) >= SEARCH
 
 
 def first_fitting(*choices):
@@ -127,7 +142,11 @@ def run_cases(inputs, rows, k):
         parts = inputs.prepared[k].method if k in inputs.prepared else METHOD
     places = [place for place, entry in enumerate(rows) if entry["ranks"] == k
               and entry["parts"] in (parts, "stored") and entry["rows_moved"] is not None]
-    return places if BY_ROWS.name in {rows[place]["strategy"] for place in places} else []
+    if BY_ROWS.name not in {rows[place]["strategy"] for place in places}:
+        return []
+    cases = [rows[place] for place in places]
+    return [place for place in places
+            if is_searched(rows[place]["strategy"], cases, inputs.config.epochs)]
 
 
 def _choose_place(rows, places, choose):

@@ -210,7 +210,8 @@ def count(ordered, inputs, strategy, shape, offsets, *, nodes=ONE_NODE, floor=Fa
         levels = [*ordered.train, *ordered.evaluated] if strategy.supports_pruning else []
         levels.append(ordered.within)
         fewer = any(level is not None for level in levels)
-        if strategy.Plan.needs_order and (fewer or nodes.aware):
+        several = ordered.evaluation is not None
+        if strategy.Plan.needs_order and (fewer or several or nodes.aware):
             ordered = ordered.in_order()
         plan = strategy.Plan.of(ordered.pattern, rank_grid)
     train, evaluated = ordered.train, ordered.evaluated

@@ -12,6 +12,7 @@ from hpgcn.planning.answers.automatic import (
     BY_ROWS,
     faster_case,
     first_fitting,
+    is_searched,
     sparing_cases,
 )
 from hpgcn.planning.answers.candidates import Candidate, candidates, count_fastest
@@ -128,9 +129,12 @@ def _choose(inputs, ranks, nodes=None):
     rows = []
     exchanges = {}
     full_batch = parse(config.batch) is None
+    mixes = config.strategy == AUTO_PER_LAYER
     footprints = {}  # on parts
     for candidate in _supporting(inputs, ranks, machine.nodes(ranks)):
         if not (full_batch or STRATEGIES[candidate.strategy].supports_minibatches):
+            continue
+        if not (mixes or is_searched(candidate.strategy, rows, config.epochs)):
             continue
         footprint = count_fastest(inputs, candidate, machine)
         rows.append(row(candidate, footprint, options))
@@ -141,7 +145,7 @@ def _choose(inputs, ranks, nodes=None):
     allowed = sparing_cases(rows, measured=bool(config.machine))
 
     # mix strategies, if the settings allow it
-    if config.strategy == AUTO_PER_LAYER and machine.nodes(ranks) is None:
+    if mixes and machine.nodes(ranks) is None:
         mixture = of_layers(inputs, footprints, options.machine, (BY_ROWS, BY_HOLDERS))
         if mixture:
             allowed.append(row(*mixture, options))
@@ -153,7 +157,7 @@ def _choose(inputs, ranks, nodes=None):
     rates = f"by the rates of {config.machine}" if config.machine else f"on {ASSUMED_MACHINE}"
     text = f"{named(case)}: {case['seconds']['epoch']:.3g} s per epoch {rates}"
     text += faster_case(rows, case)
-    if config.strategy == AUTO_PER_LAYER and nodes is not None and nodes.max():
+    if mixes and nodes is not None and nodes.max():
         text += "; on several nodes no mixtures are compared"
     node_aware = config.node_aware
     if node_aware == "auto":

@@ -228,7 +228,8 @@ class RankFootprint(DenseFootprint):
         - buffers of messages and partial results;
         - plan (row numbers);
         - parameters, with gradient and Adam's moments;
-        - reductions, which MPI copies.
+        - reductions, which MPI copies;
+        - links, only of a model that predicts them: pairs, rows of other ranks, a block of scores.
         """
         itemsize = self.spec.row_itemsize
         # dropout makes another X: it is counted with the features
@@ -244,15 +245,7 @@ class RankFootprint(DenseFootprint):
             "plan": sum(operand.index_entries for operand in self.operands) * POINTER,
             "parameters": self._parameter_bytes,
             "reductions": self.plan.reduced_bytes(self.widest, itemsize),
-            **self._link_parts}
-
-    @property
-    def _link_parts(self):
-        """The part LINKS, a dict; {} unless the model predicts links."""
-        if self.links is None:
-            return {}
-        spec = self.spec
-        return {LINKS: self.links.stored_bytes(spec) + self.links.block_bytes(spec)}
+            **({} if self.links is None else {LINKS: self.links.nbytes(self.spec)})}
 
     @cached_property
     def edge_bytes(self):

@@ -9,14 +9,17 @@ import numpy as np
 
 from hpgcn.graphs.links import check_training
 from hpgcn.graphs.validation import index_dtype
+from hpgcn.model.links.all_targets import SHARE, TARGETS
 from hpgcn.model.links.decoders import DECODERS
 from hpgcn.model.links.link_loss import BLOCK
 from hpgcn.parallel.pulled_rows import largest_table, pulled_table
+from hpgcn.parallel.transfers import StagedPlan
 from hpgcn.sampling.negatives import (
     DRAWN,
     DrawnLinks,
     KnownLinks,
     UniformTargets,
+    parse_evaluation,
     parse_negatives,
     turned,
 )
@@ -27,6 +30,8 @@ DRAWN_BYTES = 96  # bytes of a pair while it is drawn
 PAIR_BYTES = 64  # more of a pair while it is scored: float64 losses and slopes
 METRIC_BYTES = 128  # bytes of an evaluated pair in a metric: sorted scores, counts, messages
 READ_BYTES = 48, 72  # bytes of a link while a single rank reads it, and one of several
+RANKED_BYTES = 32  # more of a score among all vertices: comparisons, places of near ties
+EXCLUDED_BYTES = 84  # bytes of a pair that is no negative while it is read
 KNOWN_BYTES = 20, 36  # likewise of a known link while negatives of evaluations are drawn
 
 
@@ -48,6 +53,7 @@ class LinkSizes:
     avoided : links that negatives of evaluations do not draw, in both directions if undirected
     sets : list
         Positives and negatives of each evaluated set.
+    excluded : pairs that are no negatives, if links are ranked among all vertices; else 0
     largest : table
         Bound of the rows that are pulled for the pairs of an epoch.
     blocks : list of tables
@@ -66,6 +72,7 @@ class LinkSizes:
     every: np.ndarray
     avoided: np.ndarray
     sets: list
+    excluded: np.ndarray
     largest: np.ndarray
     blocks: list
     moved: bool
@@ -105,12 +112,20 @@ class LinkSizes:
         exchanged = sum(table.sum(0) + table.sum(1) for table in (self.largest, *self.blocks))
         floats = sum(self.arrays(width).values()) + self.most_sent * width + (
             self.most_pulled * width)
+        if self.excluded.any():
+            floats = floats + self._staged_rows * width
+            exchanged = exchanged + self.excluded + sum(positive for positive, _ in self.sets)
         decoder = sum(map(np.prod, DECODERS[spec.decoder].shapes(spec).values()))
         return (numbers * self.index + NUMBER * (self.known + self.distinct + exchanged)
                 + (floats + int(decoder)) * spec.itemsize)
 
+    @property
+    def _staged_rows(self):
+        """Rows of the buffers in which ranks receive the rows of all vertices."""
+        return StagedPlan(self.rows[:, None]).buffer_rows[:, 0]
+
     def block_bytes(self, spec):
-        """Return the bytes of the largest of three moments of an epoch.
+        """Return the bytes of the largest moment of an epoch.
 
         Pairs are drawn, a block of them is scored, or a set is evaluated.
         """
@@ -128,14 +143,26 @@ class LinkSizes:
                 width * (3 + layers) if layers else 3))
                 + 3 * self.shared * width * itemsize)
         found += [each * METRIC_BYTES for each in scored]
+        if self.excluded.any():
+            targets = min(TARGETS, int(self.rows.max()))
+            positives = np.max([positive for positive, _ in self.sets], axis=0)
+            scores = targets * np.minimum(
+                positives, max(1, BLOCK // (TARGETS * (width if layers else SHARE))))
+            near = np.minimum(scores, most) * (3 + layers)
+            found.append(scores * (RANKED_BYTES + 3 * itemsize) + width * itemsize * np.maximum(
+                near, scores * (3 + layers) * (layers > 0)))
         return np.max(found, axis=0)
+
+    def nbytes(self, spec):
+        """Return the bytes of links from the first epoch on."""
+        return self.stored_bytes(spec) + self.block_bytes(spec)
 
     @property
     def set_up_bytes(self):
         """Bytes of links while they are read, besides those stored."""
         several = int(self.rows.size > 1)
         return np.maximum(self.every * READ_BYTES[several], self.avoided * KNOWN_BYTES[several]) + (
-            self.rows.sum() * (NUMBER + self.index))
+            self.rows.sum() * (NUMBER + self.index)) + self.excluded * EXCLUDED_BYTES
 
 
 class PlannedLinks:
@@ -145,20 +172,23 @@ class PlannedLinks:
     ----------
     sets : dict of hpgcn.graphs.links.LinkSet
         In memory.
-    vertex : (n,) int64
-        ORIGINAL number of each row of the file.
+    graph : hpgcn.graphs.graph.Graph
+        The pattern of all rows.
     header : hpgcn.graphs.header.Header
     config : hpgcn.Config
     where : str
         The graph, for errors.
     """
 
-    def __init__(self, sets, vertex, header, config, where):
+    def __init__(self, sets, graph, header, config, where):
+        vertex = graph.vertex
         check_training(sets.get("train", ()), where)
         self.n, self.seed, self.config = header.num_nodes, config.seed, config
         self.directed = header.directed
         self.given = {key: [array if array is None else vertex[array] for array in
                             (each.negative, each.negative_targets)] for key, each in sets.items()}
+        self.graph = graph
+        self.kind, self.each = parse_evaluation(config.evaluation_negatives)
         kind, count = parse_negatives(config.negatives)
         self.sampler = kind(count, self.n, self.seed, config.strict_negatives)
 
@@ -190,9 +220,24 @@ class PlannedLinks:
 
     @property
     def drawn(self):
-        """Evaluated sets without given negatives, a list."""
+        """Evaluated sets whose negatives need the known links, a list."""
         return [key for key in ("val", "test") if key in self.links
-                and all(each is None for each in self.given[key])]
+                and (self.kind != "auto" or all(each is None for each in self.given[key]))]
+
+    @cached_property
+    def excluded(self):
+        """Sources of pairs that are no negatives among all vertices; empty if not ranked."""
+        if self.kind != "all":
+            return np.empty(0, np.int64)
+        every, edges = np.arange(self.n), self.graph
+        rows = np.repeat(every, np.diff(edges.indptr))
+        keys = edges.vertex[edges.indices] * np.int64(self.n) + edges.vertex[rows]
+        keys = [keys, self.known(*self.links).keys, every * np.int64(self.n + 1)]
+        return np.unique(np.concatenate(keys)) // self.n
+
+    def _given(self, key):
+        """Return the given negatives of a set, and those of each link; None if not taken."""
+        return self.given[key] if self.kind in ("auto", "all") else (None, None)
 
     @cached_property
     def evaluated(self):
@@ -203,18 +248,33 @@ class PlannedLinks:
             if key not in self.links:
                 continue
             positive = self.links[key]
-            negative, targets = self.given[key]
+            negative, targets = self._given(key)
+            numbers = np.arange(len(positive))
+            if self.kind == "targets":
+                sampler = UniformTargets(self.each, self.n, self.seed, strict=True)
+                targets = sampler.targets(positive[:, 0], numbers, every, 1, key)
             if targets is not None:
                 others = np.repeat(positive[:, 0], targets.shape[1]), targets.ravel()
             elif negative is not None:
                 others = negative.T
             else:
                 sampler = UniformTargets(1, self.n, self.seed, strict=True)
-                numbers = np.arange(len(positive))
+                numbers = np.arange(len(positive) * self.each)
                 sources = sampler.draw(numbers, 0, key)
                 others = sources, sampler.targets(sources, numbers, every, 1, key)[:, 0]
             found.append((tuple(positive.T), tuple(others)))
         return found
+
+    def _counts(self):
+        """Return the sets of LinkSizes on a single rank, without drawing negatives."""
+        found = []
+        for key in ("val", "test"):
+            if key in self.links:
+                negative, targets = self._given(key)
+                count = len(self.links[key]) * self.each if negative is None else len(negative)
+                found.append([[len(self.links[key])], [
+                    count if targets is None else targets.size]])
+        return np.array(found, np.int64).reshape(-1, 2, 1)
 
     def sizes(self, vertex, offsets):
         """Return the LinkSizes of ranks that own the rows between `offsets`, (P + 1,).
@@ -239,14 +299,16 @@ class PlannedLinks:
         count, shared = (0, sampler.count) if sampler.shared else (sampler.count, 0)
         table = self.table(row, offsets, *train.T)
         index = index_dtype(max(self.n, *map(len, self.links.values()))).itemsize
-        blocks = [each for pairs in self.evaluated for kind in pairs
-                  for each in self._blocks(row, offsets, *kind)] if ranks > 1 else []
+        sets, blocks = self._counts(), []
+        if ranks > 1:
+            sets = [[per_rank(kind[0]) for kind in pairs] for pairs in self.evaluated]
+            blocks = [each for pairs in self.evaluated for kind in pairs
+                      for each in self._blocks(row, offsets, *kind)]
         return LinkSizes(
             index, np.diff(offsets), count, shared, links,
             per_rank(np.unique(train[:, 0])) * bool(shared), both_ways(["train"] * sampler.strict),
             sum(per_rank(each[:, 0]) for each in self.links.values()),
-            both_ways(self.links if self.drawn else []),
-            [[per_rank(kind[0]) for kind in pairs] for pairs in self.evaluated],
+            both_ways(self.links if self.drawn else []), sets, per_rank(self.excluded),
             largest_table(table, links * count + (links > 0) * shared, offsets), blocks,
             bool((row != np.arange(row.size)).any()))
 

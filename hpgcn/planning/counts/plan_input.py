@@ -9,7 +9,7 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, setting
-from hpgcn.graphs.added_edges import AddedEdges, adds_edges
+from hpgcn.graphs.added_edges import AddedEdges, adds_edges, check_added
 from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.induced_graph import training_rows
 from hpgcn.graphs.partition import run_offsets
@@ -213,6 +213,7 @@ class PlanInput(ModelInput):
             if config.task == "links":
                 links = {key: each.read() for key, each in (found.links or {}).items()}
             self.evaluated = None  # its graph, if it has more edges, and places and rows of these
+            check_added(config, found)
             if adds_edges(config, found):
                 added, n = AddedEdges(found, self.graph), found.header.num_nodes
                 self.evaluated = added.slab(0, n), added.places(0, n)[1], added.rows
@@ -257,7 +258,7 @@ class PlanInput(ModelInput):
 
         # pairs of epochs and evaluations, if links are predicted
         if self.spec.decoder:
-            self.links = PlannedLinks(links, self.graph.vertex, self.header, config, self.name)
+            self.links = PlannedLinks(links, self.graph, self.header, config, self.name)
             if config.batch == FULL:
                 self.notes.append("bytes and messages are those of the last epoch's negatives; "
                                   "memory is at least that of any epoch")

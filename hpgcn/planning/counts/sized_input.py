@@ -16,7 +16,7 @@ MOST = 1 << 48
 class SizedRows:
     """The rows of a RandomPattern, in place of OrderedRows: they are alike in any order."""
 
-    feature_entries = labeled = within = None
+    feature_entries = labeled = within = evaluation = None
 
     def __init__(self, pattern, hops):
         self.pattern = pattern

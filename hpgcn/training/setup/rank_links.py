@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn.errors import UsageError, setting
-from hpgcn.graphs.added_edges import adds_edges
+from hpgcn.graphs.added_edges import check_added
 from hpgcn.graphs.links import check_training
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.model.links.all_targets import AllTargets
@@ -44,7 +44,7 @@ def check_links(source: GraphSource, config: Config) -> None:
         return
     links = source.links or {}
     check_training(links.get("train", ()), source.where)
-    adds_edges(config, source)
+    check_added(config, source)
     if config.patience and not len(links.get("val", ())):
         raise UsageError(f"{setting('patience', config.patience)}: {source.header.name} has no "
                          "links of validation, which say when to stop; remove it, or add some")
@@ -104,14 +104,14 @@ class RankLinks:
             links = np.stack(np.divmod(every.keys, self.n), axis=1)
             excluded = np.concatenate([np.stack([own, own], axis=1), self._rows(links),
                                        self._rows(self._edges(source, vertex))])
-            self.excluded = len(excluded)
             targets = AllTargets(excluded - [self.layout.start, 0], self.layout, self.comm,
                                  Workspace(shard.spec.dtype, self.comm.device))
             self.ranked = {key: targets.of(self._rows(found[key][:, 0]) - self.layout.start)
                            for key in self.evaluated}
+        left_out = next((each.keys.size for each in self.ranked.values()), 0)
 
         # their memory
-        self.sizes = self._count(found, len(known.keys), len(every.keys))
+        self.sizes = self._count(found, len(known.keys), len(every.keys), left_out)
         width = shard.spec.widths[-1]
         self.buffers.reserve(*(int(rows[self.comm.rank]) * width for rows in (
             self.sizes.most_sent, self.sizes.most_pulled)))
@@ -123,22 +123,23 @@ class RankLinks:
             pairs += [self._sent(each[:, ::-1]) for each in pairs]
         return KnownLinks(self.n, *pairs)
 
-    def _count(self, found: dict, known: int, avoided: int) -> LinkSizes:
+    def _count(self, found: dict, known: int, avoided: int, excluded: int) -> LinkSizes:
         """Return the sizes of the links on all ranks; collective."""
         sampler, train = self.draws.sampler, self.draws.positive
         evaluated = self.evaluated.values()
         distinct = np.unique(train[:, 0]).size if sampler.shared else 0
         own = [self.layout.num_rows, len(train), distinct, known, sum(map(len, found.values())),
-               avoided, *(math.prod(each.shape) for pairs in evaluated for each in pairs)]
+               avoided, excluded, *(math.prod(each.shape) for pairs in evaluated for each in pairs)]
         counts = np.array(self.comm.allgather(own)).T
-        rows, links, distinct, strict, every, others, *sets = counts
+        rows, links, distinct, strict, every, others, left_out, *sets = counts
         count, shared = (0, sampler.count) if sampler.shared else (sampler.count, 0)
         draws = links * count + (links > 0) * shared
         table = table_of(self._rows(train[:, 1]), self.layout, self.comm)
         plans = [block[0].plan for pairs in evaluated for each in pairs for block in each.blocks]
         return LinkSizes(
             self.index.itemsize, rows, count, shared, links, distinct, strict, every, others,
-            [*zip(sets[::2], sets[1::2])], largest_table(table, draws, self.layout.offsets),
+            [*zip(sets[::2], sets[1::2])], left_out,
+            largest_table(table, draws, self.layout.offsets),
             [*gather_tables(self.comm, *plans)[:, 0]] if plans else [], self.row_of is not None)
 
     def _received(self, links: LinkSet, vertex: np.ndarray) -> np.ndarray:

@@ -126,7 +126,7 @@ def make_run_plan(source: GraphSource, config: Config, spec: ModelSpec,
     if spec.target_loss:
         targets = shard.scale_targets(standardize=config.standardize)
     comm.clock.setup.begin("planning")
-    check_memory(comm, lambda: device_bytes(shard), config.dtype)
+    check_memory(comm, lambda: device_bytes(shard, links), config.dtype)
 
     # the vertices, the traffic and the memory of a step
     set_activity("preparing the first step")
@@ -201,11 +201,12 @@ def check_sets(shard: GraphShard, config: Config, header: Header) -> None:
                     "them" if absent.size > 1 else "it", join_names([names[k] for k in absent]))
 
 
-def device_bytes(shard: GraphShard) -> int:
+def device_bytes(shard: GraphShard, links: RankLinks | None = None) -> int:
     """Return the bytes that this rank will allocate on its device after the matrix."""
     train, evaluated = shard.sizes()
     footprint = DenseFootprint(shard.spec, shard.layout, train, evaluated, shard.steps)
-    return int(footprint.placed_last[shard.comm.rank])
+    placed = footprint.placed_last + (links.sizes.nbytes(shard.spec) if links else 0)
+    return int(placed[shard.comm.rank])
 
 
 def check_trainable(header: Header, split: int = 0, where: str | None = None, *,
