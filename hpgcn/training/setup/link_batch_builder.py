@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hpgcn.sampling.submatrix_kernels import by_batch
+
 if TYPE_CHECKING:
     from hpgcn.sampling import NeighborBatchBuilder
     from hpgcn.sampling.batch import Batch
@@ -28,6 +30,7 @@ class LinkBatchBuilder:
         self.links = links
         self.sampler = neighbors.sampler
         self.comm = links.comm
+        self.assigned = 0, (np.empty(0, np.int64),) * 2  # an epoch, and its batches
 
     def batch(self, epoch: int, batch: int) -> Batch:
         """Return batch number `batch` of an epoch, from 0, with its pairs; collective."""
@@ -36,7 +39,8 @@ class LinkBatchBuilder:
 
         # the pairs, and own rows that this rank or others read for them
         step = (epoch - 1) * self.sampler.batches + batch + 1
-        draws = self.links.draws.in_batch(self.sampler, epoch, batch)
+        offsets, positions = self._assignment(epoch)
+        draws = self.links.draws.part(positions[offsets[batch]:offsets[batch + 1]])
         pairs = self.links.training_pairs(step, draws, int(self.sampler.sizes()[batch]))
         device, plan = self.comm.device, pairs.pulled.plan
         read = [device.get(each) for each in (pairs.sources, pairs.targets, pairs.shared)]
@@ -49,3 +53,10 @@ class LinkBatchBuilder:
         sent = counters.total(counters.phase)[0] - before
         return replace(found, request_bytes=sent,
                        pairs=pairs.restricted(computed, device.get(computed)))
+
+    def _assignment(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return offsets of the batches of an epoch, and the positions of own links in each."""
+        if self.assigned[0] != epoch:
+            number = self.sampler.batch_of(self.links.draws.numbers, epoch).astype(np.int32)
+            self.assigned = epoch, by_batch(number, self.sampler.batches)
+        return self.assigned[1]
