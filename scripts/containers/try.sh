@@ -23,7 +23,7 @@ here=$PWD
 echo "== a minimal root of Debian $suite"
 [ -e "$root/bin/sh" ] || debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$TRYING/log" \
     || { tail "$TRYING/log" >&2; exit 1; }
-for folder in proc dev; do mount --rbind "/$folder" "$root/$folder"; done
+for folder in proc dev sys; do mount --rbind "/$folder" "$root/$folder"; done
 cp /etc/resolv.conf "$root/etc/"
 
 echo "== the steps of scripts/containers/Dockerfile"
