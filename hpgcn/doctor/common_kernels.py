@@ -51,11 +51,13 @@ def commands():
     choices = [(name, choice) for name in ("norm", "activation", "jump", "optimizer")
                for choice in fields[name].metadata["choices"][1:]]
     settings = [*choices, ("dtype", "float64"), ("dtype", "bf16"), ("threads", "2"),
-                *(("batch", smallest(f"{name}:{kind.example}")) for name, kind in SAMPLERS.items())]
+                *(("batch", smallest(f"{name}:{kind.example}")) for name, kind in SAMPLERS.items()
+                  if not kind.samples_links)]
     found += [["train", "dense.h5", "--output-layer", f"--{name}", value, "--ranks", ranks]
               for (name, value), ranks in product(settings, "12")]
     found += [["train", "sparse.h5", "--ranks", ranks] for ranks in "12"]
-    found += [["train", "links.h5", "--task", "links", "--ranks", ranks] for ranks in "12"]
+    found += [["train", "links.h5", "--task", "links", "--ranks", ranks, *words] for ranks in "12"
+              for words in ([], ["--batch", "links:64"])]
     found += [["train", "dense.h5", "--strategy", name, "--ranks", RANKS] for name in STRATEGIES]
     found += [["partition", "dense.h5", "-k", "4", "--method", name] for name in METHODS]
     return [*found, ["plan", "dense.h5"], ["generate", "rmat", "--scale", "9"]]

@@ -5,6 +5,7 @@ import functools
 import io
 import math
 import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,12 +177,11 @@ def read_runs(paths):
 def _read_run(path):
     # refuse what is not a run directory
     try:
-        exists, is_folder = path.exists(), path.is_dir()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputNotFoundError(f"{path}: {reason}") from error
-    if not exists:
-        raise InputNotFoundError(f"{path}: no such run directory")
+        is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a name with a NUL byte
+        raise InputNotFoundError(f"{path}: no such run directory") from None
+    except OSError as error:
+        raise InputNotFoundError(f"{path}: {error.strerror}") from error
     if not is_folder:
         raise DataError(f"{path}: is a file, expected a run directory (written by `hpgcn train "
                         "--out`)")
