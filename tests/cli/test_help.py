@@ -127,14 +127,14 @@ def test_flags_are_written_whole_and_mistyped_ones_are_corrected(command):
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
-FOREIGN = {  # flags of launchers, pip, scripts and python -m hpgcn.kernels
+FOREIGN = {  # flags of launchers, pip, scripts and containers
     "--allow-run-as-root", "--bind-to", "--cpu-bind", "--cpus", "--cpus-per-task",
     "--map-by", "--mpi", "--no-binary", "--oversubscribe",
     "--check", "--full", "--product", "--count", "--coverage", "--compile", "--jobs",
     "--ntasks-per-node",
     "--small", "--methods", "--limit", "--nodes", "--ranks-per-node", "--rate", "--delay", "--mca",
     "--shm-size", "--short", "--with-cuda", "--pty", "--index-url", "--no-execute",
-    "--bind", "--build", "--build-arg", "--cpus", "--env", "--gpus", "--nv", "--rm"}
+    "--bind", "--build", "--build-arg", "--env", "--gpus", "--nv", "--rm"}
 LINE = re.compile(r"^(?: {4,}|\$ )?(?:\$ )?(?:mpiexec (?:-\S+ \S+ )*|srun (?:\S+ )*?)?"
                   rf"(?:hpgcn|python) ((?:bench |{re.escape(SCRIPT)})?[a-z-]+) (.*)", re.MULTILINE)
 

@@ -34,7 +34,7 @@ def make_graph():
 
 
 def write(folder):
-    """Write a graph in two parts, a run with a checkpoint, and what readers find in them."""
+    """Write a graph in two parts, a run with a checkpoint, and the losses and logits of the run."""
     graph = make_graph()
     folder.mkdir(parents=True)
     os.chdir(folder)  # no file has the path of this machine
