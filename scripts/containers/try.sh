@@ -43,9 +43,10 @@ mount --bind "$root/opt/hpgcn" "$root/opt/hpgcn"
 mount -o remount,bind,ro "$root/opt/hpgcn"
 home=$(mktemp -d -p "$root/tmp")
 chown 4321:4321 "$home"
+chroot=$(command -v chroot)
 as_user() {
     env -i HOME="${home#"$root"}" PATH=/opt/hpgcn/bin:/usr/bin:/bin HPGCN_KERNELS=/opt/hpgcn/kernels "${extra[@]}" \
-        chroot --userspec=4321:4321 "$root" sh -c 'cd && exec "$@"' sh "$@"
+        "$chroot" --userspec=4321:4321 "$root" sh -c 'cd && exec "$@"' sh "$@"
 }
 extra=(LANG=C.UTF-8)
 if as_user touch /opt/hpgcn/written 2>/dev/null; then echo "try.sh: the code is not read-only" >&2; exit 1; fi
@@ -63,13 +64,13 @@ if [ -n "$launcher" ]; then
     cat >"$TRYING/rank" <<RANK
 #!/bin/sh
 exec env HOME=${home#"$root"} PATH=/opt/hpgcn/bin:/usr/bin:/bin HPGCN_KERNELS=/opt/hpgcn/kernels \
-    chroot --userspec=4321:4321 $root sh -c 'cd && exec "\$@"' sh "\$@"
+    $chroot --userspec=4321:4321 $root sh -c 'cd && exec "\$@"' sh "\$@"
 RANK
     chmod +x "$TRYING/rank"
     "$launcher" -n 2 "$TRYING/rank" hpgcn train g.h5 --epochs 5 --out outside -q
 
     echo "== the MPI of the launcher, bound in"
-    library=$(find "$(dirname "$launcher")/.." -name 'libmpi.so*' | head -1)
+    library=$(find "$(dirname "$launcher")/.." -name 'libmpi.so*' -size +9k | head -1)
     mkdir -p "$root/opt/mpi"
     mount --bind "$(dirname "$(realpath "$library")")" "$root/opt/mpi"
     sed -i "s|HPGCN_KERNELS=|MPI4PY_LIBMPI=/opt/mpi/$(basename "$library") &|" "$TRYING/rank"
