@@ -28,6 +28,7 @@ nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
+suppress_warnings = ["misc.highlighting_failure"]  # a shell command that goes on in a second line
 
 # docstrings
 autosummary_generate = True

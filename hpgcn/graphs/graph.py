@@ -248,7 +248,7 @@ class Graph(GraphSource):
         A = sp.coo_array((weights, (target, source)), shape=(n, n))
         return cls.from_scipy(A, features, labels, masks, name=name, **options)
 
-    def blocks(self) -> Iterator[tuple[str, Any]]:
+    def _contents(self) -> Iterator[tuple[str, Any]]:
         """Yield dtype and shape, and bytes (1-D uint8), of each array that training reads."""
         X = self.features
         parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
@@ -267,14 +267,14 @@ class Graph(GraphSource):
     def checksum(self) -> int:
         """Return the CRC32 of the training data, which identifies it up to chance."""
         crc = 0
-        for kind, data in self.blocks():
+        for kind, data in self._contents():
             crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))
         return crc
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of the training data under each name of DIGESTS."""
         digest = hashlib.sha256()
-        for kind, data in self.in_original_order().blocks():  # independent of partitions
+        for kind, data in self.in_original_order()._contents():  # independent of partitions
             digest.update(kind.encode())
             digest.update(data)
         return dict.fromkeys(DIGESTS, digest.hexdigest())

@@ -68,16 +68,6 @@ class Result(dict[str, Any]):
         self.target_deviation = target_deviation
         self.vertex_ids = vertex_ids
 
-    @staticmethod
-    def read(config: Config, summary: Mapping[str, Any]) -> Result:
-        """Read the Result of a finished run from its directory, config.out.
-
-        Errors as `read_run`.
-        """
-        weights, _, attributes = read_run(config.out)
-        about = {name: attributes.get(name) for name in (*NAMED, *SCALE, "vertex_ids")}
-        return Result(summary, config, weights, read_history(config.out)[0], **about)
-
     def __repr__(self) -> str:
         names = ("graph", "epochs", "best_epoch", "final_loss", "best_val_acc", "test_acc", "ranks")
         return f"Result({', '.join(f'{name}={self.get(name)!r}' for name in names)})"
@@ -85,6 +75,16 @@ class Result(dict[str, Any]):
     def _repr_html_(self) -> str:
         return html_list(f"run on {self.get('graph')}", summary_pairs(
             lambda name: self.get(name, getattr(self.config, name, None)), self["epochs"]))
+
+
+def read_result(config: Config, summary: Mapping[str, Any]) -> Result:
+    """Read the Result of a finished run from its directory, config.out.
+
+    Errors as `read_run`.
+    """
+    weights, _, attributes = read_run(config.out)
+    about = {name: attributes.get(name) for name in (*NAMED, *SCALE, "vertex_ids")}
+    return Result(summary, config, weights, read_history(config.out)[0], **about)
 
 
 def summary_pairs(get: Callable, epochs: int) -> list[tuple]:
