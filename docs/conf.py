@@ -36,6 +36,7 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True  # attributes are a list
 
 # appearance
 html_theme = "pydata_sphinx_theme"

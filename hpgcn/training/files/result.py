@@ -30,10 +30,16 @@ class Result(dict[str, Any]):
         "embedding" has the learned rows, (n, embedding) in ORIGINAL order, on rank 0.
     history : list of dict
         The metrics of each epoch, by the names of metrics.jsonl.
-    class_names, feature_names, target_names : tuple of str, or None
-        Names of the classes, of the columns of features and of the targets of the training graph.
-    target_mean, target_deviation : (t,) float64, or None
+    class_names : tuple of str (c,), or None
+        Names of the classes of the training graph.
+    feature_names : tuple of str (f,), or None
+        Names of its columns of features.
+    target_names : tuple of str (t,), or None
+        Names of its targets.
+    target_mean : (t,) float64, or None
         Scale of the targets: predictions are outputs * target_deviation + target_mean.
+    target_deviation : (t,) float64, or None
+        Standard deviation of the targets that training knows.
     vertex_ids : (n,) array, or None
         What the input calls the vertices of learned rows, on rank 0.
 
