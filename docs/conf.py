@@ -28,6 +28,7 @@ nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
+suppress_warnings = ["misc.highlighting_failure"]  # a shell command that goes on in a second line
 
 # docstrings
 autosummary_generate = True
@@ -35,6 +36,7 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True  # attributes are a list
 
 # appearance
 html_theme = "pydata_sphinx_theme"

@@ -348,10 +348,9 @@ class Config:
             for entry in dataclasses.fields(self))
 
     @staticmethod
-    def from_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Return the settings in a TOML file; errors as `files.reading` and `parse_toml`."""
-        with reading(path) as file:
-            return parse_toml(file.read(MAX_FILE + 1), path)
+    def from_toml(path: str | os.PathLike[str]) -> Config:
+        """Return the Config of a TOML file; errors as `read_settings`."""
+        return Config(**read_settings(path))
 
 
 def _with_former_names(init):
@@ -372,6 +371,12 @@ Config.__doc__ = "\n".join([
     inspect.cleandoc(Config.__doc__ or ""), "\nAttributes\n----------",
     *(f"{entry.name} : {values_of(entry)}\n    {entry.metadata['help']}"
       for entry in SHOWN)])
+
+
+def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the settings in a TOML file; errors as `files.reading` and `parse_toml`."""
+    with reading(path) as file:
+        return parse_toml(file.read(MAX_FILE + 1), path)
 
 
 def parse_toml(text, where):
@@ -410,10 +415,10 @@ def settings_of_run(out, given):
     """Return the settings of the run that a command resumes from `out`; {} without a run.
 
     Omits `threads`, `memory` of a run with `scratch`, and the settings of another strategy.
-    Errors as `from_toml`.
+    Errors as `read_settings`.
     """
     try:
-        found = Config.from_toml(os.path.join(out, "config.toml"))
+        found = read_settings(os.path.join(out, "config.toml"))
     except InputNotFoundError:
         return {}
     dropped = {"threads", *["memory", "scratch"] * bool(found.get("scratch"))}

@@ -136,7 +136,8 @@ def result_text(result, arguments):
 
 def autosummary(names):
     listed = "\n   ".join(names)
-    return f"```{{eval-rst}}\n.. autosummary::\n   :toctree: generated\n\n   {listed}\n```"
+    return ("```{eval-rst}\n.. autosummary::\n   :toctree: generated\n   :nosignatures:\n\n"
+            f"   {listed}\n```")
 
 
 def commands():

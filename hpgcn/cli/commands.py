@@ -14,7 +14,7 @@ from hpgcn.cli import planning, run_flags
 from hpgcn.cli.data_arguments import parse_degrees, refuse_flags
 from hpgcn.cli.local_ranks import ranks_for
 from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
-from hpgcn.config import PLAN_FIELDS, SETTINGS, Config, settings_of_run
+from hpgcn.config import PLAN_FIELDS, SETTINGS, Config, read_settings, settings_of_run
 from hpgcn.errors import UsageError, printable
 from hpgcn.runtime import files, launcher, machine
 from hpgcn.runtime.text_table import label_list
@@ -138,7 +138,7 @@ def inspect(args):
 def train(args):
     """Train a model on one rank or on several."""
     # settings: those of the run that goes on, then the file, then flags
-    settings = {**(Config.from_toml(args.config) if args.config else {}),
+    settings = {**(read_settings(args.config) if args.config else {}),
                 **given(args, SETTINGS),
                 "graph": os.path.abspath(args.graph)}
     grid = run_flags.parse_runs(args)

@@ -92,7 +92,7 @@ def _run(folder, names):
     config = None
     if "config.toml" in names:
         try:
-            config = Config(**Config.from_toml(folder / "config.toml"))
+            config = Config.from_toml(folder / "config.toml")
         except UsageError as error:
             raise DataError(str(error)) from error
     checkpoints = _checkpoints(folder)

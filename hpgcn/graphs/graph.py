@@ -53,8 +53,12 @@ class Graph(GraphSource):
     labels : (m,) int64 with -1 for unknown, (m, t) float32, or None
     masks : dict under "train", "val" and "test", or None
         Each (m,) bool; of s > 1 splits (m, s).
-    degree_row, degree_column, degree_loop : (m,) float64
-        Row and column sums of the whole adjacency as stored; weight of the own loop, 0 if none.
+    degree_row : (m,) float64
+        Row sums of the adjacency as stored.
+    degree_column : (m,) float64
+        Column sums of the whole adjacency as stored.
+    degree_loop : (m,) float64
+        Weight of the own loop, 0 if there is none.
     vertex : (m,) int64
         ORIGINAL number of each row: its row in the graph before any partition.
     original_ids : (m,) int64, or text, or None
@@ -63,8 +67,10 @@ class Graph(GraphSource):
         First row of each part, where the rows are in the order of a partition.
     edge_parts : (nnz,) int32 or None
         Part of each entry, where entries have parts of their own.
-    class_names, feature_names : tuple of str (c,) and (f,), or None
-        What the input calls each class, or label of multi-label data, and each feature.
+    class_names : tuple of str (c,), or None
+        What the input calls each class, or label of multi-label data.
+    feature_names : tuple of str (f,), or None
+        What the input calls each feature.
     edge_features : (nnz, d) float32 or None
         Features of each entry, which model gine reads.
     targets : (m, t) float64 with NaN for unknown, or None
@@ -161,16 +167,20 @@ class Graph(GraphSource):
         masks : (train, val, test) or a dict of them, optional
             Each (n,) bool or uint8, or an array of vertex numbers; or (n, s) bool of s splits.
             Training takes one (`Config.split_index`). Masks of a split must not overlap.
-        symmetrize, unweighted, classes : bool
-            Take max(A, A^T); set all weights to 1; take numbers in y that look like values to
-            predict as classes.
+        symmetrize : bool
+            Take max(A, A^T).
+        unweighted : bool
+            Set all weights to 1.
+        classes : bool
+            Take numbers in y that look like values to predict as classes.
         duplicates : "merge", "sum" or "sum-edges", optional
             How entries that occur several times are merged. "merge": weights are summed, but if
             all are 1 the entry is 1. "sum": weights are summed. "sum-edges": the same, but of the
             loops of a vertex the last counts. By default "merge", with a DataWarning.
-        class_names, feature_names : sequences of str, (c,) and (f,), optional
-            Names of the classes 0, 1, ..; there may be more than classes with vertices. Names of
-            the columns of X: a model is applied to graphs with the same ones.
+        class_names : sequence of str, (c,), optional
+            Names of the classes 0, 1, ..; there may be more than classes with vertices.
+        feature_names : sequence of str, (f,), optional
+            Names of the columns of X. A model is applied to graphs with the same ones.
         edge_features : (e, d) or (e,) numbers, optional
             Features of each entry of A, in its order (an ndarray: row by row); cast to float32. No
             entry may occur twice. `symmetrize` gives an edge's features to both directions.
@@ -248,7 +258,7 @@ class Graph(GraphSource):
         A = sp.coo_array((weights, (target, source)), shape=(n, n))
         return cls.from_scipy(A, features, labels, masks, name=name, **options)
 
-    def blocks(self) -> Iterator[tuple[str, Any]]:
+    def _contents(self) -> Iterator[tuple[str, Any]]:
         """Yield dtype and shape, and bytes (1-D uint8), of each array that training reads."""
         X = self.features
         parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
@@ -267,14 +277,14 @@ class Graph(GraphSource):
     def checksum(self) -> int:
         """Return the CRC32 of the training data, which identifies it up to chance."""
         crc = 0
-        for kind, data in self.blocks():
+        for kind, data in self._contents():
             crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))
         return crc
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of the training data under each name of DIGESTS."""
         digest = hashlib.sha256()
-        for kind, data in self.in_original_order().blocks():  # independent of partitions
+        for kind, data in self.in_original_order()._contents():  # independent of partitions
             digest.update(kind.encode())
             digest.update(data)
         return dict.fromkeys(DIGESTS, digest.hexdigest())

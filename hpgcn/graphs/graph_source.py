@@ -1,8 +1,8 @@
 """The interface through which a run reads a graph, in memory or in a file."""
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import ABC, ABCMeta, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 MAKERS = {"torch_geometric": "from_pyg(data)", "dgl": "from_dgl(g)", "networkx": "from_networkx(G)",
           "scipy": "Graph.from_scipy(A, X, y, masks)", "numpy": "Graph.from_scipy(A, X, y, masks)"}
 DIGESTS = "graph_sha256", "source_sha256", "content_sha256"
+# names of the interface that only runs call, and no user: `dir` and completion leave them out
+OF_RUNS = {
+    "adjacency_rows", "check_order", "check_structure", "checksum", "degrees", "digests",
+    "edge_part", "edge_parts", "feature_pointers", "merged", "merges", "of_split", "order_sums",
+    "pattern", "pattern_rows", "permuted", "pointers", "read_edge_features", "refuse_replaced",
+    "reopen", "reserve", "slab", "split_masks", "structure", "vertices", "where"}
 
 
 class AdjacencySource(ABC):
@@ -87,7 +93,14 @@ class AdjacencySource(ABC):
         """
 
 
-class GraphSource(AdjacencySource):
+class Listed(ABCMeta):
+    """The metaclass of graphs: `dir` lists the names that users need."""
+
+    def __dir__(cls) -> Iterable[str]:
+        return (name for name in super().__dir__() if name not in OF_RUNS)
+
+
+class GraphSource(AdjacencySource, metaclass=Listed):
     """A graph in memory (`hpgcn.Graph`) or in a file (`hpgcn.store.StoredGraph`).
 
     Runs read a graph through this interface and never test its class. Rows are numbered
@@ -114,6 +127,9 @@ class GraphSource(AdjacencySource):
     feature_names: tuple[str, ...] | None
     target_names: tuple[str, ...] | None
     links: Links | None
+
+    def __dir__(self) -> Iterable[str]:
+        return (name for name in super().__dir__() if name not in OF_RUNS)
 
     # Identity
 

@@ -7,13 +7,14 @@ differences between ranks. A bar is thus as long as the epoch.
 import numpy as np
 
 from hpgcn.errors import DataError
-from hpgcn.report import figures
+from hpgcn.report import look
 from hpgcn.report.comparison import check_picture, plot
+from hpgcn.report.figures import stacked_bars
 from hpgcn.runtime.clock import PARTS
 
 FLAG = "--breakdown"
 OTHER = "other"
-COLORS = ("#0072B2", "#E69F00", "#F0E442", "#D55E00", "#8C510A", "#F6C27A", "#009E73", "#CC79A7",
+COLORS = ("#0072B2", "#E69F00", "#F0E442", "#D55E00", "#8C510A", "#F6C27A", "#009E73", "#005C43",
           "#66C2A5", "#B2DF8A", "#B0B0B0", "#E5E5E5")
 
 
@@ -58,11 +59,11 @@ def make_figure(rows):
 
     Bars of all runs are labeled with their lengths.
     """
-    scale, unit = figures.unit_of(max(sum(parts.values()) for _, parts in rows))
+    scale, unit = look.unit_of(max(sum(parts.values()) for _, parts in rows))
     parts = {label: [scale * each[label] for _, each in rows] for label in rows[0][1]}
-    drawing, axis, bars, ends = figures.stacked_bars([run for run, _ in rows], parts, COLORS,
+    drawing, axis, bars, ends = stacked_bars([run for run, _ in rows], parts, COLORS,
                                                      1.6 + 0.05 * len(COLORS))
     axis.set(title="Time of an epoch", xlabel=f"{unit}, mean over ranks")
-    axis.bar_label(bars, [f"{end:.3g}" for end in ends], padding=4)
+    axis.bar_label(bars, map(look.digits, ends), padding=4)
     drawing.legend(loc="outside right center")
     return drawing

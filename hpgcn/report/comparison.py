@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from hpgcn.errors import UsageError, require
-from hpgcn.report import figures
+from hpgcn.report import look
 from hpgcn.store import atomic_write
 
 SUFFIXES = ("png", "svg", "pdf")
@@ -30,9 +30,9 @@ def plot(report, path, make_figure, flag="--plot"):
     """
     check_picture(path, flag)
     kind = Path(path).suffix[1:].lower()
-    with figures.style():
+    with look.style():
         drawing = make_figure(report)
-        atomic_write(path, lambda file: drawing.savefig(file, format=kind, dpi=150), overwrite=True)
+        atomic_write(path, look.rendered(drawing, kind), overwrite=True)
 
 
 def forecast_figure(report):
@@ -47,11 +47,11 @@ def forecast_figure(report):
     choice = rows[report["choice"]["index"]] if report["choice"] else None
     rows = [row for row in rows if row["counted"]]
     several = len({row["ranks"] for row in rows}) > 1
-    drawing = figures.figure(11, 4.6 if several else 1.6 + 0.34 * len(rows))
+    drawing = look.figure(11, 4.6 if several else 1.6 + 0.34 * len(rows))
     axes = drawing.subplots(1, 2)
 
     # seconds on the left, bytes on the right
-    scale, unit = figures.unit_of(max(row["seconds"]["epoch"] for row in rows))
+    scale, unit = look.unit_of(max(row["seconds"]["epoch"] for row in rows))
     add = _lines if several else _bars
     add(axes[0], rows, lambda row: row["seconds"]["epoch"] * scale,
         f"{unit} per training step, predicted", choice)
@@ -67,7 +67,7 @@ def forecast_figure(report):
     graph = report["graph"]
     widths = ", ".join(map(str, report["step"]["widths"]))
     ranks = "" if several else f", {rows[0]['ranks']} rank{'s' * (rows[0]['ranks'] > 1)}"
-    drawing.suptitle(f"{figures.truncate(graph['name'])}: {graph['num_nodes']:,} vertices, "
+    drawing.suptitle(f"{look.truncate(graph['name'])}: {graph['num_nodes']:,} vertices, "
                      f"{graph['multiplied_nonzeros']:,} nonzeros, widths {widths}{ranks}")
     return drawing
 
@@ -91,7 +91,7 @@ def _lines(axis, rows, value, text, choice):
     # each line begins at one rank
     for number, (label, line) in enumerate(lines.items()):
         points = [(row["ranks"], value(row)) for row in [*alone, *line] if value(row)]
-        style = {**figures.line_style(number), "marker": MARKERS[number % len(MARKERS)]}
+        style = {**look.line_style(number), "marker": MARKERS[number % len(MARKERS)]}
         ranks, values = np.array(points).reshape(-1, 2).T
         axis.plot(ranks, values, label=label, markersize=4.5, linewidth=1.4, **style)
 
@@ -101,7 +101,6 @@ def _lines(axis, rows, value, text, choice):
 
     axis.set(xscale="log", yscale="log", xlabel="ranks", ylabel=text)
     rank_axis(axis, sorted({row["ranks"] for row in rows}))
-    figures.plain_ticks(axis.yaxis)
 
 
 def rank_axis(axis, ticks):
@@ -116,9 +115,9 @@ def rank_axis(axis, ticks):
 
 def _bars(axis, rows, value, text, choice):
     places = np.arange(len(rows))
-    colors = [figures.PALETTE[1] if row is choice else figures.PALETTE[0] for row in rows]
+    colors = [look.PALETTE[1] if row is choice else look.PALETTE[0] for row in rows]
     bars = axis.barh(places, [value(row) for row in rows], color=colors, height=0.66)
-    axis.bar_label(bars, fmt="%.3g", padding=3)
+    axis.bar_label(bars, fmt=look.digits, padding=3)
     axis.set_yticks(places, [_label(row) + "  (choice)" * (row is choice) for row in rows])
     axis.set(xlabel=text, ylim=(len(rows) - 0.4, -0.6))
     axis.margins(x=0.14)

@@ -1,90 +1,20 @@
 """Pictures of runs: each function returns a matplotlib Figure, or None without data."""
 
-import io
-import warnings
-
 import numpy as np
 
-from hpgcn.errors import require
+from hpgcn.report.look import digits, figure, line_style, truncate, unit_of
 from hpgcn.report.table import WORK
 from hpgcn.setting_words import TARGET_METRICS
 
-# Okabe and Ito's, which readers with any color vision can distinguish; matrices use
-# cividis
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 COLORS = {"spmm": "#0072B2", "dense": "#E69F00", "comm": "#009E73", "wait": "#B0B0B0",
           "sparse_comm": "#005C43", "reduce": "#CC79A7", "read from disk": "#56B4E9",
           "write to disk": "#D55E00", "wait for disk": "#000000"}
 LABELS = {"spmm": "SpMM", "dense": "dense", "comm": "comm (pack, start)", "wait": "wait",
           "sparse_comm": "messages of blocks of A", "reduce": "wait (reduction)",
           **{name: name for name in ("read from disk", "write to disk", "wait for disk")}}
-STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False,
-         "text.parse_math": False, "axes.titlesize": 11, "axes.titlelocation": "left",
-         "legend.frameon": False, "axes.formatter.useoffset": False, "axes.grid": True,
-         "grid.alpha": 0.25, "figure.dpi": 100}
 BINS = 250  # epochs are drawn one by one up to here, else as medians of groups
 MOST_CURVES = 21  # more are too many for a legend
 BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
-
-
-def figure(width, height):
-    """Return an empty Figure, with its size in inches, that needs no display."""
-    make = require("matplotlib.figure", "plot", "a picture").Figure
-    return make(figsize=(width, height), layout="constrained")
-
-
-def style():
-    return require("matplotlib", "plot", "a picture").rc_context(STYLE)
-
-
-def png(drawing, dpi=144):
-    buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # missing glyphs are drawn as boxes
-        drawing.savefig(buffer, format="png", dpi=dpi)
-    return buffer.getvalue()
-
-
-def truncate(name, most=32):
-    """Return a name in a form for legends: shortened, with leading underscores protected."""
-    if len(name) > most:
-        name = name[:most // 2] + "…" + name[1 - most // 2:]
-    return " " + name if name.startswith("_") else name
-
-
-def unit_of(largest):
-    """Return factor and name of a unit in which seconds are easy to read.
-
-    `largest` is the largest number of seconds.
-    """
-    for factor, unit in ((1, "s"), (1e3, "ms")):
-        if largest * factor >= 1:
-            return factor, unit
-    return 1e6, "µs"
-
-
-def line_style(number):
-    """Return the style of line `number`.
-
-    Dashes differ as well, so that equal curves are both visible.
-    """
-    return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number % len(DASHES)]}
-
-
-def plain_ticks(axis):
-    """Label a logarithmic axis with plain numbers of few digits.
-
-    A short axis gets more labels.
-    """
-    ticker = require("matplotlib.ticker", "plot", "a picture")
-    low, high = axis.get_view_interval()
-    enough = ((1e4, (1,)), (30, (1, 2, 5)), (3, (1, 2, 3, 5, 7)),
-              (0, (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)))
-    subs = next(subs for least, subs in enough if high / low > least)
-    axis.set_major_locator(ticker.LogLocator(subs=subs))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda number, _: f"{number:g}"))
-    axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def curves(runs):
@@ -187,7 +117,7 @@ def seconds(run):
     if heights.max() > 2 * usual > 0:
         axis.set_ylim(0, 1.5 * usual * scale)
         factor, larger = unit_of(heights.max())
-        title += f"; cut off at the top, the highest is {heights.max() * factor:.3g} {larger}"
+        title += f"; cut off at the top, the highest is {digits(heights.max() * factor)} {larger}"
     axis.set(title=title, xlabel="epoch", ylabel=f"{unit}, maximum over ranks",
              xlim=(edges[0], edges[-1]))
     axis.xaxis.get_major_locator().set_params(integer=True)
@@ -278,7 +208,7 @@ def _bytes(axis, sent, largest, factor):
         axis.locator_params(integer=True)
         return picture
     for p, q in np.argwhere(sent).tolist():
-        axis.text(q, p, f"{sent[p, q] / factor:.3g}", ha="center", va="center", fontsize=9,
+        axis.text(q, p, digits(sent[p, q] / factor), ha="center", va="center", fontsize=9,
                   color="white" if sent[p, q] < 0.6 * largest else "black")
     axis.set(xticks=range(len(sent)), yticks=range(len(sent)))
     return picture

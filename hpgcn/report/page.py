@@ -5,7 +5,7 @@ import html
 from pathlib import Path
 
 from hpgcn.errors import DataError, UsageError, printable, require
-from hpgcn.report import figures
+from hpgcn.report import figures, look
 from hpgcn.report.recorded_runs import read_trace
 from hpgcn.report.run_sweep import panels
 from hpgcn.report.table import HEADINGS, LEGEND, TEXTS, cells
@@ -62,13 +62,13 @@ def write(runs, path, sweep=None):
     that is malformed, or a picture of runs without an epoch.
     """
     check_output(path)
-    with figures.style():
+    with look.style():
         if Path(path).suffix.lower() == ".png":
             drawing = figures.curves(runs)
             if drawing is None:
                 raise DataError(f"{runs[0].path}: no epoch was recorded, so there is no curve to "
                                 "draw")
-            content = figures.png(drawing)
+            content = look.png(drawing)
         else:
             body = [*_combinations(sweep), *_overview(runs),
                     *(part for run in runs for part in _section(run))]
@@ -158,7 +158,7 @@ def _picture(drawing, text, caption):
     """Return an <img> element that contains the picture; an empty text for None."""
     if drawing is None:
         return ""
-    data = base64.b64encode(figures.png(drawing)).decode()
+    data = base64.b64encode(look.png(drawing)).decode()
     width = round(drawing.get_figwidth() * 100)
     image = (f'<img src="data:image/png;base64,{data}" width="{width}" '
              f'style="--width: {width}px" alt="{_text(text)}">')

@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from hpgcn.config import SETTINGS
-from hpgcn.report import figures
+from hpgcn.report import look
 from hpgcn.setting_words import TARGET_METRICS
 from hpgcn.training.run_grid import FIXED, REPEATS
 from hpgcn.training.sweep_table import SCORES, Sweep, value_order
@@ -52,7 +52,7 @@ def panels(found):
     factor = 1 if found.metric in TARGET_METRICS else 100
     columns = min(len(found.varied), COLUMNS)
     lines = math.ceil(len(found.varied) / columns)
-    drawing = figures.figure(1.2 + PANEL * columns, 0.6 + 2.9 * lines)
+    drawing = look.figure(1.2 + PANEL * columns, 0.6 + 2.9 * lines)
     axes = drawing.subplots(lines, columns, sharey=True, squeeze=False)
     score = next(iter(SCORES))
     known = [row for row in found if row.get(score) is not None]
@@ -62,16 +62,16 @@ def panels(found):
         values = sorted({row[name] for row in found}, key=value_order)
         place = {value: number for number, value in enumerate(values)}
         axis.plot([place[row[name]] for row in known], [factor * row[score] for row in known], "o",
-                  color=figures.PALETTE[0], alpha=0.35, markersize=5)
+                  color=look.PALETTE[0], alpha=0.35, markersize=5)
         groups = [[row[score] for row in known if row[name] == value] for value in values]
         axis.plot(range(len(values)),
                   [factor * np.mean(group) if group else math.nan for group in groups],
-                  color=figures.PALETTE[0], linewidth=1.6)
+                  color=look.PALETTE[0], linewidth=1.6)
         if best is not None:
             axis.plot(place[best[name]], factor * best[score]["mean"], "o", markersize=9,
-                      markerfacecolor="none", markeredgewidth=1.8, color=figures.PALETTE[1])
+                      markerfacecolor="none", markeredgewidth=1.8, color=look.PALETTE[1])
         axis.set(xlabel=name.replace("_", "-"), xlim=(-0.5, len(values) - 0.5))
-        axis.set_xticks(range(len(values)), [figures.truncate(str(value), 14) for value in values])
+        axis.set_xticks(range(len(values)), [look.truncate(str(value), 14) for value in values])
     for axis in axes.flat[len(found.varied):]:
         axis.set_visible(False)
     unit = ", %" * (factor != 1)

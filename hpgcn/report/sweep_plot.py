@@ -5,7 +5,7 @@ number of ranks the picture shows seconds over widths, one line per depth.
 """
 
 from hpgcn.planning.answers.model_sweep import best_of
-from hpgcn.report import figures
+from hpgcn.report import look
 from hpgcn.report.comparison import MARKERS, rank_axis
 
 PANEL = 4.0  # inches
@@ -18,14 +18,14 @@ def sweep_figure(found):
     every = [row for model in models for row in best_of(model)]
     strategies = list(dict.fromkeys(row["strategy"] for row in every))
     markers = {name: MARKERS[at % len(MARKERS)] for at, name in enumerate(strategies)}
-    scale, unit = figures.unit_of(max(row["seconds"]["epoch"] for row in every))
+    scale, unit = look.unit_of(max(row["seconds"]["epoch"] for row in every))
 
     # a panel for each depth, or one over hidden widths
     depths = sorted({model["layers"] for model in models})
     ranks = sorted({row["ranks"] for row in every})
     several = len(ranks) > 1
     panels = depths if several else [None]
-    drawing = figures.figure(2.5 + PANEL * len(panels), 4.6)
+    drawing = look.figure(2.5 + PANEL * len(panels), 4.6)
     axes = drawing.subplots(1, len(panels), sharey=True, squeeze=False)[0]
 
     # a line for each model, a marker for each case
@@ -34,7 +34,7 @@ def sweep_figure(found):
         for number, (label, line) in enumerate(lines):
             places = [x for x, _ in line]
             seconds = [row["seconds"]["epoch"] * scale for _, row in line]
-            style = figures.line_style(number)
+            style = look.line_style(number)
             axis.plot(places, seconds, label=label, linewidth=1.4, **style)
             for x, value, (_, row) in zip(places, seconds, line):
                 axis.plot(x, value, markers[row["strategy"]], color=style["color"],
@@ -45,8 +45,6 @@ def sweep_figure(found):
         rank_axis(axis, ranks if several else sorted({model["hidden"] for model in models}))
 
     # axes and legend
-    for axis in axes:
-        figures.plain_ticks(axis.yaxis)
     axes[0].set_ylabel(f"{unit} per training step, predicted")
     handles, labels = axes[0].get_legend_handles_labels()
     for name, marker in markers.items():
@@ -60,7 +58,7 @@ def sweep_figure(found):
     # title
     graph = found["graph"]
     alone = "" if several else f", {ranks[0]} rank{'s' * (ranks[0] > 1)}"
-    drawing.suptitle(f"{figures.truncate(graph['name'])}: {graph['num_nodes']:,} vertices, "
+    drawing.suptitle(f"{look.truncate(graph['name'])}: {graph['num_nodes']:,} vertices, "
                      f"{graph['multiplied_nonzeros']:,} nonzeros{alone}\n"
                      "the fastest strategy of each model")
     return drawing

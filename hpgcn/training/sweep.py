@@ -176,7 +176,7 @@ def is_begun(config: Config, source: GraphSource) -> bool:
     if not os.path.exists(path):
         refuse_existing_run(config.out, overwrite=False)
         return False
-    before = Config(**Config.from_toml(path))
+    before = Config.from_toml(path)
     way = f"choose another {setting('out')}, or {setting('overwrite', True)}"
     for name, entry in SETTINGS.items():
         was, now = getattr(before, name), getattr(config, name)

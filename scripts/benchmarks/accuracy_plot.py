@@ -1,6 +1,6 @@
 """Plot of validation accuracy over training seconds, for the benchmark `accuracy`."""
 
-from hpgcn.report import figures
+from hpgcn.report import look
 
 LOG_FROM = 30  # ratio of the last to the first evaluation from which on seconds are logarithmic
 BELOW = 0.15  # share of accuracy that is shown below the target
@@ -17,16 +17,16 @@ def draw(report):
     curves = [curve for curve in report["curves"] if curve["seconds"]]
     keys = list(dict.fromkeys((curve["library"], curve["batch"]) for curve in curves))
     target = report["target_acc"]
-    drawing = figures.figure(11, 4.4 + 0.22 * -(-len(keys) // 3))
+    drawing = look.figure(11, 4.4 + 0.22 * -(-len(keys) // 3))
     axis = drawing.subplots()
     handles = {}
 
     # a line, and a ring at the first value that meets the target
     for curve in curves:
         key = curve["library"], curve["batch"]
-        style = figures.line_style(keys.index(key))
+        style = look.line_style(keys.index(key))
         percent = [100 * value for value in curve["val_acc"]]
-        line, = axis.plot(curve["seconds"], percent, linewidth=1.4, label=figures.truncate(
+        line, = axis.plot(curve["seconds"], percent, linewidth=1.4, label=look.truncate(
             " ".join(key)), marker="." if len(percent) == 1 else None, **style)
         handles.setdefault(key, line)
         met = next((at for at, value in enumerate(percent) if value >= 100 * target), None)
@@ -39,14 +39,13 @@ def draw(report):
     ends = [second for curve in curves for second in curve["seconds"] if second > 0]
     if ends and max(ends) > LOG_FROM * min(ends):
         axis.set_xscale("log")
-        figures.plain_ticks(axis.xaxis)
     every = [100 * value for curve in curves for value in curve["val_acc"]]
     low = max(min(every), 100 * (target - BELOW)) if max(every) > 100 * target else min(every)
     high = max(*every, 100 * target)
     room = 0.04 * (high - low) or 1
 
     # texts
-    axis.set(title=f"{figures.truncate(report['graph']['name'])}: rings mark the target of "
+    axis.set(title=f"{look.truncate(report['graph']['name'])}: rings mark the target of "
                    f"{100 * target:.2f}%", xlabel="seconds of training, without evaluation",
              ylabel="validation accuracy, %", ylim=(low - room, high + room))
     drawing.legend(handles=list(handles.values()), loc="outside lower center",
@@ -56,5 +55,5 @@ def draw(report):
 
 def picture(report):
     """Return the plot of `draw` as the bytes of a PNG."""
-    with figures.style():
-        return figures.png(draw(report))
+    with look.style():
+        return look.png(draw(report))

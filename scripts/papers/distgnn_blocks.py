@@ -5,7 +5,7 @@ Aggregation time by the number of blocks of x, and by the steps of Figure 4.
 import sys
 from pathlib import Path
 
-from results import count_axis, curves, groups, picture, read, show, value_axis
+from results import count_axis, curves, groups, picture, read, show
 
 REUSE = {  # distgnn-2021, Table 3, by number of blocks: Reddit, OGBN-Products
     1: (3.1, 2.3), 2: (4.3, 2.2), 4: (7.3, 2.2), 8: (16.1, 2.1), 16: (27.0, 2.1), 32: (16.7, 2.0),
@@ -57,7 +57,7 @@ def draw(axes, blocks, methods):
          title="Moved MB (Figure 3)")
     plot(reuse, {"reuse here": "reuse", "Reddit (paper)": "reddit_reuse",
                  "Products (paper)": "products_reuse"}, title="Reuse (Table 3)")
-    value_axis(reuse.yaxis)
+    reuse.set_yscale("log")
     groups(steps, [step["method"] for step in methods], {
         f"{label} over the baseline": [step[key] / methods[0][key] for step in methods]
         for label, key in (("time", "ms"), ("MB", "total_mb"))}, title="Methods (Figure 4)")

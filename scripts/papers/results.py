@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib.transforms import offset_copy
 
-from hpgcn.report.figures import PALETTE, figure, line_style, plain_ticks, png, style
+from hpgcn.report.look import PALETTE, figure, line_style, plain, png, style
 from hpgcn.runtime import text_table
 
 # NAME.json of the script NAME.sh: its numbers; the picture is NAME.png beside it
@@ -140,14 +140,8 @@ def groups(axes, names, series, style=".2f", **labels):
     axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5), **labels)
 
 
-def value_axis(axis):
-    """Make an axis logarithmic, with plain numbers as labels."""
-    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
-    plain_ticks(axis)
-
-
 def count_axis(axis, counts):
     """Make an axis logarithmic, with a tick at each of these numbers of ranks or blocks."""
     axis.axes.set_xscale("log", base=2)
-    axis.set_ticks(counts, labels=[f"{count:g}" for count in counts])
+    axis.set_ticks(counts, labels=list(map(plain, counts)))
     axis.set_ticks([], minor=True)

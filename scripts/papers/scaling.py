@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from results import count_axis, curves, picture, read, show, summary, value_axis
+from results import count_axis, curves, picture, read, show, summary
 
 import hpgcn
 from hpgcn.comm.slow_network import parse
@@ -90,7 +90,7 @@ def draw(axes, cases, counts, records):
     axes.plot([record["ranks"] for record in points], [record["speedup"] for record in points], "o",
               markersize=3, color="white", zorder=3)
     count_axis(axes.xaxis, counts)
-    value_axis(axes.yaxis)
+    axes.set_yscale("log")
 
 
 def forecast_seconds(folder, case, p):

@@ -42,6 +42,8 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch, forked):
     pytest.importorskip("ipykernel", reason="needs ipykernel: pip install '.[test]'")
     pytest.importorskip("sklearn", reason="needs scikit-learn: pip install '.[demo]'")
     pytest.importorskip("mpi4py", reason="needs mpi4py: pip install '.[mpi,mpich]'")
+    if path.stem == "customers":
+        pytest.importorskip("pandas", reason="needs pandas: pip install '.[test]'")
     if "torch" in path.stem or "pyg" in path.stem:
         pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
     book = nbformat.read(path, as_version=4)
@@ -66,4 +68,4 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch, forked):
 
 
 def test_there_are_notebooks():
-    assert len(NOTEBOOKS) == 8
+    assert len(NOTEBOOKS) == 9

@@ -10,7 +10,7 @@ from stored_graphs import assert_same
 import hpgcn
 from hpgcn import store
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs.graph_source import DIGESTS, AdjacencySource, GraphSource
+from hpgcn.graphs.graph_source import DIGESTS, OF_RUNS, AdjacencySource, GraphSource
 from hpgcn.partition import make_partition
 from hpgcn.store import StoredGraph
 
@@ -40,6 +40,17 @@ def test_both_have_all_of_the_interface():
     for kind in (hpgcn.Graph, StoredGraph):
         assert not inspect.isabstract(kind)
         assert all(inspect.getdoc(getattr(kind, name)) for name in public if name != "path")
+
+
+def test_dir_lists_what_users_need(sources):
+    shown = [name for name in dir(hpgcn.Graph) if not name.startswith("_")]
+    assert shown == [
+        "adjacency", "class_names", "close", "edge_features", "feature_names", "from_edge_index",
+        "from_scipy", "ids", "in_original_order", "links", "num_rows", "offsets", "original_ids",
+        "path", "read", "target_names", "targets", "to_scipy", "vertex_partition"]
+    for source in sources:
+        assert OF_RUNS.isdisjoint(dir(source)) and "features" in dir(source)
+    assert all(hasattr(hpgcn.Graph, name) or hasattr(StoredGraph, name) for name in OF_RUNS)
 
 
 def test_rows_are_the_same(sources):

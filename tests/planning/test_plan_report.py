@@ -22,6 +22,7 @@ from hpgcn.planning.answers.report import forecast, table
 from hpgcn.planning.counts.footprint import PARTS
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine
+from hpgcn.report import look
 from hpgcn.report.comparison import check_picture, forecast_figure, plot
 from hpgcn.strategies import STRATEGIES
 
@@ -341,6 +342,7 @@ def test_picture_is_labeled_with_plain_numbers(made, path_of_four):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     ranks = (1, 2, 3, 4, 7, 8, 63, 64, 65)
     drawing = forecast_figure(forecast(made, Options(ranks, methods=("random", "block"))))
+    look.plain_ticks(drawing)
     drawing.canvas.draw()
     for axis in drawing.axes:
         low, high = axis.get_ylim()

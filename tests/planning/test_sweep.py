@@ -12,7 +12,7 @@ from hpgcn.planning.answers import report
 from hpgcn.planning.answers.model_sweep import ModelSweep, best_of, forecast, table
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.counts import plan_input
-from hpgcn.report import figures
+from hpgcn.report import look
 from hpgcn.report.sweep_plot import sweep_figure
 
 
@@ -76,7 +76,7 @@ def test_memory(made):
 def test_picture(made, ranks, panels, along):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     found = forecast(made, Options(ranks), ModelSweep.parse("4,16,64:1,2"))
-    with figures.style():
+    with look.style():
         drawing = sweep_figure(found)
         drawing.canvas.draw()
     assert [axis.get_xlabel() for axis in drawing.axes] == [along] * panels

@@ -15,7 +15,7 @@ from in_process import refused, succeed
 from resuming import lines
 
 from hpgcn import store
-from hpgcn.config import Config
+from hpgcn.config import read_settings
 from hpgcn.graphs import validation
 
 REAL = b"%%MatrixMarket matrix coordinate real general\n"
@@ -196,4 +196,4 @@ def test_settings_are_refused(karate, content, message):
 
 def test_06_settings_with_a_byte_order_mark_and_crlf_are_read():
     Path("c.toml").write_bytes(b"\xef\xbb\xbfhidden = 4\r\nlayers = 3\r\n")
-    assert Config.from_toml("c.toml") == {"hidden": 4, "layers": 3}
+    assert read_settings("c.toml") == {"hidden": 4, "layers": 3}

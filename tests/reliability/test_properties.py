@@ -171,7 +171,7 @@ def test_any_value_of_a_setting_is_taken_or_refused(folder, data, entry):
         assert len(str(error)) < 400
         return
     (folder / "c.toml").write_bytes(config.to_toml().encode())
-    assert Config(**Config.from_toml(folder / "c.toml")) == config
+    assert Config.from_toml(folder / "c.toml") == config
 
 
 @pytest.mark.long
@@ -182,6 +182,6 @@ def test_any_value_of_a_setting_is_taken_or_refused(folder, data, entry):
 def test_any_text_is_toml_or_refused(folder, text):
     (folder / "c.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
     try:
-        Config(**Config.from_toml(folder / "c.toml"))
+        Config.from_toml(folder / "c.toml")
     except UsageError as error:
         assert str(error)

@@ -14,7 +14,7 @@ from commands import refused, succeed
 import hpgcn
 from hpgcn import report
 from hpgcn.errors import DataError, InputNotFoundError, MissingError, OutputError, UsageError
-from hpgcn.report import breakdown, figures
+from hpgcn.report import breakdown, figures, look
 from hpgcn.report.recorded_runs import read_trace
 from hpgcn.report.table import HEADINGS, cells, rows_of
 from hpgcn.runtime.clock import PARTS
@@ -313,7 +313,7 @@ def test_what_the_pictures_show(tmp_path):
     np.save(path / "traffic.npy", np.array([[0, 10_000], [2_500_000, 0]]))
     add_trace(path)
     run, = report.read_runs([path])
-    with figures.style():
+    with look.style():
         loss, score = figures.curves([run]).axes
         assert score.get_title("left") == "Macro-f1: validation (thick), test (thin)"
         assert score.get_ylabel() == "macro-f1, %"
@@ -343,10 +343,10 @@ def test_what_the_pictures_show(tmp_path):
 @pytest.mark.parametrize("epochs", [1, 249, 1003])
 def test_times_of_few_and_many_epochs(tmp_path, epochs):
     run, = report.read_runs([make(tmp_path / "run", lines(*[{}] * epochs))])
-    with figures.style():
+    with look.style():
         drawing = figures.seconds(run)
         spmm, *_, whole = (patch.get_data() for patch in drawing.axes[0].patches)
-        assert size(figures.png(drawing, dpi=40))[0] == 440
+        assert size(look.png(drawing, dpi=40))[0] == 440
     assert len(spmm.values) == min(epochs, 250)
     assert set(spmm.values.round(9)) == {200.0}  # ms
     assert set(whole.values.round(9)) == {500.0}

@@ -5,7 +5,7 @@ from graphs import make
 
 import hpgcn
 from hpgcn import report
-from hpgcn.report import figures
+from hpgcn.report import look
 from hpgcn.report.run_sweep import panels
 
 
@@ -49,7 +49,7 @@ def test_runs_that_differ_in_no_setting_have_no_table(swept):
 def test_a_panel_for_each_setting(swept):
     pytest.importorskip("matplotlib")
     _, found = swept
-    with figures.style():
+    with look.style():
         drawing = panels(found)
     shown = [axis for axis in drawing.axes if axis.get_visible()]
     assert [axis.get_xlabel() for axis in shown] == ["hidden", "norm", "lr"]

@@ -105,8 +105,8 @@ def test_pictures_of_long_names_and_many_ranks_can_be_read(results, monkeypatch)
         results.curves(curves, {f"case {number}": (ranks, [number * p for p in ranks])
                                 for number in range(1, 8)}, title="speed-up")
         results.count_axis(curves.xaxis, ranks)
-        results.value_axis(curves.yaxis)
-        results.value_axis(groups.xaxis)
+        curves.set_yscale("log")
+        groups.set_xscale("log")
 
     results.picture(draw, width=12, height=5, panels=3)
     results.picture(lambda axes: results.bars(axes, names, series | {"METIS": [1, 2, 3]}))
@@ -122,6 +122,7 @@ def test_texts_that_cannot_be_read_are_found(results, monkeypatch):
         axes.set(xscale="log", yticks=[1, 2, 3])
         axes.text(0.5, 0.5, "one", transform=axes.transAxes)
         axes.text(0.5, 0.5, "other", transform=axes.transAxes)
+        axes.text(0.2, 0.1, "$10^3$", transform=axes.transAxes)
         axes.text(1.2, 0.5, "outside", transform=axes.transAxes).set_in_layout(False)
 
     results.picture(draw)

@@ -7,7 +7,7 @@ import sys
 from itertools import combinations
 from pathlib import Path
 
-from hpgcn.report import figures
+from hpgcn.report import look
 
 SLACK = 1  # pixels that boxes may share
 
@@ -20,6 +20,7 @@ def problems(drawing):
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    look.plain_ticks(drawing)
     canvas = FigureCanvasAgg(drawing)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -57,14 +58,14 @@ def overlap(one, other):
 
 def main(path, *argv):
     """Run a file of Python as a program; its pictures raise ValueError if they have problems."""
-    save = figures.png
+    save = look.png
 
     def checked(drawing, *given):
         if found := problems(drawing):
             raise ValueError("; ".join(found))
         return save(drawing, *given)
 
-    figures.png = checked
+    look.png = checked
     sys.argv = [path, *argv]
     sys.path.insert(0, str(Path(path).parent))
     runpy.run_path(path, run_name="__main__")

@@ -30,10 +30,16 @@ class Result(dict[str, Any]):
         "embedding" has the learned rows, (n, embedding) in ORIGINAL order, on rank 0.
     history : list of dict
         The metrics of each epoch, by the names of metrics.jsonl.
-    class_names, feature_names, target_names : tuple of str, or None
-        Names of the classes, of the columns of features and of the targets of the training graph.
-    target_mean, target_deviation : (t,) float64, or None
+    class_names : tuple of str (c,), or None
+        Names of the classes of the training graph.
+    feature_names : tuple of str (f,), or None
+        Names of its columns of features.
+    target_names : tuple of str (t,), or None
+        Names of its targets.
+    target_mean : (t,) float64, or None
         Scale of the targets: predictions are outputs * target_deviation + target_mean.
+    target_deviation : (t,) float64, or None
+        Standard deviation of the targets that training knows.
     vertex_ids : (n,) array, or None
         What the input calls the vertices of learned rows, on rank 0.
 
@@ -68,16 +74,6 @@ class Result(dict[str, Any]):
         self.target_deviation = target_deviation
         self.vertex_ids = vertex_ids
 
-    @staticmethod
-    def read(config: Config, summary: Mapping[str, Any]) -> Result:
-        """Read the Result of a finished run from its directory, config.out.
-
-        Errors as `read_run`.
-        """
-        weights, _, attributes = read_run(config.out)
-        about = {name: attributes.get(name) for name in (*NAMED, *SCALE, "vertex_ids")}
-        return Result(summary, config, weights, read_history(config.out)[0], **about)
-
     def __repr__(self) -> str:
         names = ("graph", "epochs", "best_epoch", "final_loss", "best_val_acc", "test_acc", "ranks")
         return f"Result({', '.join(f'{name}={self.get(name)!r}' for name in names)})"
@@ -85,6 +81,16 @@ class Result(dict[str, Any]):
     def _repr_html_(self) -> str:
         return html_list(f"run on {self.get('graph')}", summary_pairs(
             lambda name: self.get(name, getattr(self.config, name, None)), self["epochs"]))
+
+
+def read_result(config: Config, summary: Mapping[str, Any]) -> Result:
+    """Read the Result of a finished run from its directory, config.out.
+
+    Errors as `read_run`.
+    """
+    weights, _, attributes = read_run(config.out)
+    about = {name: attributes.get(name) for name in (*NAMED, *SCALE, "vertex_ids")}
+    return Result(summary, config, weights, read_history(config.out)[0], **about)
 
 
 def summary_pairs(get: Callable, epochs: int) -> list[tuple]:

@@ -10,7 +10,7 @@ import numpy as np
 from hpgcn.errors import ConfigError, DataError, agreed, setting
 from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.training.files.records import read_summary
-from hpgcn.training.files.result import Result
+from hpgcn.training.files.result import read_result
 from hpgcn.training.saved.checkpoint_state import (
     BITWISE_FIELDS,
     bitwise_fields,
@@ -53,7 +53,7 @@ def load_resume_state(checkpoints: Checkpoints, config: Config,
                     raise ConfigError(f"{config.out}: has a checkpoint after epoch {saved.epoch}, "
                                       f"expected {setting('epochs')} above {config.epochs}")
             done = _finished_summary(config.out, config.epochs, config.patience, saved)
-            summary = done and Result.read(config, done)
+            summary = done and read_result(config, done)
 
     common = saved  # arrays of single ranks stay on rank 0 until their ranks are known
     if saved is not None:
