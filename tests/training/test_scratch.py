@@ -227,13 +227,6 @@ def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
     plan = plans.plan_scratch(path, config.replace(memory="2.5M"))
     assert plan.ranks > 1 and plans.TURNS * plan.turn + plan.small <= 2.5 * 2**20
     assert sum(plan.nbytes) > plan.scratch > 0
-
-    # rows of nearly all vertices are ghosts: batches of few owners need less memory
-    unlocal = config.replace(memory="2.5M", hidden=64)
-    with pytest.raises(ConfigError, match="needs 3,"):
-        plans.plan_scratch(path, unlocal)
-    plan = plans.plan_scratch(path, unlocal.replace(strategy="auto"))
-    assert plan.strategy == "mop" and plan.least <= 2.5 * 2**20
     with pytest.raises(ConfigError, match=r"g\.h5: needs [\d,]+ bytes, but memory= is 10,240; "
                        "no other number of ranks from 2 to 512 needs less"):
         plans.plan_scratch(path, config.replace(memory="10K"))

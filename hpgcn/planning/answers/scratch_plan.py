@@ -19,9 +19,6 @@ from hpgcn.strategies import CHOOSING, STRATEGIES, variant
 
 PROCESS = 240 << 20  # bytes of the interpreter, its libraries and small arrays
 RANK = 2 << 20  # bytes of the small arrays, the objects and the thread of each rank
-BY_ROWS = next(each.name for each in STRATEGIES.values() if each.requires_partition)
-# stores the rows of few other ranks at a time, so that memory falls with ranks on any graph
-BY_BATCHES = next(each.name for each in STRATEGIES.values() if "pipeline_batches" in each.options)
 TURNS = 3  # turns whose pages are in memory: one runs, one is read, one is written
 
 
@@ -160,18 +157,19 @@ def _has_one(inputs):
 def _candidates(inputs, ranks):
     """Yield the Candidates of the strategy in the settings, with fewest ranks first.
 
-    If the settings leave the choice, those of BY_ROWS come first, and then those of BY_BATCHES.
     If no nonzeros have owners yet, they are counted at the owners of their rows.
     """
+    by_rows = next(each.name for each in STRATEGIES.values() if each.requires_partition)
     name = inputs.strategy_options.strategy
-    names = (BY_ROWS, BY_BATCHES) if name in CHOOSING else (name,)
+    name = by_rows if name in CHOOSING else name
+    counted = name
+    if STRATEGIES[name].accepts_nonzero_owners and not inputs.edge_parts:
+        counted = by_rows
     if ranks is None and inputs.part_counts:
         ranks = sorted(inputs.part_counts)
-    listed = [each for each in candidates(inputs, ranks and tuple(ranks)) if each.ranks > 1]
-    for name in names:
-        by_rows = STRATEGIES[name].accepts_nonzero_owners and not inputs.edge_parts
-        counted = BY_ROWS if by_rows else name
-        yield from (replace(each, strategy=name) for each in listed if each.strategy == counted)
+    for each in candidates(inputs, ranks and tuple(ranks)):
+        if each.strategy == counted and each.ranks > 1:
+            yield replace(each, strategy=name)
 
 
 def _count(inputs, candidate):
