@@ -64,22 +64,20 @@ def test_each_link_is_in_one_batch_of_an_epoch():
     np.testing.assert_array_equal(sources[:numbers[1].size], PAIRS[numbers[1], 0])
 
 
-@pytest.mark.parametrize("name", NEGATIVES)
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name, strict", [
+    (name, strict) for name, kind in NEGATIVES.items() for strict in {False, kind.supports_strict}])
 def test_registered_samplers_draw_by_numbers(name, strict):
     """Any rank gets the same negatives of a link, and strict ones are no links."""
     kind, known = NEGATIVES[name], KnownLinks(N, PAIRS)
-    if strict and not kind.supports_strict:
-        pytest.skip("it has no strict draws")
     sampler = kind(3, N, 0, strict)
     drawn = sampler.targets(PAIRS[:, 0], NUMBERS, known, 5)
-    assert drawn.dtype == np.int64 and drawn.min() >= 0 and drawn.max() < N
+    assert drawn.dtype == np.int64 and 0 <= drawn.min() <= drawn.max() < N
     assert drawn.shape == ((3,) if kind.shared else (len(PAIRS), 3))
     order = NUMBERS[::-3]
     part = sampler.targets(PAIRS[order, 0], order, known, 5)
     np.testing.assert_array_equal(part, drawn if kind.shared else drawn[order])
     if strict:
-        assert not known.holds(np.repeat(PAIRS[:, 0], 3), drawn.ravel()).any()
+        assert np.count_nonzero(known.holds(np.repeat(PAIRS[:, 0], 3), drawn.ravel())) == 0
 
 
 def test_half_of_undirected_links_are_turned():
