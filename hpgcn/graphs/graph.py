@@ -108,9 +108,12 @@ class Graph(GraphSource):
     links: Links | None = None
 
     def __repr__(self) -> str:
-        if self.num_rows == self.header.num_nodes:
-            return f"Graph({self.header})"
-        return f"Graph({self.header}, rows {self.start:,} to {self.start + self.num_rows:,})"
+        text = str(self.header)
+        if self.links:
+            text += f", links {'/'.join(f'{len(each):,}' for each in self.links.values())}"
+        if self.num_rows != self.header.num_nodes:
+            text += f", rows {self.start:,} to {self.start + self.num_rows:,}"
+        return f"Graph({text})"
 
     def _repr_html_(self) -> str:
         held = ""

@@ -55,9 +55,12 @@ def _one_part(part: dict[str, Any], where: str) -> LinkSet:
     if label is None:
         return LinkSet(pairs)
     label = np.asarray(label)
-    if label.shape != pairs.shape[:1] or not np.isin(label, (0, 1)).all():
-        raise DataError(f"{where}: edge_label has shape {label.shape}, expected "
-                        f"({len(pairs)},) of 1 for links and 0 for other pairs")
+    if label.shape != pairs.shape[:1]:
+        raise DataError(f"{where}: edge_label has shape {label.shape}, expected ({len(pairs)},)")
+    wrong = np.flatnonzero(~np.isin(label, (0, 1)))
+    if wrong.size:
+        raise DataError(f"{where}: edge_label[{wrong[0]}] is {label[wrong[0]]:g}, expected 1 for "
+                        "links and 0 for other pairs; ratings and types of edges are not read")
     negative = pairs[label == 0]
     return LinkSet(pairs[label == 1], negative if len(negative) else None)
 

@@ -82,6 +82,13 @@ def from_pyg(data: Data | Sequence[Data], *, task: str = "classification", **opt
         return getattr(data, key, None)
 
     edge_index, adj_t = to_array(get("edge_index")), to_array(get("adj_t"))
+    if isinstance(data, (list, tuple)):
+        raise DataError(f"{name}: a {type(data).__name__} of {len(data)} objects, expected one "
+                        "torch_geometric.data.Data, or the three of RandomLinkSplit with its "
+                        "own key='edge_label'")
+    if edge_index is None and get("train_pos_edge_index") is not None:
+        raise DataError(f"{name}: a Data of train_test_split_edges, expected the three Data of "
+                        "RandomLinkSplit(is_undirected=True)(data)")
     if edge_index is None and adj_t is None:
         raise DataError(f"{name}: a {type(data).__name__} without edge_index or adj_t, expected a "
                         "torch_geometric.data.Data (from a data set: dataset[0])")

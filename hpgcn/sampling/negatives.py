@@ -36,6 +36,8 @@ class NegativeSampler:
     """
 
     name: ClassVar[str]
+    number: ClassVar[str] = "K"  # letter of the number that follows the name
+    supports_strict: ClassVar[bool] = False
     shared: ClassVar[bool] = False  # whether all positives have the same negatives
 
     def __init__(self, count: int, n: int, seed: int, strict: bool = False) -> None:
@@ -86,6 +88,7 @@ class UniformTargets(NegativeSampler):
     """
 
     name = "uniform"
+    supports_strict = True
 
     def targets(self, sources: np.ndarray, numbers: np.ndarray, known: KnownLinks, epoch: int,
                 key: str = "train") -> np.ndarray:
@@ -115,6 +118,7 @@ class SharedTargets(NegativeSampler):
     """M random vertices that are the targets of all positives."""
 
     name = "shared"
+    number = "M"
     shared = True
 
     def targets(self, sources: np.ndarray, numbers: np.ndarray, known: KnownLinks, epoch: int,
@@ -197,7 +201,8 @@ def parse_negatives(text: str) -> tuple[type[NegativeSampler], int]:
     """
     name, _, number = text.partition(":")
     if name not in NEGATIVES:
-        raise UsageError(f"{assigned('negatives', text)}: expected uniform:K or shared:M"
+        forms = " or ".join(f"{kind.name}:{kind.number}" for kind in NEGATIVES.values())
+        raise UsageError(f"{assigned('negatives', text)}: expected {forms}"
                          f"{suggestion(name, NEGATIVES)}")
     if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= LARGEST):
         raise UsageError(f"{assigned('negatives', text)}: expected a number from 1 after "
@@ -265,10 +270,10 @@ def check_link_settings(config: Config) -> None:
     if parse_evaluation(config.evaluation_negatives)[0] == "all" and config.metric in BY_PAIRS:
         raise UsageError(f"{assigned('evaluation_negatives', 'all')}: only for "
                          f"{setting('metric', 'mrr')} and hits@K, not {config.metric}")
-    parse_negatives(config.negatives)
-    if config.strict_negatives and parse_negatives(config.negatives)[0].shared:
+    kind = parse_negatives(config.negatives)[0]
+    if config.strict_negatives and not kind.supports_strict:
         raise UsageError(f"{assigned('strict_negatives', True)}: only for "
-                         f"{setting('negatives', 'uniform:K')}, whose targets belong to one source")
+                         f"{setting('negatives', 'uniform:K')}, not {kind.name}")
 
 
 @jit()

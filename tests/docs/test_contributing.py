@@ -20,9 +20,9 @@ def definitions(text):
     return trees, {each.name for node in imports for each in node.names}
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(6))
 def test_examples_are_proven(number):
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 6
     proven, imported = definitions((TESTS / "ranks" / "test_proof.py").read_text())
     shown, needed = definitions(EXAMPLES[number])
     assert {name: proven.get(name) for name in shown} == shown and needed <= imported

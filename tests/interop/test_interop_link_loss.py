@@ -15,8 +15,9 @@ from torch_geometric.nn import GAE
 import hpgcn
 from hpgcn.comm import SerialComm, as_comm, run_on_ranks
 from hpgcn.config import Config
-from hpgcn.interop.torch import export_pyg
+from hpgcn.interop.torch import export_pyg, save_state_dict
 from hpgcn.model import Parameters
+from hpgcn.model.links.decoders import DECODERS
 from hpgcn.training.steps.training_step import loss_and_gradient
 
 GRAPH = with_links(make(n=80, f=7))
@@ -108,3 +109,22 @@ def test_losses_and_gradients(model, decoder, ranks):
             np.testing.assert_allclose(theirs[name], parameter.grad, rtol=1e-11, atol=1e-15,
                                        err_msg=name)
     assert Parameters.initial(trainer.plan.spec).arrays.keys() == gradient.keys()
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_exported_models_score_pairs(decoder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = hpgcn.train(GRAPH, CONFIG.replace(decoder=decoder, epochs=3))
+    state, code = export_pyg(result)
+    save_state_dict("model.pt", state)
+    names = {}
+    exec(code, names)
+    model, data = names["model"].double(), hpgcn.to_pyg(GRAPH)
+    model.load_state_dict(state)  # float64, which the module had not at first
+    pairs = np.random.default_rng(0).integers(0, 80, (30, 2))
+    with torch.no_grad():
+        z = model(data.x.double(), data.edge_index)
+        found = model.decode(z, torch.from_numpy(pairs.T))
+    np.testing.assert_allclose(z, hpgcn.predict(GRAPH, result)["embedding"], rtol=1e-10)
+    np.testing.assert_allclose(found, hpgcn.predict(GRAPH, result, pairs=pairs)["score"],
+                               rtol=1e-9)

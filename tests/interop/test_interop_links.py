@@ -80,15 +80,23 @@ def test_separate_labels():
 
 
 def test_wrong_splits_are_refused():
-    parts = split()
+    parts = [*split()]
     leaky = (undirected(), *parts[1:])
     leaky[0].edge_label_index = parts[0].edge_label_index
     with pytest.raises(DataError, match=r"links of val: .* are edges of the graph"):
         hpgcn.from_pyg(leaky)
     assert hpgcn.from_pyg(leaky, allow_leakage=True).links
-    parts[1].edge_label[0] = 2
-    with pytest.raises(DataError, match=r"val: edge_label has shape .* of 1 for links and 0"):
+    with pytest.raises(DataError, match=r"a list of 2 objects, expected one .* or the three of"):
+        hpgcn.from_pyg(parts[:2])
+    with pytest.raises(DataError, match="a Data of train_test_split_edges, expected the three"):
+        hpgcn.from_pyg(pyg.Data(x=torch.eye(N), train_pos_edge_index=parts[0].edge_index))
+    parts[1].edge_label[3] = 2
+    with pytest.raises(DataError, match=r"val: edge_label\[3\] is 2, expected 1 for links and 0"):
         hpgcn.from_pyg(parts)
+    parts[1].edge_label = parts[1].edge_label[1:]
+    with pytest.raises(DataError, match=r"val: edge_label has shape \(\d+,\), expected \(\d+,\)"):
+        hpgcn.from_pyg(parts)
+    parts = split()
     parts[1].edge_type = torch.zeros(3)
     with pytest.raises(DataError, match="edge_type: links of several types"):
         hpgcn.from_pyg(parts)

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+from hpgcn import setting_words
 from hpgcn.comm import SerialComm
 from hpgcn.model.links import link_loss
 from hpgcn.model.links.decoders import DECODERS
@@ -53,6 +54,10 @@ def score(decoder, arrays, Z, pairs):
             P = np.maximum(P @ arrays[f"W{number}_decoder"] + arrays[f"b{number}_decoder"], 0)
         P = P @ arrays["W3_decoder"] + arrays["b3_decoder"]
     return P.sum(axis=1)
+
+
+def test_each_decoder_has_a_word():
+    assert setting_words.DECODERS.keys() == DECODERS.keys()
 
 
 @pytest.mark.parametrize("block", [link_loss.BLOCK, 40])

@@ -1,4 +1,4 @@
-"""A strategy, a layer, a sampler and a partitioner defined here work like those of the package.
+"""Strategies, layers, samplers, partitioners and decoders defined here work as the package's do.
 
 No file of hpgcn is changed. The code between the two lines is a user's; CONTRIBUTING
 explains it step by step.
@@ -10,14 +10,15 @@ import test_mini_batches
 import test_strategies
 from arrays import assert_differ
 from commands import succeed
-from graphs import make, scattered
+from graphs import make, scattered, with_links
 from training import alone, assert_same_curves, loss_and_gradient, metrics_of, run, start
 
 import hpgcn
-from hpgcn import store
+from hpgcn import setting_words, store
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.model import MODELS, Layer
+from hpgcn.model.links.decoders import DECODERS, Dot
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import LOCAL, GatheredPlan, GatheredRows, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import Workspace
@@ -29,6 +30,7 @@ from hpgcn.planning.answers.options import Options
 from hpgcn.planning.counts.footprint import PARTS
 from hpgcn.sampling import SAMPLERS, parse, smallest
 from hpgcn.sampling.keyed_draws import block_of, key_of, permuted
+from hpgcn.sampling.negatives import NEGATIVES, NegativeSampler
 from hpgcn.sampling.sampler import Sampler
 from hpgcn.strategies import STRATEGIES, RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.training.setup.placement import assign_rows
@@ -130,16 +132,40 @@ def snake(rows, weights, request):
     return Parts(part)
 
 
+class Scaled(Dot):
+    """The dot product over the root of the width, s = sum(h * t) / sqrt(d)."""
+
+    def weighted(self, rows):
+        return rows / rows.shape[1]**0.5
+
+    def scaled(self, G, rows, gradient):
+        return G / G.shape[1]**0.5
+
+
+class NearTargets(NegativeSampler):
+    """K targets of each positive whose numbers are at most 100 above that of the source."""
+
+    name = "near"
+
+    def targets(self, sources, numbers, known, epoch, key="train"):
+        numbers = (numbers[:, None] * self.count + np.arange(self.count)).ravel()
+        above = 1 + self.draw(numbers, epoch, key) % 100
+        return ((np.repeat(sources, self.count) + above) % self.n).reshape(-1, self.count)
+
+
 # ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """Register the strategy, the layer, the sampler and the partitioner of this file."""
+    """Register the definitions of this file."""
     monkeypatch.setitem(METHODS, "snake", Method(snake))
     monkeypatch.setitem(STRATEGIES, Everybody.name, Everybody)
     monkeypatch.setitem(MODELS, "hops", TwoHops)
     monkeypatch.setitem(SAMPLERS, FlipFlop.name, FlipFlop)
+    monkeypatch.setitem(DECODERS, "scaled", Scaled)
+    monkeypatch.setitem(setting_words.DECODERS, "scaled", 0)
+    monkeypatch.setitem(NEGATIVES, NearTargets.name, NearTargets)
 
 
 SETTINGS = {"strategy": "everybody", "model": "hops", "dtype": "float64", "layers": 3, "hidden": 6,
@@ -320,3 +346,14 @@ def test_parts_of_the_partitioner_are_written_planned_and_trained_on(tmp_path):
 def test_a_layer_without_an_oracle_says_what_to_add():
     with pytest.raises(LookupError, match=r"no oracle of model 'hops': add the norm of A.*MATRIX"):
         oracle.MATRIX["hops"]
+
+
+@pytest.mark.parametrize("comm", [3], indirect=True)
+def test_the_decoder_and_the_negatives_train_on_links(comm):
+    graph = with_links(make(n=150))
+    config = Config(task="links", decoder="scaled", negatives="near:2", dtype="float64", hidden=6,
+                    output_width=9, epochs=1)
+    ours, _ = run(scattered(graph, comm), config, comm, epochs=1)  # with the bytes of its plan
+    assert_same_curves(ours, alone(graph, config, epochs=1)[0], 1e-9)
+    with pytest.raises(UsageError, match=r"strict_negatives = True: only for .* not near"):
+        hpgcn.train(graph, config.replace(strict_negatives=True))

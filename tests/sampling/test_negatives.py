@@ -6,6 +6,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
 from hpgcn.sampling import LinkSampler
 from hpgcn.sampling.negatives import (
+    NEGATIVES,
     DrawnLinks,
     KnownLinks,
     SharedTargets,
@@ -61,6 +62,22 @@ def test_each_link_is_in_one_batch_of_an_epoch():
     np.testing.assert_array_equal(np.sort(np.concatenate(numbers)), NUMBERS)
     sources, _, _ = links.in_batch(batches, 3, 1).pairs(9)
     np.testing.assert_array_equal(sources[:numbers[1].size], PAIRS[numbers[1], 0])
+
+
+@pytest.mark.parametrize("name, strict", [
+    (name, strict) for name, kind in NEGATIVES.items() for strict in {False, kind.supports_strict}])
+def test_registered_samplers_draw_by_numbers(name, strict):
+    """Any rank gets the same negatives of a link, and strict ones are no links."""
+    kind, known = NEGATIVES[name], KnownLinks(N, PAIRS)
+    sampler = kind(3, N, 0, strict)
+    drawn = sampler.targets(PAIRS[:, 0], NUMBERS, known, 5)
+    assert drawn.dtype == np.int64 and 0 <= drawn.min() <= drawn.max() < N
+    assert drawn.shape == ((3,) if kind.shared else (len(PAIRS), 3))
+    order = NUMBERS[::-3]
+    part = sampler.targets(PAIRS[order, 0], order, known, 5)
+    np.testing.assert_array_equal(part, drawn if kind.shared else drawn[order])
+    if strict:
+        assert np.count_nonzero(known.holds(np.repeat(PAIRS[:, 0], 3), drawn.ravel())) == 0
 
 
 def test_half_of_undirected_links_are_turned():

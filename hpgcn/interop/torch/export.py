@@ -23,6 +23,7 @@ from hpgcn.model.layers.gine import EdgeIsomorphism
 from hpgcn.model.layers.linear import Linear
 from hpgcn.model.layers.sage import SageMean
 from hpgcn.model.layers.sgc import SimplifiedConvolution
+from hpgcn.model.links.decoders import DECODERS, DistMult, Dot, Hadamard
 from hpgcn.model.model_parts import blocks_of
 from hpgcn.model.parameters import Parameters
 from hpgcn.runtime.atomic import atomic_write
@@ -65,7 +66,8 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     code : str
         Python code that builds the model from PyG's layers and loads that file. Its
         logits are those of `hpgcn.predict`, except for rounding. Of a model of targets it
-        ends with their scale.
+        ends with their scale. A model of links returns rows z of vertices, and has
+        `decode(z, edge_label_index)`, the scores of pairs.
 
     Raises
     ------
@@ -85,15 +87,14 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     # read the trained weights
     weights, settings, attributes = read_run(run)
     config = Config(**settings)
-    if config.task == "links":
-        raise UsageError("PyG: the model has a decoder of links; write scores with `hpgcn "
-                         "predict`, or rows of vertices to a .npz")
     parameters, spec = Parameters.stored(weights, config, run)
     learned = check_learned(weights, spec.embedding, run)
 
     # walk through the layers, then write tensors and code
     export = Export(spec, {**parameters.arrays, EMBEDDING: learned})
     export.follow()
+    if spec.decoder:
+        export.follow_decoder()
     code = export.code(file)
     if SCALE[0] in attributes:
         code += "\n# predictions are model(...) * target_deviation + target_mean\n"
@@ -134,6 +135,7 @@ class Export:
         self.arrays = arrays
         self.attributes = {}  # name of an attribute -> the code that makes it
         self.statements = []  # statements of forward
+        self.decode = []  # the method decode, of a model of links
         self.state = {}
         self.used = set()  # names of torch_geometric.nn
         self.weighted = False  # whether a layer reads weights of edges
@@ -160,6 +162,29 @@ class Export:
             if spec.jump != "none" and block.number >= spec.linear_first and not last:
                 self.statements.append("found.append(x)")
 
+    def follow_decoder(self) -> None:
+        """Write the method `decode` of a model of links."""
+        kind = DECODERS[self.spec.decoder]
+        decoder = kind(self.spec, self.arrays)
+        forward, self.statements = self.statements, []
+        if isinstance(decoder, DistMult):
+            gain = self.state["gain"] = decoder.arrays[decoder.name]
+            self.attributes["gain"] = f"torch.nn.Parameter(torch.ones({gain.size}))"
+            self.statements.append("p = p * self.gain")
+        elif isinstance(decoder, Hadamard):
+            for number in decoder.numbers:
+                if number > decoder.numbers[0]:
+                    self.statements.append("p = torch.relu(p)")
+                W, b = (decoder.arrays[f"{name}{number}_decoder"] for name in "Wb")
+                self._linear(W, b, "p")
+        elif kind is not Dot:
+            raise UsageError(f"{setting('decoder', self.spec.decoder)}: not written as code of PyG")
+        self.decode = ["", "    def decode(self, z, edge_label_index):",
+                       "        p = z[edge_label_index[0]] * z[edge_label_index[1]]",
+                       *(f"        {line}" for line in self.statements),
+                       "        return p.sum(-1)"]
+        self.statements = forward
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the state_dict."""
         return {name: torch.from_numpy(np.array(array)) for name, array in self.state.items()}
@@ -182,6 +207,7 @@ class Export:
             f"    def forward(self, {inputs}):",
             *(f"        {line}" for line in before),
             f"        return {last.removeprefix('x = ')}",
+            *self.decode,
             "",
             "model = Model()",
             f"model.load_state_dict(torch.load({json.dumps(file)}, weights_only=True))",
