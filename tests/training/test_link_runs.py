@@ -150,7 +150,9 @@ def test_the_best_epoch_and_patience_are_those_of_the_metric():
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"metric": "accuracy"}, "not a metric of links"), ({"decoder": "dots"}, "expected one of dot"),
+    ({"metric": "accuracy"}, "not a metric of links"),
+    ({"metric": "macro-f1"}, "not a metric of links"),
+    ({"decoder": "dots"}, "expected one of dot"),
     ({"decoder": "dot:2"}, "decoder = 'dot:2': expected dot"), ({"metric": "hits@0"}, "hits@K"),
     ({"label_smoothing": 0.1}, "label_smoothing = 0.1: only for task='vertices'"),
     ({"strategy": "2d"}, "strategy = '2d': it divides the columns of rows"),
