@@ -233,7 +233,8 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any, device: str,
         if spec.edge_width and source.header.num_edge_features != spec.edge_width:
             raise DataError(f"{source.header.name}: {source.header.num_edge_features} edge "
                             f"features, but the model was trained on {spec.edge_width}")
-        class_names = _class_names(attributes, source, spec.widths[-1], name)
+        class_names = (None if spec.decoder else
+                       _class_names(attributes, source, spec.widths[-1], name))
         sparse = source.header.sparse_features and not spec.embedding
         spec = replace(spec, sparse_features=sparse)
         check_strategy(strategy, spec, comm.size)

@@ -279,6 +279,14 @@ def test_targets_of_two_kinds_have_a_warning(caplog):
         assert caplog.text.count("two kinds") == warned
 
 
+def test_names_of_classes_do_not_concern_links():
+    labels = np.arange(90) % 2
+    graph = Graph.from_scipy(GRAPH.adjacency, GRAPH.features, labels, links=GRAPH.links,
+                             class_names=["no", "yes"])
+    found = hpgcn.predict(graph, hpgcn.train(graph, CONFIG), top=2)
+    assert found.keys() == {"source", "target", "score"}
+
+
 def test_refused_predictions(run):
     out, path = run
     for options, message in (({"pairs": [["v1", "v2"]], "top": 2}, "give one of them"),
