@@ -169,6 +169,8 @@ def read(source: Any, fmt: str = "auto", *, memory: int | None = None,
                 raw.labels, raw.class_names = read_text_labels(raw.labels, where,
                                                                options.classes)
             join(raw, entries, tables, where)
+        if options.classes and raw.labels is None and not drawn.labels:
+            raise UsageError(f"--classes: {where} has no labels; add them with --labels FILE")
     notes += raw.gap_notes + raw.unread_attributes()
     if labels is None:
         close_gaps(raw, where)

@@ -69,6 +69,9 @@ def with_links(adjacency: MemoryAdjacency, raw: Raw, options: ConvertOptions, wh
     """
     csr = adjacency.assemble.args
     directed = not is_symmetric(*csr)
+    if directed and not np.intersect1d(np.flatnonzero(np.diff(csr[0])), csr[1]).size:
+        raw.notes.append("no vertex is both a source and a target, so that one of the two kinds "
+                         "receives no messages: --symmetrize lets them pass both ways")
     wanted = parse_links(options.links)
     if raw.links is not None:
         raw.notes.append("links of the source are left out, because --links is given")

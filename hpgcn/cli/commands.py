@@ -241,7 +241,6 @@ def predict(args):
     config = Config(threads=args.threads, **given(args, ("memory", "scratch")))
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
-    from hpgcn.graphs.named_vertices import find_vertices, read_ids, read_pairs
     from hpgcn.runtime.progress_log import progress_log
     from hpgcn.training import inference
     from hpgcn.training.compile.warmup import compiling, set_threads
@@ -257,6 +256,8 @@ def predict(args):
     ranks.assert_same(launch_signature(args), "command line")
     with ranks.collective_errors():
         write = store.prediction_writer(out)
+        if args.top is not None and args.top < 1:
+            raise UsageError(f"--top {args.top}: expected a number from 1")
         if args.library:
             from hpgcn.interop.torch import predict_pyg
 
@@ -274,25 +275,16 @@ def predict(args):
             trained_on = run_directory.read_run(run)[1]["graph"]
             why = "trained on a graph in memory; "
         store.refuse_existing(out, args.overwrite, follow)
-        asked, lines = read_ids(args.vertices) if args.vertices else (None, [])
-        pairs, places = read_pairs(args.pairs) if args.pairs else (None, [])
-        targets, rows = read_ids(args.top_targets) if args.top_targets else (None, [])
-        sources = asked if args.top else None
-        if pairs or args.top or targets:
-            apply = functools.partial(apply, pairs=pairs, top=args.top, top_targets=targets,
-                                      vertices=sources)
         path = args.graph or trained_on
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
         source = store.load(path)
-        if ranks.rank == 0:  # refused before all else
-            for file, ids, numbers in (
-                    (args.pairs, [each for pair in pairs or () for each in pair],
-                     [place for place in places for _ in range(2)]),
-                    (args.vertices, sources, lines), (args.top_targets, targets, rows)):
-                if ids:
-                    find_vertices(source, ids,
-                                  lambda k, file=file, at=numbers: f"{file}: line {at[k]}")
+        request = _read_request(args, source) if ranks.rank == 0 else None
+    pairs, asked, targets = ranks.bcast(request)
+    sources = asked if args.top else None
+    if pairs or args.top or targets:
+        apply = functools.partial(apply, pairs=pairs, top=args.top or 0, top_targets=targets,
+                                  vertices=sources)
 
     # predict, then write on rank 0
     shown = not args.quiet
@@ -300,13 +292,31 @@ def predict(args):
         found = inference.choose_results(
             source, ranks, lambda: apply(source, run, device=args.device),
             vertices=None if args.top else asked,
-            probabilities=args.probabilities,
-            where=lambda k: f"{args.vertices}: line {lines[k]}")
+            probabilities=args.probabilities)
     with ranks.collective_errors():
         if ranks.rank == 0:
             origin = {"graph": source.header.name, "model": str(run)}
             write(out, found, origin, overwrite=args.overwrite, follow=follow)
             print_unless_quiet(args, f"wrote {printable(out)}")
+
+
+def _read_request(args, source):
+    """Return the pairs, vertices and targets in files, None if not given; refuse unknown ids."""
+    import numpy as np
+
+    from hpgcn.datasets.tables.id_lists import read_list, read_pairs
+    from hpgcn.graphs.named_vertices import find_vertices
+
+    found = []
+    for file, read in ((args.pairs, read_pairs), (args.vertices, read_list),
+                       (args.top_targets, read_list)):
+        ids, places = read(file, source.ids()) if file else (None, [])
+        found.append(ids)
+        if ids:
+            width = np.size(ids) // len(ids)
+            find_vertices(source, np.ravel(ids), [f"{file}: {place}" for place in places
+                                                  for _ in range(width)].__getitem__)
+    return found
 
 
 @writes("out")

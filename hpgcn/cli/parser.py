@@ -181,16 +181,17 @@ def predict(command):
         help="also write the probability of each class, in a column each, or an array")
     add("--vertices", metavar="FILE",
         help="write only these vertices, or with --top the targets of these: a file with an id of "
-             "the input in each line (default: all)")
+             "the input in each line, or FILE:COLUMN of a table (default: all)")
     add("--pairs", metavar="FILE",
-        help="with a model of links: score these pairs, a line source,target each, by ids of the "
-             "input. -o is a .csv, .tsv, .parquet or .npz (default: RUN/scores.csv)")
-    add("--top", type=int, default=0, metavar="N",
+        help="with a model of links: score these pairs of ids of the input, the columns source and "
+             "target of a table, else its first two. -o is a .csv, .tsv, .parquet or .npz "
+             "(default: RUN/scores.csv)")
+    add("--top", type=int, metavar="N",
         help="with a model of links: the N new targets with the highest scores of each vertex, in "
-             "place of --pairs (default: 0, none)")
+             "place of --pairs")
     add("--top-targets", metavar="FILE",
         help="with --top: choose only from these vertices, such as the products of a shop: a file "
-             "with an id of the input in each line (default: all)")
+             "with an id of the input in each line, or FILE:COLUMN (default: all)")
     add("--overwrite", action="store_true", help="replace an existing file")
 
     # models of PyG

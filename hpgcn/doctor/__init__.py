@@ -21,6 +21,7 @@ from typing import NamedTuple
 from hpgcn import __version__
 from hpgcn.kernels.host.cgroups import cpu_quota, memory_domains, usable_cores
 from hpgcn.kernels.host.pools import start_pool
+from hpgcn.kernels.host.user_cache import INSIDE, SHARED
 from hpgcn.runtime import launcher as launching
 from hpgcn.runtime import machine, text_table
 from hpgcn.runtime.advice import install_command
@@ -67,7 +68,7 @@ def examine():
                 has_mpi = findings[-1].status == "slow" or findings[-1].text.startswith("mpi4py ")
                 findings.append(describe_launcher(launcher))
             elif name == "gpu":
-                findings += [cores(), memory()]
+                findings += [cores(), memory(), *shared_kernels()]
 
         return findings + judge(alone.result(), pair.result() if pair and has_mpi else None,
                                 launching.copies_refused())
@@ -175,6 +176,17 @@ def python():
     status = "ok" if sys.version_info >= (3, 11) else "fail"
     words = (platform.python_version(), f"{platform.system()} {platform.machine()}", sys.executable)
     return Finding("python", status, ", ".join(words))
+
+
+def shared_kernels():
+    """Return a Finding on the kernels of all users in a list, which is empty without them."""
+    folder = os.environ.get(SHARED)
+    if not folder:
+        return []
+    count = sum(1 for _ in Path(folder, INSIDE).rglob("*.nbc"))
+    text = f"{SHARED}={folder}: {count} compiled kernels"
+    return [Finding("kernels", "ok", text) if count else
+            Finding("kernels", "warn", f"{text}; `hpgcn doctor --compile` makes them")]
 
 
 def cores():

@@ -21,6 +21,7 @@ from hpgcn.errors import InternalError, MissingError, StorageError, UsageError
 from hpgcn.kernels import ahead
 from hpgcn.kernels.host import jit
 from hpgcn.kernels.host.cgroups import usable_cores
+from hpgcn.kernels.host.user_cache import INSIDE, SHARED
 from hpgcn.model.registry import MODELS
 from hpgcn.partition import METHODS
 from hpgcn.runtime.machine import child_environment
@@ -36,7 +37,8 @@ FIRST = [
     ["convert", "edges.csv", "dense.h5", "--features", f"random:{FEATURES}", "--edge-features",
      "kind", *TABLE],
     ["convert", "edges.csv", "sparse.h5", "--features", "features.mtx", *TABLE],
-    ["convert", "edges.csv", "links.h5", "--features", f"random:{FEATURES}", "--links", "80/10/10"],
+    ["convert", "edges.csv", "links.h5", "--features", f"random:{FEATURES}", "--links", "80/10/10",
+     "--symmetrize"],
     ["train", "dense.h5", "--ranks", "2"],
 ]
 RANKS = "8"  # grids of two and three axes have no side of 1
@@ -57,7 +59,7 @@ def commands():
               for (name, value), ranks in product(settings, "12")]
     found += [["train", "sparse.h5", "--ranks", ranks] for ranks in "12"]
     found += [["train", "links.h5", "--task", "links", "--ranks", ranks, *words] for ranks in "12"
-              for words in ([], ["--batch", "links:64"])]
+              for words in ([], ["--embedding", "16"], ["--batch", "links:64"])]
     found += [["train", "dense.h5", "--strategy", name, "--ranks", RANKS] for name in STRATEGIES]
     found += [["partition", "dense.h5", "-k", "4", "--method", name] for name in METHODS]
     return [*found, ["plan", "dense.h5"], ["generate", "rmat", "--scale", "9"]]
@@ -72,16 +74,16 @@ def compile_common(jobs):
     if jobs < 0:
         raise UsageError(f"--jobs {jobs}: expected at least 1")
     root = jit.cache_root()
-    shared = os.environ.pop(jit.SHARED, "")  # children write there, and read nowhere else
+    shared = os.environ.pop(SHARED, "")  # children write there, and read nowhere else
     if shared:
         os.environ["NUMBA_CACHE_DIR"] = os.path.abspath(shared)
-        root = Path(os.path.abspath(shared), jit.INSIDE)
+        root = Path(os.path.abspath(shared), INSIDE)
         try:
             root.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=root):
                 pass
         except OSError as error:
-            raise StorageError(f"{jit.SHARED}={shared}: {error.strerror}") from error
+            raise StorageError(f"{SHARED}={shared}: {error.strerror}") from error
     os.environ.update(NUMBA_NUM_THREADS="2", HPGCN_COMPILE_WORKERS="0")
     begin, before = time.monotonic(), len(compiled(root))
 

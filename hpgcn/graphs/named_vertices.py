@@ -39,7 +39,9 @@ def find_vertices(source: GraphSource, asked: Any,
     rows, found = look_up(keys, ids)
     if not found.all():
         k = int(np.argmin(found))
-        raise DataError(f"{where(k)}: {source.where} has no vertex {asked[k].item()!r:.80}")
+        count = np.unique(keys[~found]).size
+        raise DataError(f"{where(k)}: {source.where} has no vertex {asked[k].item()!r:.80}"
+                        + f"; {count} ids are missing" * (count > 1))
     return source.vertices(0, ids.size)[rows]
 
 
@@ -63,27 +65,6 @@ def _numbers(asked: np.ndarray, ids: np.ndarray) -> np.ndarray:
     numbers = [int(text) if text.removeprefix("-").isdecimal() else missing
                for text in map(str.strip, asked.tolist())]
     return np.array([each if abs(each) < LIMIT else missing for each in numbers], np.int64)
-
-
-def read_pairs(path: str) -> tuple[list[list[str]], list[int]]:
-    """Return the pairs of ids in a text file, one a line, and the number of each line.
-
-    Ids are separated by a comma, a tab or blanks. A first line `source,target` is left out.
-    DataError for a line of other than two ids; other errors as `read_ids`.
-    """
-    lines, numbers = read_ids(path)
-    pairs = []
-    for line, number in zip(lines, numbers):
-        separator = next((each for each in ",\t" if each in line), None)
-        pair = [each.strip() for each in line.split(separator)]
-        if len(pair) != 2 or not all(pair):
-            raise DataError(f"{path}: line {number}: expected two ids, source,target")
-        pairs.append(pair)
-    if [each.lower() for each in pairs[0]] == ["source", "target"]:
-        del pairs[0], numbers[0]
-    if not pairs:
-        raise DataError(f"{path}: no pairs, expected one a line")
-    return pairs, numbers
 
 
 def read_ids(path: str) -> tuple[list[str], list[int]]:

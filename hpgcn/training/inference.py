@@ -156,17 +156,15 @@ def predict(source: GraphSource | str | os.PathLike[str],
 
 
 def choose_results(source: GraphSource, comm: SerialComm, predict: Callable[[], dict | None], *,
-                   vertices: Any, probabilities: bool,
-                   where: Callable[[int], str] = "vertices[{}]".format) -> dict | None:
+                   vertices: Any, probabilities: bool) -> dict | None:
     """Call `predict`, and return the rows of `vertices` of its result, with probabilities.
 
-    All ranks of `comm` call this together. `where` is that of `find_vertices`, which refuses
-    unknown vertices before the call.
+    All ranks of `comm` call this together. Unknown vertices are refused before the call.
     """
     rows = None
     with comm.collective_errors():
         if comm.rank == 0 and vertices is not None:
-            rows = find_vertices(source, vertices, where)
+            rows = find_vertices(source, vertices)
     found = predict()
     with comm.collective_errors():
         if found and probabilities and "logits" not in found:
@@ -235,7 +233,8 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any, device: str,
         if spec.edge_width and source.header.num_edge_features != spec.edge_width:
             raise DataError(f"{source.header.name}: {source.header.num_edge_features} edge "
                             f"features, but the model was trained on {spec.edge_width}")
-        class_names = _class_names(attributes, source, spec.widths[-1], name)
+        class_names = (None if spec.decoder else
+                       _class_names(attributes, source, spec.widths[-1], name))
         sparse = source.header.sparse_features and not spec.embedding
         spec = replace(spec, sparse_features=sparse)
         check_strategy(strategy, spec, comm.size)

@@ -18,7 +18,7 @@ import numpy as np
 
 from hpgcn.comm import MpiComm, SerialComm
 from hpgcn.comm.collective_errors import CollectiveClose
-from hpgcn.model import Parameters, check_strategy, make_spec
+from hpgcn.model import Parameters, check_strategy, make_spec, metric_of
 from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.runtime import faults, signals
 from hpgcn.runtime.machine import map_large_arrays
@@ -70,6 +70,7 @@ def make_trainer(source: GraphSource, config: Config, comm: SerialComm, *,
     # the kernels, unless the run would be refused
     spec = make_spec(source.header, config)
     check_strategy(find_strategy(read_options(config)), spec, comm.size)
+    metric_of(spec, config.metric)
     comm.clock.setup.begin("kernels")
     if warm:
         warm_up(comm, source.header, config, spec)

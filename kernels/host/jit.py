@@ -28,10 +28,8 @@ from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from hpgcn.kernels.host.user_cache import cache_roots
+from hpgcn.kernels.host.user_cache import INSIDE, SHARED, cache_roots
 
-SHARED = "HPGCN_KERNELS"  # variable with a folder that has the layout of NUMBA_CACHE_DIR
-INSIDE = Path("hpgcn", "numba")
 DIGEST = 32  # bytes of SHA-256 at the beginning of a file of the cache
 IMPORT = re.compile(r"^from (hpgcn[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 NAME = re.compile(r"\w+")

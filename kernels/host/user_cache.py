@@ -5,6 +5,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+SHARED = "HPGCN_KERNELS"  # variable with a folder that has the layout of NUMBA_CACHE_DIR
+INSIDE = Path("hpgcn", "numba")
 
 def cache_roots(*variables: str) -> Iterator[Path]:
     """Yield possible cache folders: of environment variables, of the user, a temporary one.

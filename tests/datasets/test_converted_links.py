@@ -222,3 +222,16 @@ def test_flags_that_exclude_each_other(tmp_path, edges):
         read(edges, links=[f"test={edges}"], reverse=True)
     with pytest.raises(DataError, match="no edges between two vertices"):
         read(write(tmp_path / "loops.csv", [(1, 1), (2, 2)]), links=["80/10/10"])
+
+
+def test_one_way_links_of_two_kinds_have_a_note(tmp_path):
+    path = write(tmp_path / "edges.csv", [["c0", "p0"], ["c0", "p1"], ["c1", "p0"], ["c1", "p1"]])
+    options = {"links": ["80/10/10"], "header": False}
+    for symmetrize, noted in ((False, True), (True, False)):
+        notes = "\n".join(read(path, symmetrize=symmetrize, **options)[1])
+        assert ("no vertex is both a source and a target" in notes) == noted
+
+
+def test_classes_need_labels(edges):
+    with pytest.raises(UsageError, match=r"--classes: .*edges\.csv has no labels"):
+        read(edges, classes=True)

@@ -119,3 +119,16 @@ def test_jobs_and_the_folder_of_kernels_are_checked():
     assert "--jobs -1: expected at least 1" in refused(2, "doctor", "--compile", "--jobs", "-1")
     assert "HPGCN_KERNELS=/proc/none: " in refused(74, "doctor", "--compile",
                                                    HPGCN_KERNELS="/proc/none")
+
+
+def test_the_kernels_of_all_users_are_counted(tmp_path, monkeypatch):
+    monkeypatch.delenv("HPGCN_KERNELS", raising=False)
+    assert doctor.shared_kernels() == []
+    monkeypatch.setenv("HPGCN_KERNELS", str(tmp_path))
+    finding, = doctor.shared_kernels()
+    assert finding.status == "warn" and "0 compiled kernels; `hpgcn doctor --c" in finding.text
+    folder = tmp_path / "hpgcn/numba/spmm-0"
+    folder.mkdir(parents=True)
+    (folder / "multiply.nbc").touch()
+    assert doctor.shared_kernels()[0] == ("kernels", "ok",
+                                          f"HPGCN_KERNELS={tmp_path}: 1 compiled kernels")

@@ -149,7 +149,9 @@ def test_the_best_epoch_and_patience_are_those_of_the_metric():
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"metric": "accuracy"}, "not a metric of links"), ({"decoder": "dots"}, "expected one of dot"),
+    ({"metric": "accuracy"}, "not a metric of links"),
+    ({"metric": "macro-f1"}, "not a metric of links"),
+    ({"decoder": "dots"}, "expected one of dot"),
     ({"decoder": "dot:2"}, "decoder = 'dot:2': expected dot"), ({"metric": "hits@0"}, "hits@K"),
     ({"label_smoothing": 0.1}, "label_smoothing = 0.1: only for task='vertices'"),
     ({"strategy": "2d"}, "strategy = '2d': it divides the columns of rows"),
@@ -275,6 +277,14 @@ def test_targets_of_two_kinds_have_a_warning(caplog):
         assert ("top_targets names those" in caplog.text) == warned
         hpgcn.predict(graph, result, top=1, top_targets=[3, 4])
         assert caplog.text.count("two kinds") == warned
+
+
+def test_names_of_classes_do_not_concern_links():
+    labels = np.arange(90) % 2
+    graph = Graph.from_scipy(GRAPH.adjacency, GRAPH.features, labels, links=GRAPH.links,
+                             class_names=["no", "yes"])
+    found = hpgcn.predict(graph, hpgcn.train(graph, CONFIG), top=2)
+    assert found.keys() == {"source", "target", "score"}
 
 
 def test_refused_predictions(run):

@@ -17,6 +17,7 @@ from hpgcn.graphs.reordering import rcm_within_parts
 from hpgcn.model import (
     MODELS,
     make_spec,
+    metric_of,
     norm_of,
     products_of,
     supports_pruning,
@@ -143,6 +144,7 @@ class ModelInput:
         check_link_settings(config)
         header, self.notes = (header, []) if widths else assume_widths(header, config)
         self.spec = make_spec(header, config, widths)
+        metric_of(self.spec, config.metric)
         self.steps = Steps()
         self.prepared = {}
 

@@ -50,8 +50,10 @@ def load_resume_state(checkpoints: Checkpoints, config: Config,
                 checkpoints.check(saved, config)
                 unknown = saved.epoch == config.epochs and not saved.best_epoch
                 if saved.epoch > config.epochs or unknown:
+                    least = "above" if unknown else "of at least"
                     raise ConfigError(f"{config.out}: has a checkpoint after epoch {saved.epoch}, "
-                                      f"expected {setting('epochs')} above {config.epochs}")
+                                      f"but {setting('epochs', config.epochs)}; expected a number "
+                                      f"{least} {saved.epoch}")
             done = _finished_summary(config.out, config.epochs, config.patience, saved)
             summary = done and read_result(config, done)
 

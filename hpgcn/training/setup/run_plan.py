@@ -226,7 +226,7 @@ def check_trainable(header: Header, split: int = 0, where: str | None = None, *,
     if not header.num_outputs:
         raise DataError(f"{header.name}: no labels; add them in Graph.from_scipy or with `hpgcn "
                         "convert` and --labels FILE; or values to predict, with targets= or "
-                        "--targets FILE")
+                        f"--targets FILE; or learn its links, with {setting('task', 'links')}")
     if not header.num_splits:
         raise DataError(f"{header.name}: no train, validation and test masks; add them in "
                         "Graph.from_scipy, with `hpgcn convert` and --split, for example --split "

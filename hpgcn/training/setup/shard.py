@@ -122,6 +122,8 @@ class GraphShard(CollectiveClose):
         self.key = comm.device.put(slab.vertex)
         self.original_ids = slab.original_ids  # (m,) or None
         self.names = {field: getattr(slab, field) for field in NAMED}
+        if spec.decoder:
+            self.names["class_names"] = None  # the model has no classes
         self.vertex_ids = self._gathered_ids(slab.ids()) if spec.embedding else None
         self._features = self._input_of(slab, feature_order, in_place=source.path is not None)
 
