@@ -79,7 +79,7 @@ def test_a_finished_run_is_left_alone_and_one_of_more_epochs_goes_on(graph, out,
     assert contents() == before
     hpgcn.train(graph, settings(out, epochs=16), resume=out)
     assert left_behind(out) == left_behind(two / "whole")
-    with pytest.raises(ConfigError, match="epoch 16, expected epochs= above 15"):
+    with pytest.raises(ConfigError, match="epoch 16, but epochs=15; expected a number of"):
         hpgcn.train(graph, settings(out, epochs=15), resume=out)
 
 

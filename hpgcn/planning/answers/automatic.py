@@ -13,6 +13,7 @@ BY_ROWS = next(each for each in STRATEGIES.values() if each.requires_partition)
 BY_HOLDERS = next(each for each in STRATEGIES.values() if each.accepts_nonzero_owners)
 METHOD = BY_HOLDERS.method  # method that partitions a graph without parts: it sends fewest rows
 PATIENCE = 4.0  # seconds of the partitions that a plan makes by itself, of all numbers of ranks
+SEARCHING = [name for name, each in STRATEGIES.items() if each.Plan.searches_holders]
 SEARCH = 1.0  # seconds of a run from which on holders of nonzeros are searched for
 SHOWN = 12  # rows that are printed
 RULE = "the fastest single strategy that moves no more rows than these parts need"
@@ -50,7 +51,7 @@ def is_searched(strategy, rows, epochs):
     The search, and its kernels, must pay: not in a run that takes less than SEARCH without.
     `rows` are those that the run counts before it, with BY_ROWS.
     """
-    if not STRATEGIES[strategy].Plan.searches_holders:
+    if strategy not in SEARCHING:
         return True
     seconds = [entry["seconds"]["epoch"] for entry in rows if entry["strategy"] == BY_ROWS.name]
     return epochs * min(seconds, default=math.inf) >= SEARCH
