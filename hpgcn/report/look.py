@@ -99,7 +99,8 @@ def plain_ticks(drawing):
             enough = ((1e4, (1,)), (30, (1, 2, 5)), (3, (1, 2, 3, 5, 7)),
                       (0, (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)))
             subs = next(subs for least, subs in enough if high / low > least)
-            axis.set_major_locator(ticker.LogLocator(subs=subs))
+            few = 3 if axis.axis_name == "x" else None  # labels side by side need more room
+            axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=few))
             axis.set_minor_formatter(ticker.NullFormatter())
         if isinstance(formatter, ticker.LogFormatter | ticker.ScalarFormatter):
             axis.set_major_formatter(text)
