@@ -21,7 +21,7 @@ from typing import NamedTuple
 from hpgcn import __version__
 from hpgcn.kernels.host.cgroups import cpu_quota, memory_domains, usable_cores
 from hpgcn.kernels.host.pools import start_pool
-from hpgcn.kernels.host.user_cache import INSIDE, SHARED
+from hpgcn.kernels.host.user_cache import INSIDE, SHARED, compiled_kernels
 from hpgcn.runtime import launcher as launching
 from hpgcn.runtime import machine, text_table
 from hpgcn.runtime.advice import install_command
@@ -183,7 +183,7 @@ def shared_kernels():
     folder = os.environ.get(SHARED)
     if not folder:
         return []
-    count = sum(1 for _ in Path(folder, INSIDE).rglob("*.nbc"))
+    count = len(compiled_kernels(Path(folder, INSIDE)))
     text = f"{SHARED}={folder}: {count} compiled kernels"
     return [Finding("kernels", "ok", text) if count else
             Finding("kernels", "warn", f"{text}; `hpgcn doctor --compile` makes them")]

@@ -21,7 +21,7 @@ from hpgcn.errors import InternalError, MissingError, StorageError, UsageError
 from hpgcn.kernels import ahead
 from hpgcn.kernels.host import jit
 from hpgcn.kernels.host.cgroups import usable_cores
-from hpgcn.kernels.host.user_cache import INSIDE, SHARED
+from hpgcn.kernels.host.user_cache import INSIDE, SHARED, compiled_kernels, make_writable
 from hpgcn.model.registry import MODELS
 from hpgcn.partition import METHODS
 from hpgcn.runtime.machine import child_environment
@@ -79,13 +79,11 @@ def compile_common(jobs):
         os.environ["NUMBA_CACHE_DIR"] = os.path.abspath(shared)
         root = Path(os.path.abspath(shared), INSIDE)
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=root):
-                pass
+            make_writable(root)
         except OSError as error:
             raise StorageError(f"{SHARED}={shared}: {error.strerror}") from error
     os.environ.update(NUMBA_NUM_THREADS="2", HPGCN_COMPILE_WORKERS="0")
-    begin, before = time.monotonic(), len(compiled(root))
+    begin, before = time.monotonic(), len(compiled_kernels(root))
 
     with tempfile.TemporaryDirectory() as folder:
         write_graph(Path(folder))
@@ -101,7 +99,7 @@ def compile_common(jobs):
                 failures += [each] if each else []
                 shown.update()
 
-    files = compiled(root)
+    files = compiled_kernels(root)
     if shared:
         share(Path(shared), files)
     for line in sorted(set(failures)):
@@ -136,11 +134,6 @@ def run(folder, words):
     reason = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("hpgcn: ")
     kind = "left out" if done.returncode == MissingError.code else "failed"
     return f"{kind}: hpgcn {' '.join(words)}: {reason}"
-
-
-def compiled(root):
-    """Return the paths of all compiled kernels in a folder."""
-    return [*root.rglob("*.nbc")]
 
 
 def share(root, files):

@@ -28,7 +28,7 @@ from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from hpgcn.kernels.host.user_cache import INSIDE, SHARED, cache_roots
+from hpgcn.kernels.host.user_cache import INSIDE, SHARED, cache_roots, make_writable
 
 DIGEST = 32  # bytes of SHA-256 at the beginning of a file of the cache
 IMPORT = re.compile(r"^from (hpgcn[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
@@ -46,9 +46,8 @@ def cache_root() -> Path:
     for root in cache_roots("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
         folder = root / INSIDE
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
+            make_writable(folder)
+            return folder
         except OSError:
             continue
     try:

@@ -8,6 +8,19 @@ from pathlib import Path
 SHARED = "HPGCN_KERNELS"  # variable with a folder that has the layout of NUMBA_CACHE_DIR
 INSIDE = Path("hpgcn", "numba")
 
+
+def make_writable(folder: Path) -> None:
+    """Make a folder, and write a file there that is gone again; OSError if that fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def compiled_kernels(folder: Path) -> list[Path]:
+    """Return the paths of all compiled kernels below a folder."""
+    return [*folder.rglob("*.nbc")]
+
+
 def cache_roots(*variables: str) -> Iterator[Path]:
     """Yield possible cache folders: of environment variables, of the user, a temporary one.
 
