@@ -194,6 +194,11 @@ class HaloExchange(Transfer):
     def discard(self) -> None:
         self.buffers.discard()
 
+    def message_buffers(self, width: int) -> tuple[np.ndarray, np.ndarray]:
+        owned, ghost = (buffer[:int(offsets[-1]) * width] for buffer, offsets in zip(
+            (self.buffers.owned, self.buffers.ghost), self.exchange.ends))
+        return (ghost, owned) if self.adjoint else (owned, ghost)
+
     @property
     def sources(self) -> list[int]:
         return [*self.ghosts]

@@ -20,6 +20,7 @@ LOCAL. Beside these methods a transfer has
     adds        whether a push adds to what the rank has formed itself
     pending     whether messages are under way, which `progress` lets move
     multiplied  notes that rows of a source are not read again
+    message_buffers  the parts of its two buffers that rows of a width take: sent, received
     discard     drops what the buffers contain, after a product
     reserve     makes the buffers for rows of a width
     nbytes      bytes of the buffers, which the two transfers of a product share
@@ -77,6 +78,13 @@ class Transfer:
 
     def multiplied(self, source: int) -> None:
         """Note that rows of `received_rows` are not read again. Default: do nothing."""
+
+    def message_buffers(self, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the arrays that rows of `width` columns are sent from and received in.
+
+        Default: empty ones.
+        """
+        return np.empty(0), np.empty(0)
 
     def close(self) -> None:
         """Do nothing: there are no MPI objects to free."""

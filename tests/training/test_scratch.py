@@ -363,7 +363,7 @@ def test_ranks_begin_in_order(small):
         comm = as_comm(comm)
         for _ in range(3):
             comm.max([comm.rank])
-        comm.in_rank_order()
+        comm.begin_pass()
         arrived.append(comm.rank)
         comm.max([comm.rank])
 

@@ -48,15 +48,15 @@ def disk_traffic(footprint, strategy):
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its products
-        segments = np.array([step.turns[number].segments for step in footprint.rank_steps])
+        turns = [step.turns(frees_rows=strategy.frees_rows)[number]
+                 for step in footprint.rank_steps]
+        segments = np.array([each.nbytes for each in turns])
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
             ARRAYS: np.array([each.sum(1) for each in moved])}
-        if not strategy.frees_rows:
-            moved[ARRAYS] += [sum(step.turns[number].freed) for step in footprint.rank_steps]
 
         # the matrix, the messages and the sums of each product, before and after its wait
-        for place, product in enumerate(footprint.rank_steps[0].turns[number].products):
+        for place, product in enumerate(turns[0].products):
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
