@@ -124,6 +124,15 @@ class RankStep:
         return self._turns[frees_rows]
 
 
+class ShapeWorkspace(Workspace):
+    """A Workspace whose arrays grow in place, because a run makes them at their full size."""
+
+    def flat(self, name, size, dtype=None):
+        flat = super().flat(name, 0, dtype).base
+        flat.shape = (max(size, flat.size),)
+        return flat[:size]
+
+
 class ShapeMap:
     """A substitute for the map that multiplies by A.
 
@@ -253,7 +262,7 @@ def run_rank(spec, levels, rank, columns):
     shared = SharedRows(layout, comm, spec.dtype)
     shared.column = ShapeComm(device, 0, 2, comm.counters)  # so that its sums are recorded
 
-    workspace = Workspace(spec.row_dtype, device)
+    workspace = ShapeWorkspace(spec.row_dtype, device)
     own = own_columns(spec, shared.of(spec.widths[0]))
     most = max(view.of_rank(rank)[0][0] for view in levels)
     parameters = Parameters.zeros(spec, device, (most, own.stop - own.start))

@@ -49,7 +49,7 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         self.device = device
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        self.base = base or self  # the array of which this is a view
+        self.base = self if base is None else base  # the array of which this is a view
         self.from_begin = from_begin  # whether it is the first bytes of that array
 
     @property

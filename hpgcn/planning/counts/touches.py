@@ -60,9 +60,8 @@ class Touches:
     def finish(self, *results):
         """Record the end of the pass, after which only `results` are read."""
         for each in results:
-            if each.base.nbytes >= LEAST:
-                self._bases[id(each.base)] = each.base
-                self._results[id(each.base)] = each.base.nbytes
+            self._touch(each)
+            self._results[id(each.base)] = each.base.nbytes
 
     def write_part(self, array, read):
         """Record a call that reads arrays and overwrites a part of another one."""
@@ -73,7 +72,7 @@ class Touches:
 
     def _touch(self, array):
         base = getattr(array, "base", None)
-        if base is None or base.nbytes < LEAST:
+        if base is None:
             return None
         self._bases[id(base)] = base
         touch = self._segments[-1][id(base)]
@@ -93,11 +92,12 @@ class Touches:
                 touch.fresh = max(touch.fresh, array.nbytes)
 
     def segments(self, *, frees_rows=True):
-        """Return the list of segments: a Touch by id of an array.
+        """Return the list of segments: a Touch by id of an array of at least LEAST bytes.
 
         Without `frees_rows` products read their rows also after they have waited.
         """
-        found = [dict(segment) for segment in self._segments]
+        found = [{key: touch for key, touch in segment.items()
+                  if self._bases[key].nbytes >= LEAST} for segment in self._segments]
         if not frees_rows:
             for number, keys in enumerate(self._rows):
                 for key in keys:
