@@ -342,7 +342,7 @@ def features_of(spec, rows, entries, columns, device):
     X = device.empty((rows, width), spec.row_dtype)
     if not spec.precomputed:
         return Features(X)
-    return Features(X if reads_X(spec) else None, X)
+    return Features(X if reads_X(spec) else None, device.empty(X.shape, X.dtype))
 
 
 def _dense(features):
