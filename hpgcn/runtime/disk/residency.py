@@ -91,6 +91,8 @@ class Residency:
 
     def switch(self, leaving: int, entering: int) -> None:
         """Exchange arrays between the turns of two ranks, after that of `leaving`."""
+        if leaving == entering:  # no other rank can go on
+            return
         self._enter(entering)
         out = [*self._dead(leaving), (mapped_pages.put_out, self._touched(leaving, entering))]
 

@@ -80,15 +80,13 @@ class PassArrays:
     def dead(self, segment: int) -> Iterator[tuple[Array, int]]:
         """Yield (array, first byte) of contents that are not read before a segment or later.
 
-        Only those of arrays that the segment before has touched; before the first one of all.
+        Only those of work arrays that the segment before has touched; before the first one of all.
         """
-        if segment == 0:
-            for name, first in self.turns.dead.items():
-                yield self._named(name), first
-            return
-        for each in self.turns.segments[segment - 1]:
-            if each.key is not None and each.dead < each.touched:
-                yield self._named(each.key), each.dead
+        dead = self.turns.dead
+        if segment:
+            dead = {each.key: each.dead for each in self.turns.segments[segment - 1]}
+        for name in dead.keys() & self.work.keys():
+            yield self.work[name], dead[name]
 
     def named(self) -> list[Array]:
         """Return all arrays that the plan names."""
