@@ -120,7 +120,8 @@ class SegmentArray(NamedTuple):
     key: object  # its name; None: it has none
     read: int  # bytes whose contents the segment needs
     touched: int
-    written: int  # bytes that are written, and whose contents matter later
+    written: int
+    stored: int  # bytes that are written, and whose contents matter later
     dead: int  # first byte whose contents do not matter after the segment
 
 
@@ -133,9 +134,9 @@ class PassTurns(NamedTuple):
 
     @property
     def nbytes(self):
-        """Bytes that each segment touches, reads and writes, a list of triples."""
+        """Bytes that each segment touches, reads and stores, a list of triples."""
         return [tuple(sum(getattr(each, name) for each in segment)
-                      for name in ("touched", "read", "written")) for segment in self.segments]
+                      for name in ("touched", "read", "stored")) for segment in self.segments]
 
 
 def pass_turns(passes, names, *, frees_rows=True):
@@ -170,7 +171,8 @@ def pass_turns(passes, names, *, frees_rows=True):
             after, live = live, _before(segment, live)
             made.append(tuple(
                 SegmentArray(names.get(key), min(live.get(key, 0), touch.touched), touch.touched,
-                             min(touch.written, after.get(key, 0)), after.get(key, 0))
+                             touch.written, min(touch.written, after.get(key, 0)),
+                             after.get(key, 0))
                 for key, touch in segment.items() if key in kept))
         dead = {name: first.get(key, 0) for key, name in names.items() if name}
         found.append(PassTurns(tuple(touches.products), tuple(reversed(made)), dead))

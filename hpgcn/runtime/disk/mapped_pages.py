@@ -63,13 +63,14 @@ def bring_in(array: np.ndarray, read: int, written: int) -> None:
     _advise(address, written, MAKE_WRITABLE)
 
 
-def put_out(files: Iterable[tuple[int, int, int]]) -> None:
+def put_out(parts: Iterable[tuple[int, int, int, int]]) -> None:
     """Write what has changed in files, and let their pages leave memory; OSError if it fails.
 
-    Each is (address, bytes, descriptor). Writes of the next pieces begin before one has ended.
+    A part of a file is (address, descriptor, first byte, end). Writes of the next parts begin
+    before one has ended.
     """
-    pieces = [(address + first, descriptor, first, min(PIECE, nbytes - first))
-              for address, nbytes, descriptor in files for first in range(0, nbytes, PIECE)]
+    pieces = [(address + first, descriptor, first, min(PIECE, end - first))
+              for address, descriptor, begin, end in parts for first in range(begin, end, PIECE)]
     begun = under_way = 0
     for address, *piece in pieces:
         while begun < len(pieces) and under_way < 2 * PIECE:
@@ -91,22 +92,32 @@ def _sync(descriptor: int, first: int, nbytes: int, flags: int) -> None:
         raise OSError(failed, os.strerror(failed))
 
 
+def pages_of(array: np.ndarray) -> tuple[int, int, int, int] | None:
+    """Return the part of a file that is whole pages of an array: see `put_out`.
+
+    None if it has no file.
+    """
+    row = _row(array)
+    if row is None:
+        return None
+    address, nbytes, descriptor, _ = row
+    begin = array.ctypes.data - address
+    end = begin + array.nbytes
+    end = -(-end // PAGE) * PAGE if end == nbytes else end // PAGE * PAGE
+    return address, descriptor, -(-begin // PAGE) * PAGE, end
+
+
 def forget(array: np.ndarray, first: int = 0) -> None:
     """Drop the contents of an array in a file from byte `first` on: later reads may give zeros.
 
     Whole pages inside it need not be written then. Some file systems cannot do it and keep
     the contents.
     """
-    row = _row(array) if array.nbytes > first else None
-    if row is None:
-        return
-    begin, nbytes, descriptor, _ = row
-    first += array.ctypes.data - begin
-    last = array.ctypes.data - begin + array.nbytes
-    first, last = -(-first // PAGE), -(-last // PAGE) if last == nbytes else last // PAGE
-    if first < last:
-        _call("fallocate", INT(descriptor), INT(ZERO), LONG(first * PAGE),
-              LONG((last - first) * PAGE))
+    part = pages_of(array.reshape(-1).view(np.uint8)[first:])
+    if part is not None:
+        _, descriptor, begin, end = part
+        if begin < end:
+            _call("fallocate", INT(descriptor), INT(ZERO), LONG(begin), LONG(end - begin))
 
 
 def protect(array: np.ndarray, *, allowed: bool) -> None:

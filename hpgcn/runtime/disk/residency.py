@@ -94,7 +94,9 @@ class Residency:
         if leaving == entering:  # no other rank can go on
             return
         self._enter(entering)
-        out = [*self._dead(leaving), (mapped_pages.put_out, self._touched(leaving, entering))]
+        following = (entering + 1) % self.ranks
+        near = {entering, following} - {leaving}
+        out = [*self._dead(leaving), (mapped_pages.put_out, self._touched(leaving, near))]
 
         # finish writing the turn before, because memory holds the arrays of three turns
         begin = time.perf_counter()
@@ -104,7 +106,6 @@ class Residency:
         self._events[leaving].append(("wait for disk", begin, time.perf_counter()))
 
         # read the arrays of the turn after this one; with two ranks they are being written now
-        following = (entering + 1) % self.ranks
         if following != entering:
             ahead = [(mapped_pages.bring_in, *each) for each in self._coming(following)]
             ahead += [(mapped_pages.bring_in, array, array.nbytes, 0)
@@ -126,18 +127,29 @@ class Residency:
             for array, first in arrays.dead(self._segments[rank]):
                 yield mapped_pages.forget, array, first
 
-    def _touched(self, leaving: int, entering: int) -> list[tuple[int, int, int]]:
-        """Return the files that a turn may have touched: address, bytes and descriptor of each."""
+    def _touched(self, leaving: int, near: set[int]) -> list[tuple[int, int, int, int]]:
+        """Return the parts of files that a turn has touched, but the two ranks `near` will not.
+
+        These find messages to them in memory.
+        """
         table = self._table
         rows = table.ROWS[:table.TABLE[table.ARRAYS]]
         own = (rows[:, table.ADDRESS] > 0) & (rows[:, table.OWNER] == leaving)
-        found = dict.fromkeys(map(tuple, rows[own].tolist()))
+        found = {row[table.ADDRESS]: row for row in rows[own].tolist()}
         for array in self._filled:
             row = table.row_of(array)
-            if row is not None and row[table.OWNER] != entering:
-                found[tuple(row.tolist())] = None
+            if row is not None and row[table.OWNER] not in near:
+                found[int(row[table.ADDRESS])] = row.tolist()
         self._filled = []
-        return [(address, nbytes, descriptor) for address, nbytes, descriptor, _ in found]
+
+        # leave out messages that wait for these ranks
+        ends = {address: [0] for address in found}  # begins and ends of parts, in turn
+        waiting = [mapped_pages.pages_of(array) for rank, array in self._waiting() if rank in near]
+        for address, _, begin, end in sorted(part for part in waiting if part is not None):
+            if address in found and begin < end:
+                ends[address] += begin, end
+        return [(address, descriptor, *part) for address, nbytes, descriptor, _ in found.values()
+                for part in zip(ends[address][::2], [*ends[address][1::2], nbytes])]
 
     def _coming(self, rank: int) -> list[tuple]:
         """Return what the next turn of a rank reads and writes, a list of (array, read, written)."""
