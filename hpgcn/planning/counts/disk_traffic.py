@@ -61,7 +61,7 @@ def disk_traffic(footprint, strategy):
             operand = plan.operands[product.backward]
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
-            moved[MATRIX][0] += matrix
+            moved[MATRIX][0] += matrix + _sent_rows(plan, product) * POINTER
             moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy)
             moved[ARRAYS] += operand.results * product.width * (sum_bytes(itemsize) - itemsize)
             if product.heads and plan.returns:
@@ -75,6 +75,12 @@ def disk_traffic(footprint, strategy):
             touched[:, place + 1] += sent + matrix // 2
         found.append(DiskTraffic(moved, touched.max(1)))
     return found
+
+
+def _sent_rows(plan, product):
+    """Return how many numbers of rows to send each rank reads, (P,)."""
+    pulled = plan.traffic.transfers(product)[0]
+    return pulled.sent if isinstance(pulled, ExchangeSizes) else np.zeros(plan.num_ranks, np.int64)
 
 
 def _messages(plan, product, sent, itemsize, strategy):
@@ -100,9 +106,8 @@ def _messages(plan, product, sent, itemsize, strategy):
         return np.array([_of_two_waits(pulled, pushed, pull * itemsize,
                                        push * sum_bytes(itemsize))] * 2)
 
-    # Messages to the next rank are copied before they would be written. The first one is the
-    # next of the last.
-    moved = sent - sent // (ranks - 1)
+    # Messages to the next two ranks stay in memory. The first ones are the next of the last.
+    moved = sent * max(ranks - 3, 0) // (ranks - 1)
 
     # sums of the ranks before came at once, but stay until all rows have arrived
     to_single_ranks = isinstance(pulled, ExchangeSizes) and isinstance(pushed, ExchangeSizes)

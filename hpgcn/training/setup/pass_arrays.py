@@ -65,7 +65,7 @@ class PassArrays:
         if segment and segment < self.last:
             product = self._product(segment - 1)
             found += [(array, array.nbytes, 0) for array in blocks_of(product, own=False)]
-            _, incoming = product.pull.message_buffers(self.turns.products[segment - 1].width)
+            *_, incoming = product.pull.message_arrays(self.turns.products[segment - 1].width)
             found.append((incoming, incoming.nbytes, 0))
         if segment < self.last:
             found += [(self._named(each.key), each.read, each.written)
@@ -73,8 +73,8 @@ class PassArrays:
         if segment < len(self.turns.products):
             product = self._product(segment)
             found += [(array, array.nbytes, 0) for array in blocks_of(product, own=True)]
-            outgoing, _ = product.pull.message_buffers(self.turns.products[segment].width)
-            found.append((outgoing, 0, outgoing.nbytes))
+            numbers, outgoing, _ = product.pull.message_arrays(self.turns.products[segment].width)
+            found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
         return found
 
     def dead(self, segment: int) -> Iterator[tuple[Array, int]]:
