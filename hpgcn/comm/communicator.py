@@ -160,10 +160,13 @@ class SerialComm(Collectives, CollectiveErrors):
     def barrier(self) -> None:
         """Wait for all ranks."""
 
-    def in_rank_order(self) -> None:
+    def begin_pass(self, arrays: Any = None) -> None:
         """Note that a pass through the model begins: see `LocalComm`. Default: do nothing."""
 
-    def end_product(self) -> None:
+    def end_segment(self, *product: Any) -> None:
+        """Note that a product has read own rows: see `LocalComm`. Default: do nothing."""
+
+    def end_product(self, *product: Any) -> None:
         """Note that a product with A is complete: see `LocalComm`. Default: do nothing."""
 
 

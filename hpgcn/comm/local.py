@@ -72,7 +72,7 @@ class LocalComm(MpiComm):
             while pending:
                 if not self.test(requests, pending):
                     self.mpi.turns.wait(self.mpi.world_ranks[self.mpi.rank], ready,
-                                        lambda: what(sorted(pending)), self.counters.phase)
+                                        lambda: what(sorted(pending)))
                     self._record_disk()
 
     def wait_for_one(self, groups: list[list], what: str) -> None:
@@ -80,24 +80,40 @@ class LocalComm(MpiComm):
         for each in groups[0]:
             each.wait(what)
 
-    def end_product(self) -> None:
+    def begin_pass(self, arrays: Any = None) -> None:
+        """Note that a pass through the model begins, which touches some PassArrays.
+
+        Ranks go on in the order of their numbers if arrays are in files. The last rank that
+        calls a collective would go on first. Its next messages would be in files twice, in
+        its array and in those of ranks that do not wait for them yet.
+        """
+        turns, rank = self.mpi.turns, self.mpi.world_ranks[self.mpi.rank]
+        if turns.observer is not None:
+            turns.observer.begin_pass(rank, arrays)
+            turns.in_order(rank)
+            turns.observer.begin_segment(rank)
+            self._record_disk()
+
+    def end_segment(self, *product: Any) -> None:
+        """Note that a product (width, backward) has read own rows for the last time.
+
+        Without a product, note that a pass has ended.
+        """
+        if self.mpi.turns.observer is not None:
+            self.mpi.turns.observer.end_segment(self.mpi.world_ranks[self.mpi.rank], *product)
+
+    def end_product(self, *product: Any) -> None:
         """Let the other ranks run if this is the last one and arrays are in files.
 
         The last rank finds all messages, so it need not wait. If it went on it would be a
         product ahead, and messages of others would be in files for two products.
         """
-        if self.mpi.turns.observer is not None and self.rank == self.size - 1:
-            self.mpi.turns.pass_turn(self.mpi.world_ranks[self.mpi.rank])
-            self._record_disk()
-
-    def in_rank_order(self) -> None:
-        """Let ranks go on in the order of their numbers if arrays are in files.
-
-        The last rank that calls a collective goes on first. Its next messages would be in
-        files twice, in its array and in those of ranks that do not wait for them yet.
-        """
-        if self.mpi.turns.observer is not None:
-            self.mpi.turns.in_order(self.mpi.world_ranks[self.mpi.rank])
+        turns, rank = self.mpi.turns, self.mpi.world_ranks[self.mpi.rank]
+        if turns.observer is not None:
+            turns.observer.end_segment(rank, *product)  # if the product has no own rows
+            if self.rank == self.size - 1:
+                turns.pass_turn(rank)
+            turns.observer.begin_segment(rank)
             self._record_disk()
 
     def _record_disk(self) -> None:
@@ -164,17 +180,18 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
 
 
 def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, kept: int = 0,
-                room: int | None = None, **options: Any) -> list:
+                **options: Any) -> list:
     """Call a function like `run_on_ranks`, with large arrays in files.
 
     The files lie in the folder `scratch`. The arrays of three turns are in memory at a
-    time (hpgcn.runtime.disk.residency), at most `room` bytes. The last `kept` ranks
-    keep their arrays in memory. Nothing remains in the folder, however the process
-    ends. StorageError if it cannot be written, or if its disk is full.
+    time (hpgcn.runtime.disk.residency). The last `kept` ranks keep their arrays in
+    memory. Nothing remains in the folder, however the process ends. StorageError if it
+    cannot be written, or if its disk is full.
     """
     # arrays of the first ranks are files
-    files = scratch_files(scratch, room)
-    residency = Residency(ranks - kept, ranks)
+    files = scratch_files(scratch)
+    post = local_mpi.Post()
+    residency = post.observer = Residency(ranks - kept, ranks, scratch, post.waiting)
     turns = Turns(ranks, residency)
 
     def run(comm: SerialComm) -> Any:
@@ -187,8 +204,7 @@ def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, k
     # run, and log what the disk did
     before = disk_bytes()
     try:
-        results = turns.run([partial(run, comm)
-                             for comm in _communicators(turns, local_mpi.Post())])
+        results = turns.run([partial(run, comm) for comm in _communicators(turns, post)])
     finally:
         residency.close()
     read, written = (now - was for now, was in zip(disk_bytes(), before))

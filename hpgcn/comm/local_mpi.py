@@ -11,7 +11,7 @@ import functools
 import operator
 import pickle
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +82,14 @@ def Query_thread() -> int:
 
 
 class Post:
-    """Messages that the ranks of a run have sent or expect, until they meet their counterpart."""
+    """Messages that the ranks of a run have sent or expect, until they meet their counterpart.
+
+    `observer`, a hpgcn.runtime.disk.residency.Residency or None, learns which arrays were
+    copied.
+    """
 
     def __init__(self) -> None:
+        self.observer = None
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
         self.receives = defaultdict(deque)
         self.collectives = {}  # by (communicator, number of the call in it)
@@ -102,6 +107,8 @@ class Post:
                                 f"{key[2]}, which has room for {received.size}")
         received[:sent.size] = sent
         sender.done = receiver.done = True
+        if self.observer is not None:
+            self.observer.note_messages((sent, received))
         if sender.copied is not None:
             sender.copied()
 
@@ -120,9 +127,18 @@ class Post:
         if len(parts) == size:
             del self.collectives[key]
             finish([parts[q][1] for q in range(size)])
+            if self.observer is not None:
+                self.observer.note_messages(part for _, part, _ in parts.values())
             for *_, waiting in parts.values():
                 waiting.done = True
         return request
+
+
+    def waiting(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (rank in its communicator, bytes) of messages that no rank has received yet."""
+        for key, queue in self.sends.items():
+            for buffer, _ in queue:
+                yield key[2], buffer
 
 
 class Intracomm:

@@ -37,14 +37,13 @@ class Turns:
         self.size = size
         self.observer = observer
         self._turn = [threading.Semaphore(0) for _ in range(size)]
-        # rank: (whether it can go on, a function; what it waits for, a function; the place)
+        # rank: (whether it can go on, a function; what it waits for, a function)
         self._waits = {}
         self._over = set()
         self._failure = None  # (rank, exception) of the first rank that failed
         self._arrivals = [0] * size  # calls of `in_order` by each rank
 
-    def wait(self, rank: int, ready: Callable, describe: Callable,
-             place: str | None = None) -> None:
+    def wait(self, rank: int, ready: Callable, describe: Callable) -> None:
         """Let other ranks run until `ready()` is true.
 
         Parameters
@@ -57,8 +56,6 @@ class Turns:
         describe : callable
             Function that returns what the caller waits for, such as "rank(s) 1 in layer 0
             forward".
-        place : optional
-            Value passed to the observer with that text, such as the phase of the run.
 
         Raises
         ------
@@ -68,7 +65,7 @@ class Turns:
         self._raise_if_ended()
         if ready():
             return
-        self._waits[rank] = ready, describe, place
+        self._waits[rank] = ready, describe
 
         # if no rank can go on, this one reports the deadlock
         following = self._next(rank)
@@ -180,8 +177,7 @@ class Turns:
     def _switch(self, leaving: int, entering: int) -> None:
         """Call the observer, and let the next rank run."""
         if self.observer is not None and self._failure is None:
-            _, describe, place = self._waits.get(leaving, (None, str, None))
-            self.observer.switch(leaving, entering, (place, describe()))
+            self.observer.switch(leaving, entering)
         self._turn[entering].release()
 
     def _describe_waits(self) -> str:

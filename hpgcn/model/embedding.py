@@ -108,5 +108,3 @@ class EmbeddingStage:
                     repeat(operator.setitem, gradient.rows, ALL, own)
                 else:
                     ops.scatter_add(own, self.rows, gradient.rows)
-        if self.p:
-            self.columns.device.discard(H)  # the next step draws again

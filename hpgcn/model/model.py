@@ -58,6 +58,9 @@ class Model:
         self.field = field
         self.vertex = [vertex if rows is None else vertex[put(rows)] for rows in field.rows]
 
+        # which arrays a training step and `infer` touch, if these are in files
+        self.step_arrays = self.evaluation_arrays = None
+
         self.layers = []
         self.norms = []
         self._maps = []  # layers and their second linear maps, in order
@@ -210,10 +213,12 @@ class Model:
         With `embed` also return the inputs of the last layer, a list of (m, h). It is
         empty for a model of one layer, whose input is X.
         """
-        self.columns.comm.in_rank_order()
+        comm = self.columns.comm
+        comm.begin_pass(self.evaluation_arrays)
         embedded = [] if embed else None
         context = ForwardContext(AX=features.AX, embedded=embedded)
         logits, _ = chain(self.stages, features.X, context)
+        comm.end_segment()
         return logits, embedded
 
     def forward(self, features: Features, step: int) -> tuple:
@@ -223,17 +228,16 @@ class Model:
         backward(G) takes the gradient of the logits and returns Parameters with this
         rank's partial sums; their sum over ranks is the gradient.
         """
-        self.columns.comm.in_rank_order()
-        H, dropped = features.X, ()
+        self.columns.comm.begin_pass(self.step_arrays)
+        H = features.X
         p = self.spec.first_dropout
         if p and not self.spec.embedding:  # whose stage draws it
             with self.clock("dense"):
                 first = self.columns.of(self.spec.widths[0]).start
                 H = features.dropped(self.vertex[0], self.workspace, seed=self.spec.seed,
                                      epoch=step, layer=0, p=p, first=first)
-            dropped = () if features.sparse else (H,)
         logits, backward = chain(self.stages, H, ForwardContext(step, keep=True, AX=features.AX))
-        return logits, partial(self._backward, backward, dropped)
+        return logits, partial(self._backward, backward)
 
     def prepare(self, features: Features, width: int) -> None:
         """Exchange the rows of the input features once, because they stay constant."""
@@ -258,10 +262,10 @@ class Model:
         for norm in self.norms:
             norm.update_running_moments(gradient)
 
-    def _backward(self, backward: Callable, dropped: tuple, G: Array) -> Parameters:
+    def _backward(self, backward: Callable, G: Array) -> Parameters:
         flat = self.columns.device.xp.empty(self.parameters.flat.size, self.spec.dtype)
         gradient = Parameters.over(flat, parameter_shapes(self.spec), self.parameters.rows.shape)
         repeat(operator.setitem, gradient.flat, ALL, 0)
         backward(G, gradient)
-        self.columns.device.discard(*dropped)  # the next step draws again
+        self.columns.comm.end_segment()
         return gradient

@@ -95,9 +95,9 @@ class LayerStage:
         if self.pipeline and context.keep:
             self.pipeline.begin(out, context)
         Z, backward = layer.forward(H, out, keep=context.keep, **options)
-        return Z, partial(self._backward, backward, H, out)
+        return Z, partial(self._backward, backward, H)
 
-    def _backward(self, backward: Callable, H: Array, out: Array, G: Array,
+    def _backward(self, backward: Callable, H: Array, G: Array,
                   gradient: Parameters) -> Array | None:
         layer = self.layer
         layer.clock.detail = f"layer {layer.number} backward"
@@ -108,9 +108,7 @@ class LayerStage:
                        kernels.backend(G).column_sum(G))
         if self.pipeline and self.pipeline.serves(H):
             backward = partial(self.pipeline.backward, H)
-        below = backward(G, self.before and self.before.mask, gradient)
-        layer.discard(out)  # later stages have read it before this one
-        return below
+        return backward(G, self.before and self.before.mask, gradient)
 
 
 class Activation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -157,9 +158,6 @@ class Exchange:
             channel.pending -= numbers
 
     def _start(self, channel: Channel) -> None:
-        if self.buffers.device.in_files:
-            self.buffers.device.read_ahead(channel.outgoing, False)
-            self.buffers.device.read_ahead(channel.incoming, True)
         if channel.requests:
             if self.memory is not None:
                 self.memory.begin(channel.near, channel.readers)
@@ -248,7 +246,7 @@ class Exchange:
                 piece = slice(begin, min(begin + step, last))
                 request = getattr(self.comm.mpi, kind)(host_view[piece], other, tag)
                 if kind == "Send_init" and self.buffers.device.in_files:
-                    request.copied = self.buffers.device.discarder(flat[piece])
+                    request.copied = partial(self.buffers.device.discard, flat[piece])
                 if self.stager is not None:
                     host = address(host_view[piece]) if self.buffers.pinned else 0
                     way = RECEIVE if kind == "Recv_init" else SEND

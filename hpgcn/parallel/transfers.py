@@ -20,6 +20,7 @@ LOCAL. Beside these methods a transfer has
     adds        whether a push adds to what the rank has formed itself
     pending     whether messages are under way, which `progress` lets move
     multiplied  notes that rows of a source are not read again
+    message_arrays  what a pull of rows of a width touches, see there
     discard     drops what the buffers contain, after a product
     reserve     makes the buffers for rows of a width
     nbytes      bytes of the buffers, which the two transfers of a product share
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
     from hpgcn.parallel.counts import Collective
     from hpgcn.parallel.csr import Csr
     from hpgcn.parallel.workspace import Workspace
@@ -77,6 +79,14 @@ class Transfer:
 
     def multiplied(self, source: int) -> None:
         """Note that rows of `received_rows` are not read again. Default: do nothing."""
+
+    def message_arrays(self, width: int) -> tuple[Array, Array, Array]:
+        """Return what a pull of rows of `width` columns touches; by default empty arrays.
+
+        They are the numbers of the rows that it sends, and the parts of the buffers from
+        which it sends and in which it receives.
+        """
+        return np.empty(0), np.empty(0), np.empty(0)
 
     def close(self) -> None:
         """Do nothing: there are no MPI objects to free."""

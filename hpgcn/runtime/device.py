@@ -5,9 +5,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from hpgcn.errors import MissingError, UsageError, agreed, setting
 from hpgcn.kernels.disk import current_files, in_memory
 from hpgcn.runtime.advice import install_command
+from hpgcn.runtime.disk.mapped_pages import forget
 from hpgcn.runtime.launcher import launched_local_rank
 from hpgcn.runtime.machine import size
 
@@ -44,9 +44,7 @@ class Host:
         size = int(np.prod(shape)) * dtype.itemsize
         files = current_files.get()
         if files is not None and size >= files.threshold and not in_memory.get():
-            array = np.empty(shape, dtype)  # so large that it begins at a page
-            files.discard(array)  # its contents, still undefined, need not be written
-            return array
+            return np.empty(shape, dtype)  # so large that it begins at a page
         memory = np.empty(size + ALIGNMENT, np.uint8)
         return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
 
@@ -83,25 +81,14 @@ class Host:
         files = current_files.get()
         return array[rows] if files is None else files.take(array, rows)
 
-    def read_ahead(self, array: np.ndarray, wanted: bool) -> None:
-        """Set whether an array in a file is read ahead of a turn of this rank."""
-        files = current_files.get()
-        if files is not None:
-            files.read_ahead(array, wanted)
-
     def discard(self, *arrays: np.ndarray) -> None:
         """Drop the contents of arrays that are overwritten before they are read again.
 
         Arrays in files of a scratch folder then need no write.
         """
-        files = current_files.get()
-        if files is not None:
+        if self.in_files:
             for array in arrays:
-                files.discard(array)
-
-    def discarder(self, array: np.ndarray) -> Callable:
-        """Return a function that discards an array in a file; any thread may call it."""
-        return partial(current_files.get().discard, array)
+                forget(array)
 
     def numbers(self, values: list[float]) -> list[float]:
         """Return numbers of kernels as Python numbers, with one wait for the GPU."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -145,7 +146,7 @@ class RowAttention(Attention):
             for numbers, sums in self.push.received_sums(what):
                 with self.clock("comm"):
                     self._merge(state, numbers, sums)
-        self.strategy.comm.end_product()
+        self.strategy.comm.end_product(rows[0].shape[1], False)
 
     def _attend(self, target: int, blocks: Iterator, own: tuple, l: Array,  # noqa: E741
                 state: list, vertex: Array | None, drawn: dict) -> None:
@@ -180,6 +181,8 @@ class RowAttention(Attention):
         for source, x in received:
             if x is rows[0]:
                 yield source, *rows
+                if local:
+                    self.strategy.comm.end_segment(rows[0].shape[1], False)
                 continue
 
             if source not in self.ghosts:
@@ -233,8 +236,9 @@ class RowAttention(Attention):
             packed = self.work.buffer("returned", self.rows_in, dx.shape[1] + dr.shape[1])
 
         # form gradients, those of other ranks' rows first
-        discard = self.device.discard if self.strategy.frees_rows else None
-        for target, Z, blocks in back.partial_sums(pulled, packed, what, discard):
+        comm, named = self.strategy.comm, (rows[0].shape[1], True)
+        end_segment = partial(comm.end_segment, *named)
+        for target, Z, blocks in back.partial_sums(pulled, packed, what, end_segment):
             local = Z is packed
             x, r = rows if local else self.ghosts[target]
             to = gradients if local else [self.work.buffer(f"to {name}", *array.shape)
@@ -260,7 +264,7 @@ class RowAttention(Attention):
                 repeat(operator.setitem, array, ALL, part)
             self.device.discard(packed)
         self.ghosts = {}
-        self.strategy.comm.end_product()
+        comm.end_product(*named)
 
 
 def pack(arrays: Sequence, packed: np.ndarray) -> None:

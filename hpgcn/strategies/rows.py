@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partialmethod
+from functools import partial, partialmethod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -82,21 +82,20 @@ class RowProduct:
                 flipped.setdefault(source, {})[target] = block.transposed()
         return RowProduct(flipped, self.push, self.pull, num_rows)
 
-    def partial_sums(self, H: Array, out: Array, what: str,
-                     discard: Callable | None = None) -> Iterator:
+    def partial_sums(self, H: Array, out: Array, what: str, end_segment: Callable) -> Iterator:
         """Pull rows of H, and push the sums that the caller forms.
 
         Yield (target, Z, blocks to multiply): Z is the array for the sum of these blocks.
         The last target are own rows, whose sums of other ranks the caller adds by
-        `push.finish`. `discard` is called with H once own rows are multiplied.
+        `push.finish`. `end_segment` is called once own rows are multiplied.
         """
         self.pull.start(H, what)
         for target, Z in self.push.partial_sums(out, what):
-            yield target, Z, self._arriving(target, Z, H, what, discard)
+            yield target, Z, self._arriving(target, Z, H, what, end_segment)
             self.push.send(target)
 
     def _arriving(self, target: int, Z: Array, H: Array, what: str,
-                  discard: Callable | None) -> Iterator:
+                  end_segment: Callable) -> Iterator:
         """Yield (source, block, its rows, whether others were added before) as rows arrive."""
         blocks = self.blocks[target]
         accumulate = False
@@ -105,8 +104,8 @@ class RowProduct:
             accumulate = True
             if target == LOCAL:  # the last target
                 self.pull.multiplied(source)
-                if discard and source == LOCAL:
-                    discard(H)
+                if source == LOCAL:
+                    end_segment()
         if not accumulate:
             repeat(operator.setitem, Z, ALL, 0)
 
@@ -241,8 +240,7 @@ class RowStrategy(Strategy):
         return self.build_submatrix(rows_in, rows_out)
 
     def multiply(self, direction: str, H: Array, *, mask: Array | None = None,
-                 out: Array | None = None, kernel: Callable | None = None,
-                 last_use: bool = False) -> Array:
+                 out: Array | None = None, kernel: Callable | None = None) -> Array:
         """Multiply A, or A^T, by H (m_in, f), and return the result (m, f).
 
         Rows are pulled, multiplied as they arrive, and partial sums are pushed.
@@ -250,8 +248,7 @@ class RowStrategy(Strategy):
         from parts is summed in float32, in an array of the Workspace `float32_sums`,
         and rounded once. So it does not depend on the owners of nonzeros. `kernel` is
         called in place of the sparse product, for each tile of a block: see
-        hpgcn.strategies.messages. With `last_use` the content of H is dropped once own
-        rows are multiplied.
+        hpgcn.strategies.messages.
         """
         product, comm, clock = getattr(self, direction), self.comm, self.comm.clock
         pull, push = product.pull, product.push
@@ -268,8 +265,9 @@ class RowStrategy(Strategy):
         bits = None if push.adds else mask
 
         # 1. send the rows that other ranks read, and form partial sums, those for other ranks first
-        discard = comm.device.discard if last_use else None
-        for target, Z, blocks in product.partial_sums(H, total, what, discard):
+        named = H.shape[1], direction == "back"
+        end_segment = partial(comm.end_segment, *named)
+        for target, Z, blocks in product.partial_sums(H, total, what, end_segment):
             for source, block, X, accumulate in blocks:
                 for lo, hi, indptr, rows in tiles_of(block, pull, push, accumulate):
                     if kernel:
@@ -295,7 +293,7 @@ class RowStrategy(Strategy):
             with clock("spmm"):
                 ops.convert(total, out)
             comm.device.discard(total)
-        comm.end_product()
+        comm.end_product(*named)
         return out
 
     # A H and A^T G run the same code; partialmethod saves a frame of the call stack

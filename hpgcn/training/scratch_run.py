@@ -35,7 +35,7 @@ def run_with_scratch(function: Callable, source: Any, config: Config, ranks: int
         return function(None, source, config, *arguments, **options)
     config = config.replace(strategy=strategy_setting(plan.strategy, read_options(config)))
     return run_on_disk(function, plan.ranks, config.scratch, source, config, *arguments,
-                       kept=plan.kept, room=plan.room, **options)[0]
+                       kept=plan.kept, **options)[0]
 
 
 def check_comm(scratch: str, comm: Any) -> None:

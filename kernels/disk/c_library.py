@@ -12,13 +12,10 @@ from numba.core.extending import intrinsic
 from hpgcn.kernels.host.jit import compile_c_function
 
 INT, LONG, ADDRESS = types.int32, types.int64, types.int64
-LONGS = types.CPointer(LONG)
-PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes; direct reads and writes move whole pages
-READ, WRITE = 1, 2  # PROT_READ, PROT_WRITE
-NO_FILE = 0x4022  # flags of mmap: MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
-FIXED = 0x10  # MAP_FIXED
-MOVE = 3  # MREMAP_MAYMOVE | MREMAP_FIXED
-HUGE, POPULATE = 14, 23  # advice of madvise: pages of 2 MiB; make all pages at once
+PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes; direct reads move whole pages
+ACCESS = 3  # PROT_READ | PROT_WRITE
+SHARED = 1  # MAP_SHARED
+NO_FILE = 0x22  # MAP_PRIVATE | MAP_ANONYMOUS
 FAILED = -1  # MAP_FAILED
 Py_IncRef = ctypes.pythonapi.Py_IncRef
 
@@ -41,19 +38,9 @@ close = _c("close", INT, INT)
 fallocate = _c("posix_fallocate", INT, LONG, LONG, INT)
 mmap = _c("mmap", ADDRESS, LONG, INT, INT, INT, LONG, ADDRESS)
 munmap = _c("munmap", ADDRESS, LONG, INT)
-mprotect = _c("mprotect", ADDRESS, LONG, INT, INT)
-mremap = _c("mremap", ADDRESS, LONG, LONG, INT, ADDRESS, ADDRESS)
-madvise = _c("madvise", ADDRESS, LONG, INT, INT)
 pread = _c("pread", INT, ADDRESS, LONG, LONG, LONG)
-pwrite = _c("pwrite", INT, ADDRESS, LONG, LONG, LONG)
-drop_cached = _c("posix_fadvise", INT, LONG, LONG, INT, INT)
-write_back = _c("fdatasync", INT, INT)
-sleep = _c("usleep", INT, INT)
 mutex_lock = _c("pthread_mutex_lock", ADDRESS, INT)
 mutex_unlock = _c("pthread_mutex_unlock", ADDRESS, INT)
-sigaction = _c("sigaction", INT, ADDRESS, ADDRESS, INT)
-write = _c("write", INT, ADDRESS, LONG, LONG)
-exit_now = _c("_exit", INT, types.void)
 place_of_errno = _c("__errno_location", ADDRESS)
 
 
@@ -84,16 +71,6 @@ def int_at(_, address):
     def generate(context, builder, signature, arguments):
         return builder.load(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()))
     return INT(ADDRESS), generate
-
-
-@intrinsic
-def set_int(_, address, value):
-    """Set the C int at an address."""
-    def generate(context, builder, signature, arguments):
-        address, value = arguments
-        builder.store(value, builder.inttoptr(address, ir.IntType(32).as_pointer()))
-        return context.get_dummy_value()
-    return types.void(ADDRESS, INT), generate
 
 
 def c_function(*kinds):

@@ -5,39 +5,36 @@ The functions here are compiled, because NumPy calls them until the process ends
 """
 import ctypes
 import os
-import tempfile
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 
 import numba
 import numpy as np
 
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk import current_files, disk_turns, in_memory
-from hpgcn.kernels.disk.block_table import (
+from hpgcn.kernels.disk import current_files, in_memory
+from hpgcn.kernels.disk.c_library import ADDRESS as POINTER
+from hpgcn.kernels.disk.c_library import LONG
+from hpgcn.kernels.disk.direct import DIRECT
+from hpgcn.kernels.disk.file_table import (
+    ADDRESS,
+    DESCRIPTOR,
     ERROR,
     FILE_BYTES,
     FOLDER,
-    GROUP,
-    MESSAGE,
-    MESSAGE_BYTES,
     NAME,
     NAME_BYTES,
-    OLD_ACTION,
     OPEN_FLAGS,
-    ROOM,
     TABLE,
     THRESHOLD,
-    UNIT,
-    table_parts,
+    add,
+    find,
+    is_small,
+    nbytes_of,
+    remove,
+    row_of,
 )
-from hpgcn.kernels.disk.c_library import ADDRESS as POINTER
-from hpgcn.kernels.disk.c_library import LONG
-from hpgcn.kernels.disk.direct import DIRECT, use_directly
-from hpgcn.kernels.disk.gathers import READS, gather, is_in_file
-from hpgcn.kernels.disk.page_faults import SEGMENTATION_FAULT, on_fault
-from hpgcn.kernels.disk.places import add, find, nbytes_of, remove
-from hpgcn.kernels.host.jit import jit
+from hpgcn.kernels.disk.gathers import LONGEST, READS, gather
 from hpgcn.kernels.host.pools import start_pool
 
 try:
@@ -48,24 +45,15 @@ except ImportError:  # NumPy 1
 SET_HANDLER = 304  # place of PyDataMem_SetHandler in NumPy's table of C functions
 CAPSULE = b"mem_handler"  # name that NumPy gives the capsule of a handler
 TEMPLATE = "hpgcn-array-XXXXXX"  # a name for mkostemp, if the system needs names
-ALL = 1 << 62  # bytes: no limit
-PIECES = 1 << 13  # pieces of the memory that are brought in one by one
-SIGNAL_INFO = 4  # SA_SIGINFO
-
-
-@jit(inner=True)
-def _is_small(size):
-    return size < table_parts()[0][THRESHOLD]
-
 
 @c.c_function(POINTER, LONG, POINTER)
 def _allocate(context, size):
-    return c.malloc(size) if _is_small(size) else add(size)
+    return c.malloc(size) if is_small(size) else add(size)
 
 
 @c.c_function(POINTER, LONG, LONG, POINTER)
 def _allocate_zeros(context, count, each):
-    return c.calloc(count, each) if _is_small(count * each) else add(count * each)
+    return c.calloc(count, each) if is_small(count * each) else add(count * each)
 
 
 @c.c_function(POINTER, POINTER, LONG, numba.void)
@@ -80,11 +68,11 @@ def _release(context, place, size):
 @c.c_function(POINTER, POINTER, LONG, POINTER)
 def _resize(context, place, size):
     a = find(place)
-    if a < 0 and _is_small(size):
+    if a < 0 and is_small(size):
         return c.realloc(place, size)
 
     # to a file, or from one
-    new = c.malloc(size) if _is_small(size) else add(size)
+    new = c.malloc(size) if is_small(size) else add(size)
     if not new or not place:
         return new
     if a < 0:
@@ -120,38 +108,12 @@ def _keep(value):
     c.Py_IncRef(ctypes.py_object(value))
 
 
-for each in (*FUNCTIONS, on_fault):
+for each in FUNCTIONS:
     _keep(each)
-
-
-class _Action(ctypes.Structure):
-    """Struct sigaction of the C library."""
-
-    _fields_ = (("handler", ctypes.c_void_p), ("mask", ctypes.c_byte * 128),
-                ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p))
-
-
-_before = _Action()  # the former handler, for accesses to other memory
-TABLE[OLD_ACTION] = ctypes.addressof(_before)
-_keep(_before)
-
-
-def _handle_faults():
-    """Let `on_fault` handle accesses to blocks that are not in memory, from now on."""
-    sigaction = ctypes.CDLL(None).sigaction
-    found = _Action()
-    sigaction(SEGMENTATION_FAULT, None, ctypes.byref(found))
-    if found.handler != on_fault.address:
-        ctypes.memmove(ctypes.byref(_before), ctypes.byref(found), ctypes.sizeof(found))
-        action = _Action(on_fault.address, flags=SIGNAL_INFO)
-        sigaction(SEGMENTATION_FAULT, ctypes.byref(action), None)
 
 
 class FileArrays:
     """Large arrays of NumPy in files of a folder, without names, so that nothing remains.
-
-    System calls cannot access blocks that are not in memory, so touch such an array
-    first.
 
     Parameters
     ----------
@@ -159,8 +121,6 @@ class FileArrays:
         Where the files are.
     threshold : int
         Bytes of the smallest array in a file.
-    room : int
-        Bytes of the arrays that may be in memory.
 
     Examples
     --------
@@ -172,19 +132,14 @@ class FileArrays:
     (524288, 65536.0)
     """
 
-    def __init__(self, folder, threshold=1 << 20, room=ALL):
+    def __init__(self, folder, threshold=1 << 20):
         self.threshold = threshold
         folder = os.path.abspath(folder)
-        texts = [os.fsencode(folder), os.fsencode(os.path.join(folder, TEMPLATE)),
-                 os.fsencode(f"hpgcn: {folder}: an array could not be read or written\n")]
-        self._texts = [ctypes.create_string_buffer(text) for text in texts]
-        folder, name, message = map(ctypes.addressof, self._texts)
-        flags = _open_flags(self._texts[0].value)
-        unit = max(GROUP, 1 << (room // PIECES).bit_length()) if room < ALL else GROUP
-        self._fields = {
-            THRESHOLD: threshold, ROOM: room, UNIT: unit, OPEN_FLAGS: flags, FOLDER: folder,
-            NAME: name, NAME_BYTES: len(self._texts[1]), MESSAGE: message,
-            MESSAGE_BYTES: len(texts[2])}
+        self._texts = [ctypes.create_string_buffer(os.fsencode(text))
+                       for text in (folder, os.path.join(folder, TEMPLATE))]
+        folder, name = map(ctypes.addressof, self._texts)
+        self._fields = {THRESHOLD: threshold, OPEN_FLAGS: os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0),
+                        FOLDER: folder, NAME: name, NAME_BYTES: len(self._texts[1])}
         self._handler = _Handler(b"hpgcn.file_arrays", 1, None, *(
             function.address for function in FUNCTIONS))
         self._made = _capsule(ctypes.addressof(self._handler), CAPSULE, None)
@@ -195,7 +150,6 @@ class FileArrays:
         """Context manager: put large arrays that this thread allocates in files."""
         for field, value in self._fields.items():
             TABLE[field] = value
-        _handle_faults()
         before = self._outside = _set_handler(self._made)
         token = current_files.set(self)
         try:
@@ -221,29 +175,32 @@ class FileArrays:
         If the array is in a file, only the pages of these rows are read, and the array
         stays in the file.
         """
-        address, row_bytes = array.ctypes.data, array.strides[0]
-        if not (array.flags.c_contiguous and is_in_file(address)):
+        found = row_of(array) if array.flags.c_contiguous and len(array) else None
+        row_bytes = array.nbytes // max(len(array), 1)
+        if found is None or row_bytes > LONGEST:
+            return array[rows]
+        descriptor = None
+        with suppress(OSError):  # some file systems have no direct reads
+            descriptor = os.open(f"/proc/self/fd/{found[DESCRIPTOR]}", os.O_RDONLY | DIRECT)
+        if descriptor is None:
             return array[rows]
 
         # threads read at the same time, each neighboring rows
         rows = np.ascontiguousarray(rows, np.int64)
         out = np.empty((rows.size, *array.shape[1:]), array.dtype)
-        readers = _readers(os.getpid())
+        offset = array.ctypes.data - int(found[ADDRESS])
         size = max(-(-rows.size // READS), 1)
-        reads = [readers.submit(gather, address, row_bytes, rows[first:first + size],
-                                out.ctypes.data + first * row_bytes)
-                 for first in range(0, rows.size, size)]
-        for read in reads:
-            read.result()
+        read = partial(gather, descriptor, offset, row_bytes)
+        try:
+            reads = [_readers(os.getpid()).submit(read, rows[first:first + size],
+                                                  out.ctypes.data + first * row_bytes)
+                     for first in range(0, rows.size, size)]
+            failed = max((each.result() for each in reads), default=0)
+        finally:
+            os.close(descriptor)
+        if failed:
+            raise OSError(failed, os.strerror(failed))
         return out
-
-    def read_ahead(self, array, wanted):
-        """Set whether an array is read ahead of a turn, because its rank will read it."""
-        disk_turns.read_ahead(array.ctypes.data, wanted)
-
-    def discard(self, array):
-        """Drop the contents of an array in a file; do nothing for other arrays."""
-        disk_turns.discard(array.ctypes.data, array.nbytes)
 
     @property
     def nbytes(self):
@@ -263,10 +220,3 @@ def _readers(process):
     A forked process has none of the threads of its parent.
     """
     return start_pool(READS, "read rows")[0]
-
-
-def _open_flags(folder):
-    """Return the flags for opening files of a folder: direct, if its file system can."""
-    flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
-    with tempfile.TemporaryFile(dir=folder) as file:
-        return flags | DIRECT * use_directly(file)

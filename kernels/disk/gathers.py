@@ -1,81 +1,51 @@
-"""Gather rows of an array in a file by direct reads of their pages.
+"""Gather rows of a file by direct reads of their pages.
 
-An access would bring in whole blocks, which have many other rows if these are random.
+An access to an array in a file would read more pages, which have many other rows if these
+are random.
 """
+import errno
+
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk.block_table import (
-    ADDRESS,
-    BLOCK,
-    DESCRIPTOR,
-    FIRST_BLOCK,
-    FLAGS,
-    PLACE,
-    READ,
-    STORED,
-    array_at,
-    fail,
-    lock,
-    num_blocks,
-    table_parts,
-    unlock,
-)
 from hpgcn.kernels.disk.c_library import INT, PAGE
-from hpgcn.kernels.disk.moves import transfer
 from hpgcn.kernels.host.jit import jit
 
 MOST_READ = 1 << 18  # bytes of a read
+LONGEST = MOST_READ - 2 * PAGE  # bytes of a row
 GAP = 1 << 14  # bytes between two pages: to read them as well takes less time than another read
 READS = 16  # reads at a time
 
 
-@jit(inner=True)
-def _is_stored(head, array, blocks, first, end):
-    """Return whether bytes of an array are in its file but not in memory."""
-    base, stored = array[FIRST_BLOCK], True
-    lock(head)
-    for b in range(base + first // BLOCK, base + num_blocks(end)):
-        stored &= blocks[b, FLAGS] & PLACE == STORED
-    unlock(head)
-    return stored
-
-
 @jit()
-def is_in_file(address):
-    """Return whether the byte at an address is in an array in a file."""
-    head, arrays, _ = table_parts()
-    lock(head)
-    a = array_at(head, arrays, address)
-    unlock(head)
-    return a >= 0
-
-
-@jit()
-def gather(address, row_bytes, rows, out):
+def gather(descriptor, offset, row_bytes, rows, out):
     """Copy rows of an array in a file, which nothing changes in the meantime.
+
+    Linux first writes what has changed in memory.
 
     Parameters
     ----------
-    address : int
+    descriptor : int
+        File for direct reads.
+    offset : int
         Where row 0 is.
     row_bytes : int
+        At most LONGEST.
     rows : (r,) int64 ndarray
         Numbers of rows. Increasing ones with less than GAP bytes between their pages are
         read at once.
     out : int
         Address of the copy.
-    """
-    # the array, and memory for what is read
-    head, arrays, blocks = table_parts()
-    lock(head)
-    array = arrays[array_at(head, arrays, address)]
-    unlock(head)
-    offset = address - array[ADDRESS]
-    buffer = c.mmap(0, MOST_READ, INT(c.READ | c.WRITE), INT(c.NO_FILE), INT(-1), 0)
-    if buffer == c.FAILED:
-        fail(head)
 
-    k = moved = 0
-    while k < rows.size:
+    Returns
+    -------
+    int
+        0, or the errno of a failed read.
+    """
+    buffer = c.mmap(0, MOST_READ, INT(c.ACCESS), INT(c.NO_FILE), INT(-1), 0)
+    if buffer == c.FAILED:
+        return errno.ENOMEM
+
+    k = failed = 0
+    while k < rows.size and not failed:
         # the rows of the next read
         first = (offset + rows[k] * row_bytes) // PAGE * PAGE
         end, last = first, k
@@ -87,18 +57,19 @@ def gather(address, row_bytes, rows, out):
             end = max(end, stop)
             last += 1
 
-        # rows in memory, and rows longer than a read, are ordinary accesses
-        source = array[ADDRESS]
-        if last == k:
-            last = k + 1
-        elif _is_stored(head, array, blocks, first, end):
-            transfer(head, False, array[DESCRIPTOR], buffer, end - first, first)
-            source, moved = buffer - first, moved + end - first
+        # the read, and the copies
+        done = 0
+        while done < end - first and not failed:
+            count = c.pread(INT(descriptor), buffer + done, end - first - done, first + done)
+            if count < 0:
+                failed = c.int_at(c.place_of_errno())
+                failed = 0 if failed == errno.EINTR else failed
+            elif count == 0:
+                failed = errno.EIO
+            done += max(count, 0)
         for i in range(k, last):
-            c.memcpy(out + i * row_bytes, source + offset + rows[i] * row_bytes, row_bytes)
+            c.memcpy(out + i * row_bytes, buffer + offset + rows[i] * row_bytes - first, row_bytes)
         k = last
 
     c.munmap(buffer, MOST_READ)
-    lock(head)
-    array[READ] += moved
-    unlock(head)
+    return failed

@@ -1,5 +1,7 @@
 """Arrays in files of a scratch folder: results, plans, errors, and an empty folder."""
+import ctypes
 import errno
+import json
 import os
 import resource
 import shutil
@@ -7,31 +9,27 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from arrays import assert_all, assert_none
 from checkout import ROOT
-from commands import clean_environment, peak_of_group, run, succeed
+from commands import clean_environment, peak_of_group, python, run, succeed
 from graphs import make, scattered
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_disk
-from hpgcn.errors import ConfigError, StorageError
-from hpgcn.kernels.disk.block_table import BLOCK, GROUP, IN_MEMORY, TABLE
-from hpgcn.kernels.disk.disk_turns import begin_turns, bring_in, current_turn, end_turn, put_out
-from hpgcn.kernels.disk.following import follow
+from hpgcn.errors import ConfigError, InternalError, StorageError
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
-from hpgcn.runtime.device import HOST
-from hpgcn.runtime.disk import residency, scratch_folder
-from hpgcn.runtime.disk.page_cache import read_exactly
+from hpgcn.runtime.disk import mapped_pages, residency, scratch_folder
+from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, put_out
+from hpgcn.runtime.disk.residency import Residency
 from hpgcn.store import write_partitioned
-from hpgcn.store.manifest import as_bytes
+from hpgcn.training.setup.pass_arrays import PassArrays
 
 pytestmark = pytest.mark.long
 
@@ -67,131 +65,131 @@ def test_arrays_in_files(tmp_path):
 
 
 @pytest.fixture
-def arrays(tmp_path):
-    """Return arrays of several blocks, which are not in memory."""
-    files = file_arrays(tmp_path, BLOCK)
-    begin_turns()
-    with files.use():
-        made = np.arange(3 * GROUP // 8, dtype=np.int64), np.ones(BLOCK, np.uint8)
-    put_out(end_turn(0, 1)[1])
-    return files, *made
+def array(tmp_path):
+    """Return an array of 1 MiB in a file, after all of it has left memory."""
+    with file_arrays(tmp_path, PAGE).use():
+        made = np.arange(1 << 17)
+    put_out([pages_of(made)])
+    return made
 
 
-def in_memory():
-    """Return the bytes of arrays that are in memory."""
-    return int(TABLE[IN_MEMORY])
+def in_memory(array):
+    """Return the number of pages of an array that are in memory."""
+    found = np.zeros(-(-array.nbytes // PAGE), np.uint8)
+    ctypes.CDLL(None).mincore(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes),
+                              ctypes.c_void_p(found.ctypes.data))
+    return int((found & 1).sum())
 
 
-def test_blocks_come_when_they_are_touched(arrays):
-    """A read brings in blocks, a change of one is written, and threads see whole blocks."""
-    _, x, _ = arrays
-    begin = in_memory()
-    assert x[-1] == x.size - 1
-    assert 0 < in_memory() - begin <= BLOCK  # one block, because its rank does not run
-    with ThreadPoolExecutor(4) as pool:
-        sums = list(pool.map(lambda _: int(x.sum()), range(8)))
-    assert sums == [x.size * (x.size - 1) // 2] * 8
-    x[5] = -1
-    for _ in range(2):
-        put_out(end_turn(1, 2)[1])
-        assert in_memory() == begin
-        assert x[:7].tolist() == [0, 1, 2, 3, 4, -1, 6]
+def test_pages_leave_memory_and_come_back(array):
+    """An array that was put out takes no memory; touched, or brought in, it has its contents."""
+    if in_memory(array):
+        pytest.skip("files of this folder are in memory")
+    bring_in(array, array.nbytes // 2, 0)
+    assert array.nbytes // PAGE // 2 <= in_memory(array) < array.nbytes // PAGE
+    array[5] = -1
+    put_out([pages_of(array)])
+    assert in_memory(array) == 0
+    assert array[:7].tolist() == [0, 1, 2, 3, 4, -1, 6]
+    assert_all(array[6:] == np.arange(6, array.size))
 
 
-def test_a_turn_is_read_ahead(arrays):
-    """What a turn touched is brought in before the next one, unless its array has ended."""
-    _, x, y = arrays
-    begin = in_memory()
-    end_turn(1, 0)
-    assert x[BLOCK:BLOCK + 2].sum() == 2 * BLOCK + 1 and y[0] == 1
-    touched, out = end_turn(0, 1)
-    put_out(out)
-    assert in_memory() == begin
-    del y, arrays
-    bring_in(touched, 0)
-    assert 0 < in_memory() - begin < x.nbytes
-    assert_all(x == np.arange(x.size))
+def test_forgotten_contents(array):
+    """Whole pages within the bytes are dropped, and what is written later stays."""
+    each = PAGE // array.itemsize
+    forget(array[each // 2:3 * each + 1])
+    assert_none(array[each:3 * each])
+    assert_all(array[:each] == np.arange(each))
+    assert_all(array[3 * each:] == np.arange(3 * each, array.size))
+    array[each] = 7
+    forget(array, array.nbytes // 2)
+    put_out([pages_of(array)])
+    assert array[each] == 7 and array[array.size // 2 - 1] == array.size // 2 - 1
+    assert_none(array[array.size // 2:])
+    forget(np.ones(9))  # in memory
 
 
-def test_an_array_is_read_on(arrays):
-    """While a rank reads blocks of an array, those after them are read, until its turn ends."""
-    _, x, _ = arrays
-    end_turn(1, 0)
-    begin = in_memory()
-    assert x[0] == 0
-    touched = in_memory() - begin
-    with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(follow, current_turn())
-        for _ in range(10_000):
-            if in_memory() > begin + touched:
-                break
-            time.sleep(0.001)
-        end_turn(0, 1)
-        following.result(60.0)
-    assert in_memory() == begin + 2 * touched
-    assert_all(x == np.arange(x.size))
+class Passing:
+    """Stand-in for PassArrays: an array is dead before segment 1."""
+
+    last = 2
+
+    def __init__(self, array):
+        self.array = array
+
+    def check(self, segment, *product):
+        pass
+
+    def coming(self, segment):
+        return [(self.array, self.array.nbytes, 0)]
+
+    def dead(self, segment):
+        return [(self.array, 0)] * (segment == 1)
 
 
-def test_new_arrays_are_not_written(tmp_path):
-    """An array without contents is not in memory, so that it is neither written nor read."""
-    begin = in_memory()
-    with file_arrays(tmp_path, BLOCK).use():
-        x = HOST.empty(3 * BLOCK, np.uint8)
-        workspace = Workspace(np.float32)
-        workspace.reserve({"a": (BLOCK, np.float32)})
-    assert in_memory() == begin
-    x[-1] = workspace.arrays["a"][5] = 7
-    assert x[-1] == 7 and workspace.arrays["a"][5] == 7
+def test_contents_are_dropped_between_segments_alone(array):
+    """Not in a segment, and not if the rank keeps its turn: it goes on and writes them."""
+    disk = Residency(2, 2, "folder", list)
+    disk.begin_pass(0, Passing(array))
+    disk.begin_segment(0)
+
+    def switch(entering=1):
+        disk.switch(0, entering)
+        if entering == 1:
+            disk.switch(1, 0)
+
+    switch()  # in segment 0
+    assert array[1] == 1
+    disk.end_segment(0, 8, False)
+    switch(entering=0)
+    assert array[1] == 1
+    switch()
+    assert array[1] == 0
+    array[1] = 1
+    disk.begin_segment(0)
+    switch()  # in segment 1
+    disk.close()
+    assert array[1] == 1
 
 
-def test_discarded_bytes_are_not_written(arrays):
-    """Blocks are dropped once all their bytes are; a write brings the others back to life."""
-    files, x, _ = arrays
-    begin, block = in_memory(), x[:BLOCK // 8]
-    block[:] = 7
-    files.discard(block[:100])
-    files.discard(block[100:])
-    assert in_memory() == begin
-    assert_none(block)
-
-    block[:] = 7
-    files.discard(block[:100])
-    block[50] = 8
-    files.discard(block[100:])
-    put_out(end_turn(0, 1)[1])
-    assert block[:100].tolist() == [7] * 50 + [8] + [7] * 49
+def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
+    disk = Residency(2, 2, "folder", list)
+    monkeypatch.setattr(mapped_pages, "_call", lambda *_: errno.EIO)
+    disk.switch(0, 1)
+    with pytest.raises(StorageError, match="^scratch='folder': Input/output error$"):
+        disk.switch(1, 0)
+    disk.close()
 
 
-def test_the_room_is_kept(tmp_path):
-    """Arrays take no more memory than there is room for, also those of one rank alone."""
-    begin = in_memory()
-    files = file_arrays(tmp_path, BLOCK, begin + 4 * GROUP)
-    with files.use():
-        made = [np.full(GROUP, k, np.uint8) for k in range(12)]
-        for k, each in enumerate(made):
-            assert in_memory() - begin <= 4 * GROUP
-            assert_all(each == k)
-        del made, each
-    assert in_memory() == begin
+def test_a_pass_that_differs_from_its_plan_is_refused():
+    """Else contents that are read would be dropped."""
+    turns = SimpleNamespace(segments=((), ()), products=(SimpleNamespace(width=8, backward=True),))
+    passed = PassArrays(turns, SimpleNamespace(field=SimpleNamespace(hops=[]),
+                                               workspace=Workspace(np.float32)), ())
+    passed.check(0, 8, True)
+    passed.check(1)
+    for wrong in (0, 8, False), (0,), (1, 8, True), (2,):
+        with pytest.raises(InternalError, match="planned"):
+            passed.check(*wrong)
 
 
-def test_a_file_is_read_into_an_array_that_is_not_in_memory(arrays, tmp_path):
-    _, _, y = arrays
-    text = os.urandom(y.size)
-    (tmp_path / "file").write_bytes(text)
-    with open(tmp_path / "file", "rb") as file:
-        read_exactly(file.fileno(), as_bytes(y), 0)
-    assert y.tobytes() == text
-
-
-def test_other_faults_end_the_process(tmp_path):
-    """An access to memory that is not an array goes to the handler that was there before."""
-    code = ("import ctypes, faulthandler; faulthandler.enable()\n"
-            "from hpgcn.kernels.disk.file_arrays import FileArrays\n"
-            f"with FileArrays({str(tmp_path)!r}).use(): ctypes.string_at(64)")
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                           check=False, env=clean_environment())
-    assert ended.returncode == -signal.SIGSEGV and "Segmentation fault" in ended.stderr
+@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut"])
+@pytest.mark.parametrize("settings", [
+    [{"model": "gcn"}, {"model": "gcn", "dropout": 0, "residual": True, "norm": "layer"}],
+    [{"model": "sage-mean", "jump": "max", "output_layer": True},
+     {"model": "sage-mean", "dropout": 0, "activation": "gelu"}],
+    [{"model": "gin", "norm": "batch"}, {"model": "gin", "prune": False, "layers": 2}],
+    [{"model": "gat", "heads": 2}, {"model": "gat", "jump": "cat", "output_layer": True}],
+    [{"model": "sgc", "input_layer": True, "output_layer": True, "ffn": True, "norm": "layer"},
+     {"model": "appnp"}],
+    [{"model": "sage-gcn", "dtype": "bf16"}, {"model": "gcn", "embedding": 16}]],
+    ids=lambda each: each[0]["model"])
+def test_turns_touch_what_the_plan_names(strategy, settings, tmp_path):
+    """Other accesses fault, and contents that were dropped too early change results."""
+    ended = python(ROOT / "tests" / "support" / "scratch_models.py", tmp_path, strategy,
+                   *map(json.dumps, settings), HPGCN_CHECK_RESIDENCY="1", timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("settings", [
@@ -363,7 +361,7 @@ def test_ranks_begin_in_order(small):
         comm = as_comm(comm)
         for _ in range(3):
             comm.max([comm.rank])
-        comm.in_rank_order()
+        comm.begin_pass()
         arrived.append(comm.rank)
         comm.max([comm.rank])
 
@@ -418,22 +416,11 @@ def test_a_killed_run_leaves_nothing(tmp_path):
     assert resumed["epochs"] == done + 3
 
 
-def test_a_turn_is_recognized_by_its_last_waits():
-    """In the second epoch a turn is known, although other waits precede the first epoch."""
-    disk = residency.Residency(2, 2)
-    for place in "set-up", "forward", "backward", "sum", "forward":
-        disk.switch(0, 1, place)
-        disk.switch(1, 0, place)
-    assert [len(key[1]) for key in disk._keys(0)] == [4, 3, 2, 1]
-    assert disk._last_touched(0) is not None
-    disk.close()
-
-
 def test_a_worker_that_has_ended_keeps_no_other_waiting():
     writer, reader = residency._Worker("writer"), residency._Worker("reader")
     writer.put(None)
     writer.join()
-    reader.put(writer.finish)
+    reader.put([(writer.finish,)])
     reader.put(None)
     reader.join(60.0)
     assert not reader.is_alive()

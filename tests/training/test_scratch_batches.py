@@ -1,5 +1,4 @@
 """Mini-batches with arrays in files: results, bytes read, and the plan."""
-import gc
 import os
 
 import numpy as np
@@ -9,14 +8,14 @@ from graphs import make
 from hpgcn import Config, run_on_ranks, save, store, train
 from hpgcn.comm import run_on_disk
 from hpgcn.errors import ConfigError
-from hpgcn.kernels.disk.block_table import BLOCK, IN_MEMORY, TABLE
-from hpgcn.kernels.disk.disk_turns import begin_turns, end_turn, put_out
+from hpgcn.kernels.disk.file_table import row_of
 from hpgcn.partition import Partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.batch_reads import GAP, PAGE, READS, span_bytes
 from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.runtime.disk import scratch_folder
+from hpgcn.runtime.disk.mapped_pages import pages_of, put_out
 from hpgcn.runtime.disk.scratch_folder import Disk
 from hpgcn.training.trainer import Trainer
 
@@ -27,26 +26,21 @@ SETTINGS = {"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu", "strategy":
 BATCHES = {"vertices": "vertices:150", "neighbors": "neighbors:4,3,2:70", "parts": "parts:1:4"}
 
 
-def test_rows_are_read_without_their_blocks(tmp_path):
-    """Rows of an array come from its file or from memory; no block is brought in."""
-    from hpgcn.kernels.disk import gathers
+def test_rows_are_read_without_their_array(tmp_path):
+    """Rows of an array come from its file, also those that were changed and not written yet."""
     from hpgcn.kernels.disk.file_arrays import FileArrays
 
-    gc.collect()  # arrays of other tests count in the table
-    files = FileArrays(tmp_path, BLOCK)
-    begin_turns()
+    files = FileArrays(tmp_path, PAGE)
     with files.use():
-        x = np.arange(33 * BLOCK, dtype=np.int16).reshape(-1, 264)[1:]  # begins within a page
+        x = np.arange(1 << 20, dtype=np.int16)[:264 * 3900].reshape(-1, 264)[1:]  # within a page
         with files.in_memory():
-            assert not gathers.is_in_file(np.empty(BLOCK).ctypes.data)
+            assert row_of(np.empty(PAGE)) is None
     expected = x.copy()
-    put_out(end_turn(0, 1)[1])
+    put_out([pages_of(x.base)])
     x[5] = expected[5] = -1
-    begin = int(TABLE[IN_MEMORY])
     for rows in (np.random.default_rng(0).permutation(len(x))[:500], [5, 5, 6], [], [len(x) - 1]):
         rows = np.array(rows, int)
         np.testing.assert_array_equal(files.take(x, rows), expected[rows])
-    assert int(TABLE[IN_MEMORY]) == begin
     np.testing.assert_array_equal(files.take(expected, np.array([3])), expected[[3]])
     np.testing.assert_array_equal(x, expected)
 
@@ -54,7 +48,7 @@ def test_rows_are_read_without_their_blocks(tmp_path):
 def test_bytes_of_reads():
     """Pages that are near are one read, with the bytes between them."""
     places = np.array([10, 5000, 2 * PAGE + GAP, 10 * PAGE + GAP])
-    shares = (np.arange(READS)[:, None] * BLOCK * 4 + places).reshape(-1)
+    shares = (np.arange(READS)[:, None] * (1 << 18) + places).reshape(-1)
     assert span_bytes(shares, 100) == READS * (3 * PAGE + GAP + PAGE)
     assert span_bytes(places[:1], 2 * PAGE) == 3 * PAGE
     assert span_bytes(places[:0], 9) == 0

@@ -6,10 +6,9 @@ from graphs import make
 
 from hpgcn import Config, save, train
 from hpgcn.comm import run_on_disk
-from hpgcn.kernels.disk.block_table import ADDRESS, ARRAYS, HEAD, MOST, OWNER, READ, TABLE, WRITTEN
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
-from hpgcn.planning.counts.disk_traffic import MESSAGES, disk_traffic, small_bytes
+from hpgcn.planning.counts.disk_traffic import disk_traffic, small_bytes
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.strategies import STRATEGIES
@@ -19,29 +18,10 @@ from hpgcn.training.trainer import Trainer
 pytestmark = pytest.mark.long
 
 
-def moved_bytes(trainer):
-    """Return the bytes that files of a rank were read and written so far.
-
-    Those of messages, and of all other arrays; (2, 2).
-    """
-    product, moved = trainer.shard.strategy.product, np.zeros((2, 2), np.int64)
-    messages = set()
-    for transfer in (product.pull, product.push):
-        if transfer.buffers is not None:
-            messages |= {transfer.buffers.owned.ctypes.data, transfer.buffers.ghost.ctypes.data}
-    for row in TABLE[HEAD:].reshape(MOST, -1)[:TABLE[ARRAYS]]:
-        if row[ADDRESS] and row[OWNER] == trainer.comm.rank:
-            moved[int(row[ADDRESS] not in messages)] += row[[READ, WRITTEN]]
-    return moved
-
-
 @pytest.mark.parametrize("strategy, model", [
     ("p2p", "gcn"), ("cover", "gcn"), ("vertex-cut", "gcn"), ("1d", "gcn"), ("p2p", "gat")])
 def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):
-    """Bytes read and written in an epoch are within 10% of the plan.
-
-    Those that Linux counts, and those of messages of one wait alone.
-    """
+    """Bytes that Linux counts in an epoch are within 5% of the plan."""
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
     save(make(n=16001, f=128, degree=8), tmp_path / "g.h5")
@@ -51,13 +31,11 @@ def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):
             "--out", path)
     config = Config(layers=3, hidden=128, epochs=4, device="cpu", strategy=strategy,
                     model=model, heads=1 + (model == "gat"))
-    counts, moved, train_epoch = [], np.zeros((5, 2, 2), np.int64), Trainer.train_epoch
+    counts, train_epoch = [], Trainer.train_epoch
 
     def count(trainer, epoch, *others):
-        if trainer.comm.size == 4:  # not in the warm-up
-            moved[epoch] += moved_bytes(trainer)
-            if trainer.comm.rank == 0:
-                counts.append(scratch_folder.disk_bytes())
+        if trainer.comm.size == 4 and trainer.comm.rank == 0:  # not in the warm-up
+            counts.append(scratch_folder.disk_bytes())
         return train_epoch(trainer, epoch, *others)
 
     monkeypatch.setattr(Trainer, "train_epoch", count)
@@ -66,17 +44,12 @@ def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):
     candidate, = (each for each in candidates(inputs, (4,)) if each.strategy == strategy)
     steps = disk_traffic(count_candidate(inputs, candidate), STRATEGIES[candidate.strategy])
 
-    # messages, and all arrays
-    messages, others = moved[4] - moved[3]
-    if strategy in ("p2p", "cover"):
-        planned = sum(each.moved[MESSAGES] for each in steps).sum(1)
-        assert messages == pytest.approx(planned, rel=0.1)
     planned = [sum(int(getattr(each, name).sum()) for each in steps)
                for name in ("read", "written")]
-    assert messages + others == pytest.approx(planned, rel=0.1)
     counted = np.array(counts[3]) - counts[2]
-    if counted.any():  # else files of this folder are in memory
-        assert counted == pytest.approx(planned, rel=0.1)
+    if not counted.any():
+        pytest.skip("files of this folder are in memory")
+    assert counted == pytest.approx(planned, rel=0.05)
 
 
 def test_small_blocks_of_a_matrix_are_in_memory(monkeypatch):

@@ -29,7 +29,7 @@ class GraphConvolution(Layer):
             back = partial(self._back_to_W, H, T) if self.stores_AX else None
             return self.times_W(T, "W", out), back or partial(self._back_to_A, H)
         Y = self.times_W(H, "W", self.buffer("scratch", self.rows_in, self.width_out))
-        out = self.A.forward(Y, mask=mask, out=out, **self.last_use)
+        out = self.A.forward(Y, mask=mask, out=out)
         return out, partial(self._back_to_A, H)
 
     def _back_to_W(self, H: Array, T: Array, G: Array, below: Array | None,
@@ -40,22 +40,18 @@ class GraphConvolution(Layer):
         if not self.needs_gradient:
             return None
         dT = self.times_W_transposed(G, "W", "scratch", self.scale)
-        self.discard(T)
-        return self.A.backward(dT, mask=below, out=self.input_gradient(H), **self.last_use)
+        return self.A.backward(dT, mask=below, out=self.input_gradient(H))
 
     def _back_to_A(self, H: Array, G: Array, below: Array | None,
                    gradient: Parameters) -> Array | None:
         """Compute the gradients if A H was not stored: that of W is H^T (A^T G)."""
         dY = self.buffer("scratch", self.rows_in, G.shape[1])
-        dY = self.A.backward(G, out=dY, **self.last_use)
+        dY = self.A.backward(G, out=dY)
         whole = self.gathered(dY, self.fan_out)
         self.weight_gradient(gradient, "W", H, whole)
-        dH = None
-        if self.needs_gradient:
-            dH = self.input_gradient(H)
-            self.times_W_transposed(whole, "W", dH, self.scale, below)
-        self.discard(dY)
-        return dH
+        if not self.needs_gradient:
+            return None
+        return self.times_W_transposed(whole, "W", self.input_gradient(H), self.scale, below)
 
 
 class MeanConvolution(GraphConvolution):

@@ -79,8 +79,7 @@ class Layer:
     kept of the layer's input; None if they are applied elsewhere. What the backward
     reads is kept if `keep`; otherwise it may not be called.
 
-    Arrays come from `buffer(name, rows, width)`, once for all steps. `discard` drops the
-    contents of those that are overwritten before they are read again. G may lie in
+    Arrays come from `buffer(name, rows, width)`, once for all steps. G may lie in
     "ping", and so may the gradient of H: a layer writes there last. `input_gradient`
     returns the array of H instead, if only this layer reads H. "scratch" and
     "scratch2" are free; what the backward reads gets a name of the layer's own
@@ -142,7 +141,6 @@ class Layer:
         self.parameter_arrays = parameters.arrays
         self.columns = columns
         self.buffer = workspace.buffer
-        self.discard = columns.device.discard
 
         # the matrix, and rows before and after it
         self.A = hop.maps[0] if hop.maps else None
@@ -238,11 +236,6 @@ class Layer:
             if rows is None:
                 return kernels.backend(G).add(G, to)
             return kernels.backend(G).scatter_add(G, rows, to)
-
-    @property
-    def last_use(self) -> dict[str, bool]:
-        """Arguments of a product with A whose rows are not read after it, a dict."""
-        return {"last_use": True} if self.A.frees_rows else {}
 
     def times_W(self, H: Array, name: str, out: Array) -> Array:
         """Return H W, where W is this layer's matrix `name`."""

@@ -47,11 +47,10 @@ class SageMean(Layer):
             Z = self.times_W(T, "W_neighbour", out)
         else:
             Y = self.times_W(H, "W_neighbour", self.buffer("scratch", self.rows_in, self.width_out))
-            Z = self.A.forward(Y, mask=mask, out=out, **self.last_use)
+            Z = self.A.forward(Y, mask=mask, out=out)
 
         with self.clock("dense"):
             kernels.backend(Z).add(own_rows, Z)
-        self.discard(own_rows)
         return Z, partial(self._backward, H, T)
 
     def _backward(self, H: Array, T: Array, G: Array, below: Array | None,
@@ -66,7 +65,7 @@ class SageMean(Layer):
         # the neighbors
         if not self.stores_AX:
             dY = self.buffer("scratch", self.rows_in, G.shape[1])
-            dY = self.A.backward(G, out=dY, **self.last_use)
+            dY = self.A.backward(G, out=dY)
             whole = self.gathered(dY, self.fan_out)
         self.weight_gradient(gradient, "W_neighbour", T if self.stores_AX else H, whole)
         if not self.needs_gradient:
@@ -74,11 +73,7 @@ class SageMean(Layer):
 
         if self.stores_AX:
             dT = self.times_W_transposed(whole, "W_neighbour", "scratch", self.scale)
-            self.discard(T)
-            G = self.A.backward(dT, out=self.input_gradient(H), **self.last_use)
+            G = self.A.backward(dT, out=self.input_gradient(H))
         else:
             G = self.times_W_transposed(whole, "W_neighbour", self.input_gradient(H), self.scale)
-            self.discard(dY)
-        G = self.masked(self.add_self(own_gradient, G), below)
-        self.discard(own_gradient)
-        return G
+        return self.masked(self.add_self(own_gradient, G), below)

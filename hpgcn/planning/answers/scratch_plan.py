@@ -35,7 +35,6 @@ class ScratchPlan:
     strategy: str
     ranks: int  # 1: the run fits without files
     kept: int  # the last ranks, whose arrays stay in memory
-    room: int  # bytes of the arrays of the other ranks that may be in memory
     memory: int  # bytes that the process may take
     needed: int  # bytes of a run on one rank in memory
     scratch: int  # bytes of files
@@ -106,7 +105,7 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
         arrays = in_memory.footprint.peak.max() + in_memory.copies.sum()
         needed = int(arrays) + in_memory.memory + PROCESS
     if in_memory and needed <= memory and (ranks is None or 1 in ranks):
-        return ScratchPlan(inputs.name, "", 1, 1, 0, memory, needed, 0, 0, 0, 0, 0, 0,
+        return ScratchPlan(inputs.name, "", 1, 1, memory, needed, 0, 0, 0, 0, 0, 0,
                            config.eval_every, _compute(machine, in_memory), disk, config.batch,
                            in_memory.steps, in_memory.memory)
 
@@ -216,8 +215,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     def of(sizes):
         return int(sizes[moved].sum())
 
-    room = limit - int(total[moved.stop:].sum())
-    return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, room, memory,
+    return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
                        needed or int(total.sum()) + counted.memory + PROCESS, of(total), turn,
                        of(read), of(written), of(evaluated.read), of(evaluated.written),
                        inputs.config.eval_every, _compute(machine, counted), machine.disk,

@@ -48,20 +48,20 @@ def disk_traffic(footprint, strategy):
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its products
-        segments = np.array([step.turns[number].segments for step in footprint.rank_steps])
+        turns = [step.turns(frees_rows=strategy.frees_rows)[number]
+                 for step in footprint.rank_steps]
+        segments = np.array([each.nbytes for each in turns])
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
             ARRAYS: np.array([each.sum(1) for each in moved])}
-        if not strategy.frees_rows:
-            moved[ARRAYS] += [sum(step.turns[number].freed) for step in footprint.rank_steps]
 
         # the matrix, the messages and the sums of each product, before and after its wait
-        for place, product in enumerate(footprint.rank_steps[0].turns[number].products):
+        for place, product in enumerate(turns[0].products):
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
-            moved[MATRIX][0] += matrix
+            moved[MATRIX][0] += matrix + _sent_rows(plan, product) * POINTER
             moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy)
             moved[ARRAYS] += operand.results * product.width * (sum_bytes(itemsize) - itemsize)
             if product.heads and plan.returns:
@@ -75,6 +75,12 @@ def disk_traffic(footprint, strategy):
             touched[:, place + 1] += sent + matrix // 2
         found.append(DiskTraffic(moved, touched.max(1)))
     return found
+
+
+def _sent_rows(plan, product):
+    """Return how many numbers of rows to send each rank reads, (P,)."""
+    pulled = plan.traffic.transfers(product)[0]
+    return pulled.sent if isinstance(pulled, ExchangeSizes) else np.zeros(plan.num_ranks, np.int64)
 
 
 def _messages(plan, product, sent, itemsize, strategy):
@@ -100,9 +106,8 @@ def _messages(plan, product, sent, itemsize, strategy):
         return np.array([_of_two_waits(pulled, pushed, pull * itemsize,
                                        push * sum_bytes(itemsize))] * 2)
 
-    # Messages to the next rank are copied before they would be written. The first one is the
-    # next of the last.
-    moved = sent - sent // (ranks - 1)
+    # Messages to the next two ranks stay in memory. The first ones are the next of the last.
+    moved = sent * max(ranks - 3, 0) // (ranks - 1)
 
     # sums of the ranks before came at once, but stay until all rows have arrived
     to_single_ranks = isinstance(pulled, ExchangeSizes) and isinstance(pushed, ExchangeSizes)

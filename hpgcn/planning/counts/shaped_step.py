@@ -2,7 +2,7 @@
 
 Products, memory and messages of the step are recorded.
 """
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 
@@ -28,6 +28,7 @@ from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
 from hpgcn.parallel.shared_rows import SharedRows
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.counts.shapes import ShapeCsr, Shapes, Work
+from hpgcn.planning.counts.touches import pass_turns
 from hpgcn.runtime.clock import Clock
 from hpgcn.strategies import Product, Traffic
 from hpgcn.strategies.attention import Attention
@@ -103,13 +104,33 @@ class RankStep:
     column_reductions: dict  # over those that share its columns
     work: Work  # work of the training step
     part_bytes: int  # bytes of rows of sparse features that layers have cut out and keep
-    turns: tuple  # TurnSizes of the training step, and of the evaluation
+    touches: tuple  # Touches of the training step, and of the evaluation
+    names: dict  # names by id of the arrays that stay, or None: see `pass_turns`
     borders: list  # numbers of two products each, of which the second may begin early
+    _turns: dict = field(default_factory=dict)
 
     @property
     def nbytes(self):
         """Bytes of the work arrays."""
         return sum(self.arrays.values())
+
+    def turns(self, *, frees_rows):
+        """Return the PassTurns of the training step and of the evaluation.
+
+        `frees_rows` is that of the strategy.
+        """
+        if frees_rows not in self._turns:
+            self._turns[frees_rows] = pass_turns(self.touches, self.names, frees_rows=frees_rows)
+        return self._turns[frees_rows]
+
+
+class ShapeWorkspace(Workspace):
+    """A Workspace whose arrays grow in place, because a run makes them at their full size."""
+
+    def flat(self, name, size, dtype=None):
+        flat = super().flat(name, 0, dtype).base
+        flat.shape = (max(size, flat.size),)
+        return flat[:size]
 
 
 class ShapeMap:
@@ -126,20 +147,20 @@ class ShapeMap:
         self.products = products
         self.device = device
 
-    def note(self, product, rows=(), out=None, last_use=False):
+    def note(self, product, rows, out, read_on=()):
         """Record a Product, the amount of other work before it, and its arrays."""
         work = self.device.kernels.work
         work.marks.append((len(work.dense), work.moved))
-        work.touches.product(product, rows, out, last_use)
+        work.touches.product(product, rows, out, read_on)
         self.products.append(product)
 
-    def forward(self, H, *, mask=None, out=None, last_use=False):
-        self.note(Product(self.hop, H.shape[1], mask is not None), (H,), out, last_use)
+    def forward(self, H, *, mask=None, out=None):
+        self.note(Product(self.hop, H.shape[1], mask is not None), (H,), out, (mask,))
         return out
 
-    def backward(self, G, *, mask=None, out=None, last_use=False):
+    def backward(self, G, *, mask=None, out=None):
         product = Product(self.hop, G.shape[1], mask is not None, backward=True)
-        self.note(product, (G,), out, last_use)
+        self.note(product, (G,), out, (mask,))
         return out
 
     def attention(self, heads):
@@ -162,12 +183,11 @@ class ShapeAttention(Attention):
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
         width, kept = rows[0].shape[1], 0 if W is None else W.shape[0]
         product = Product(self.owner.hop, width, heads=self.heads.count, kept=kept)
-        self.owner.note(product, (*rows, l), tuple(state))
+        self.owner.note(product, rows, tuple(state), (l,))
 
     def return_(self, pulled, rows, gradients, drawn):
         product = Product(self.owner.hop, rows[0].shape[1], heads=self.heads.count, backward=True)
-        self.device.kernels.work.touches.call(rows)
-        self.owner.note(product, (pulled,), tuple(gradients), last_use=True)
+        self.owner.note(product, (pulled,), tuple(gradients), rows)
 
 
 class ShapeMessages:
@@ -184,7 +204,7 @@ class ShapeMessages:
         made = partial(Product, self.owner.hop, H.shape[1], edge_width=W.shape[0])
 
         def backward(G, out):
-            self.owner.note(made(backward=True), (G,), out)
+            self.owner.note(made(backward=True), (G,), out, (H,) * keep)
             empty = self.owner.device.empty
             return out, *(empty(each.shape, np.float64) for each in (W, b))
 
@@ -242,7 +262,7 @@ def run_rank(spec, levels, rank, columns):
     shared = SharedRows(layout, comm, spec.dtype)
     shared.column = ShapeComm(device, 0, 2, comm.counters)  # so that its sums are recorded
 
-    workspace = Workspace(spec.row_dtype, device)
+    workspace = ShapeWorkspace(spec.row_dtype, device)
     own = own_columns(spec, shared.of(spec.widths[0]))
     most = max(view.of_rank(rank)[0][0] for view in levels)
     parameters = Parameters.zeros(spec, device, (most, own.stop - own.start))
@@ -271,24 +291,28 @@ def run_rank(spec, levels, rank, columns):
     backward(G)
     step = list(products)
     work = device.kernels.work
+    work.touches.finish()
     dense = {phase: counters.total(phase) for phase in PHASES}
 
     # an evaluation
     counters.phase = "evaluation"
     device.kernels.work = Work()
     evaluation, evaluated = model(levels[1])
-    evaluation.infer(evaluated)
+    device.kernels.work.touches.finish(evaluation.infer(evaluated)[0])
 
     # the work arrays of both
     arrays = {name: array.nbytes for space in (workspace, shared.workspace)
               for name, array in space.arrays.items()}
     reserved = {name: (array.size, array.dtype) for name, array in workspace.arrays.items()}
-    lasting = [*workspace.arrays.values(), *shared.workspace.arrays.values(), labels,
-               *_dense(X), *_dense(evaluated)]
-    turns = work.touches.turns(lasting), device.kernels.work.touches.turns(lasting)
+    names = {id(array): None for array in (
+        *shared.workspace.arrays.values(), labels, *_dense(X), *_dense(evaluated))}
+    names |= {id(array): name for name, array in workspace.arrays.items()}
+    names |= {id(array): (which, place) for which, read in enumerate((X, evaluated))
+              for place, array in enumerate(_dense(read))}
+    touches = work.touches, device.kernels.work.touches
     borders = [(one.hop, other.hop) for one, other in training.borders]
     return RankStep(step, arrays, reserved, dense, comm.reductions, shared.column.reductions, work,
-                    device.part_bytes, turns, borders)
+                    device.part_bytes, touches, names, borders)
 
 
 def shape_field(spec, view, rank, products, device):
@@ -318,7 +342,7 @@ def features_of(spec, rows, entries, columns, device):
     X = device.empty((rows, width), spec.row_dtype)
     if not spec.precomputed:
         return Features(X)
-    return Features(X if reads_X(spec) else None, X)
+    return Features(X if reads_X(spec) else None, device.empty(X.shape, X.dtype))
 
 
 def _dense(features):

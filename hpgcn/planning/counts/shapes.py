@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from hpgcn.kernels import reference
+from hpgcn.kernels.host.record import ALL
 from hpgcn.kernels.reference import dropout_scale
 from hpgcn.kernels.specs import (
     LENGTHS,
@@ -29,19 +30,27 @@ from hpgcn.planning.counts.touches import Touches
 SIZELESS = ("dropout_scale", "dropout_bits")  # `activate` draws the mask if it is not given
 DROPPING = ("activate", "activate_smooth")  # these may also draw dropout, which takes longer
 WRITTEN = ("slopes", "grad")  # arguments that kernels write, besides what they return
+# Arguments that kernels overwrite without reading them. Others that they write they also read.
+OVERWRITTEN = {
+    "activate_smooth": ("slopes",), "attend_dots": ("pulled", "drow_score"),
+    "batch_norm": ("out", "xhat"), "batch_norm_backward": ("out",), "convert": ("out",),
+    "dropout": ("out",), "gather": ("out",), "layer_norm": ("out", "xhat"),
+    "layer_norm_backward": ("out",), "matmul": ("out",), "sigmoid_cross_entropy": ("grad",),
+    "softmax_cross_entropy": ("grad",), "spread_gradient": ("grad",)}
 
 
 class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array with a shape and a dtype but no contents, with the operations that layers use."""
 
-    __slots__ = ("base", "device", "dtype", "shape")
+    __slots__ = ("base", "device", "dtype", "from_begin", "shape")
     flags = SimpleNamespace(c_contiguous=True)
 
-    def __init__(self, device, shape, dtype, base=None):
+    def __init__(self, device, shape, dtype, base=None, *, from_begin=True):
         self.device = device
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        self.base = base or self  # the array of which this is a view
+        self.base = self if base is None else base  # the array of which this is a view
+        self.from_begin = from_begin  # whether it is the first bytes of that array
 
     @property
     def size(self):
@@ -72,8 +81,9 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     def _like(self, shape, dtype=None):
         return ShapeArray(self.device, shape, dtype or self.dtype)
 
-    def _view(self, shape, dtype=None):
-        return ShapeArray(self.device, shape, dtype or self.dtype, self.base)
+    def _view(self, shape, dtype=None, *, from_begin=True):
+        return ShapeArray(self.device, shape, dtype or self.dtype, self.base,
+                          from_begin=self.from_begin and from_begin)
 
     def __len__(self):
         return self.shape[0]
@@ -81,25 +91,35 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __getitem__(self, key):
         key = key if isinstance(key, tuple) else (key,)
         shape = []
-        make = self._view
+        make = partial(self._view, from_begin=True)
         for axis, index in enumerate(key):
             if isinstance(index, slice):
-                shape.append(len(range(*index.indices(self.shape[axis]))))
+                taken = range(*index.indices(self.shape[axis]))
+                if taken != range(self.shape[axis] if axis else len(taken)):
+                    make = partial(self._view, from_begin=False)
+                shape.append(len(taken))
             elif index is Ellipsis:
                 return self
             elif hasattr(index, "shape"):
                 shape += index.shape
                 make = self._like
+                self._read()
                 if self.ndim == 1:
                     self.device.kernels.work.kernels["take", 1, index.size] += 1
             elif index >= self.shape[axis]:
                 raise IndexError(index)
+            else:
+                make = partial(self._view, from_begin=False)
 
         return make((*shape, *self.shape[len(key):]))
 
     def __setitem__(self, key, value):
         """Count an assignment of a matrix as a copy; contents do not matter."""
-        self.device.kernels.work.touches.call((value,), self)
+        touches = self.device.kernels.work.touches
+        if key is ALL:
+            touches.call((value,), self)
+        else:
+            touches.write_part(self, (value,))
         if getattr(value, "ndim", 0) == 2:
             self.device.kernels.work.kernels["numpy", *value.shape] += 1
 
@@ -116,13 +136,19 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     def view(self, dtype):
         return self._view((self.nbytes // np.dtype(dtype).itemsize,), dtype)
 
+    def _read(self):
+        self.device.kernels.work.touches.call((self,))
+
     def astype(self, dtype, copy=True):
+        self._read()
         return self._like(self.shape, dtype)
 
     def copy(self):
+        self._read()
         return self._like(self.shape)
 
     def sum(self):
+        self._read()
         return self._like(())
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **others):
@@ -134,13 +160,16 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return made
 
     def __array_function__(self, function, types, args, others):
+        touches = self.device.kernels.work.touches
         if function is np.concatenate:
+            touches.call(args[0])
             return self._like((sum(each.shape[0] for each in args[0]), *args[0][0].shape[1:]))
         if function in (np.zeros_like, np.empty_like, np.ones_like):
             return self._like(others.get("shape") or self.shape)
         if function is np.shape:
             return self.shape
         if function is np.copyto:
+            touches.write_part(args[0], (args[1], others.get("where")))
             return None
         return NotImplemented
 
@@ -192,17 +221,21 @@ class ShapeKernels:
     def _call(self, name, *arguments, **named):
         signature, spec, results = _described(name)
         given = signature.bind(*arguments, **named).arguments
-        read = [*given.values()]
+        operands = [*given.values()]
+        overwritten = _overwritten(name, given)
+        read = [each for argument, each in given.items() if argument not in overwritten]
 
         # the results, of which some may be arguments
         lengths = _lengths(spec, given)
         first = next(given[each.name] for each in spec if each.name in given)
+        new = []
         for result in results:
             if result.kind in NUMBERS:
                 given[result.name] = NUMBERS[result.kind]
             elif given.get(result.name) is None:
                 shape = tuple(length_of(word, lengths) for word in result.shape)
                 given[result.name] = first._like(shape, result_dtype(result, first.dtype))
+                new.append(result.name)
         made = tuple(given[result.name] for result in results)
 
         # the work
@@ -219,8 +252,11 @@ class ShapeKernels:
         if name not in SIZELESS:
             kind = f" {named['kind']}" if "kind" in named else ""
             drops = " dropout" if named.get("p") and name in DROPPING else ""
-            self.work.kernels[name + kind + drops, *_size(name, *read)] += 1
-            self.work.touches.call(read, made, *(named.get(each) for each in WRITTEN))
+            self.work.kernels[name + kind + drops, *_size(name, *operands)] += 1
+            touches = self.work.touches
+            touches.call(read, *(given.get(each) for each in (*overwritten, *new)))
+            written = (*made, *(given.get(each) for each in WRITTEN))
+            touches.call(written, *written)  # what it also reads, unless it has overwritten it
         return made[0] if len(made) == 1 else made
 
 
@@ -229,6 +265,12 @@ def _described(name):
     """Return the signature of a kernel, its arguments and its results."""
     kernel = getattr(reference.trusted, name)
     return inspect.signature(kernel), parse(SPECS[name]), parse_results(SPECS[name])
+
+
+def _overwritten(name, given):
+    """Return the names of the arguments that a call of a kernel overwrites without reading them."""
+    draws = name == "activate" and not given.get("drawn")
+    return ("mask",) if draws else OVERWRITTEN.get(name, ())
 
 
 def _lengths(spec, given):
@@ -270,8 +312,7 @@ class Shapes:
         return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)
 
     def discard(self, *arrays):
-        """Record that the contents of arrays are dropped."""
-        self.kernels.work.touches.discard(*arrays)
+        """Do nothing: a pass on shapes knows how long contents matter."""
 
     def put(self, array):
         """Return a ShapeArray with the shape and dtype of a host array."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 STEP = 1 << 24  # bytes that are written before they leave the page cache
-PIECE = 1 << 20  # bytes per read if the array lies in a scratch file
 PAGE = os.sysconf("SC_PAGE_SIZE")
 # a file reads the value when it is opened, so threads that use open files need not inherit it
 _bypassed = ContextVar("page_cache_bypassed", default=False)
@@ -81,14 +80,7 @@ def read_exactly(handle: int, buffer: memoryview, place: int, bypass: bool = Fal
     """
     while len(buffer):
         piece = buffer[:STEP] if bypass else buffer
-        try:
-            count = os.preadv(handle, [piece], place)
-        except OSError as error:
-            if error.errno != errno.EFAULT:
-                raise
-            content = os.pread(handle, min(len(piece), PIECE), place)
-            count = len(content)
-            piece[:count] = content  # the array lies in a scratch file, in part not in memory
+        count = os.preadv(handle, [piece], place)
         if not count:
             raise OSError(f"ends at byte {place}, expected {len(buffer)} bytes more")
         if bypass:

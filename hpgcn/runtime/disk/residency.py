@@ -1,25 +1,31 @@
 """Move arrays of ranks in one process between memory and files, as the ranks take turns.
 
-After each turn of a rank, the blocks that it has changed are written to their files.
-All blocks that it has touched leave the memory. While a rank runs, blocks for the next
-rank are read: those that it touched in its last turn at the same place.
-hpgcn.kernels.disk finds out which blocks these are. It also reads on in arrays that the
-running rank goes through.
+After each turn of a rank its arrays are written to their files, and leave memory. While a
+rank runs, the arrays of the next one are read. Which ones follows from its place in a pass
+through a model (hpgcn.training.setup.pass_arrays). At other times, Linux reads them when
+they are touched.
 """
+from __future__ import annotations
+
+import os
 import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-CONTEXT = 4  # last waits of a rank that identify its next turn
+import numpy as np
+
+from hpgcn.errors import StorageError, setting
+from hpgcn.runtime.disk import mapped_pages
+
+CHECK = "HPGCN_CHECK_RESIDENCY"  # 1: arrays that a turn should not touch cannot be accessed
 
 
 class Residency:
-    """Moves blocks between memory and disk as the ranks of this process take turns.
+    """Moves arrays between memory and disk as the ranks of this process take turns.
 
-    The blocks of three turns are in memory: the last one is written, one runs, and the
+    The arrays of three turns are in memory: the last one is written, one runs, and the
     next one is read.
 
     Parameters
@@ -28,6 +34,10 @@ class Residency:
         Number of the first ranks whose arrays are in files. Those of later ranks are in memory.
     ranks : int
         Number of all ranks.
+    folder : str
+        Where the files are.
+    waiting : callable
+        Returns messages that no rank has received yet: (rank that will, array) each.
 
     Attributes
     ----------
@@ -35,69 +45,144 @@ class Residency:
         Seconds that ranks waited for the disk, to "read" and to "write".
     """
 
-    def __init__(self, in_files: int, ranks: int) -> None:
+    def __init__(self, in_files: int, ranks: int, folder: str, waiting: Callable) -> None:
         # late, because it imports Numba
-        from hpgcn.kernels.disk import disk_turns, following
+        from hpgcn.kernels.disk import file_table
 
-        self._turns = disk_turns
-        self._follow = following.follow
+        self._table = file_table
         self.in_files = in_files
         self.ranks = ranks
+        self.folder = folder
+        self._waiting = waiting
         self.waited = {"read": 0.0, "write": 0.0}
         self._events = [[] for _ in range(ranks)]  # by rank: (name, begin, end) of reads and writes
-        self._touched = {}  # by rank and its last waits: the blocks that its turn touched
-        self._waits = [deque(maxlen=CONTEXT) for _ in range(ranks)]
-        disk_turns.begin_turns()
+        self._passes = [None] * ranks  # the PassArrays of the pass that each rank is in, or None
+        self._segments = [0] * ranks  # segment of this pass that the rank is in, or begins next
+        self._between = [True] * ranks  # whether it has not begun that segment yet
+        self._filled = []  # arrays that received messages in this turn
+        self._checks = os.environ.get(CHECK) == "1"
+        self._known = [{} for _ in range(ranks)]  # the PassArrays of each rank, if it checks
+        self._enter(0)
         self._writer, self._reader = _Worker("write to disk"), _Worker("read from disk")
 
-    def switch(self, leaving: int, entering: int, place: Hashable) -> None:
-        """Exchange blocks between the turns of two ranks.
+    def begin_pass(self, rank: int, arrays: Any) -> None:
+        """Note that a rank begins a pass with some PassArrays; None: they are not known."""
+        self._passes[rank], self._segments[rank], self._between[rank] = arrays, 0, True
+        self._known[rank][id(arrays)] = arrays
+        self._protect(rank)
 
-        Parameters
-        ----------
-        leaving, entering : int
-            The rank that has run, and the rank that runs now.
-        place : hashable
-            The point of the epoch at which the rank `leaving` waits.
-        """
-        touched, out = self._turns.end_turn(leaving, entering, self._last_touched(entering))
-        if leaving < self.in_files:
-            self._touched |= dict.fromkeys(self._keys(leaving), touched)
-        self._waits[leaving].append(place)
+    def end_segment(self, rank: int, *product: Any) -> None:
+        """Note that a rank ends a segment, in a product (width, backward) or with the pass."""
+        arrays = self._passes[rank]
+        if arrays is not None and not self._between[rank]:
+            arrays.check(self._segments[rank], *product)
+            self._segments[rank] += 1
+            self._between[rank] = True
+            self._protect(rank)
 
-        # finish writing the turn before, because memory holds the blocks of three turns
+    def begin_segment(self, rank: int) -> None:
+        """Note that a rank begins the next segment: with a pass, or after a product."""
+        self._between[rank] = False
+
+    def note_messages(self, arrays: Iterable) -> None:
+        """Note that messages were copied to or from arrays, also of ranks that do not run."""
+        self._filled += (each for each in arrays
+                         if isinstance(each, np.ndarray) and each.nbytes >= mapped_pages.PAGE)
+
+    def switch(self, leaving: int, entering: int) -> None:
+        """Exchange arrays between the turns of two ranks, after that of `leaving`."""
+        if leaving == entering:  # no other rank can go on
+            return
+        self._enter(entering)
+        following = (entering + 1) % self.ranks
+        near = {entering, following} - {leaving}
+        out = [*self._dead(leaving), (mapped_pages.put_out, self._touched(leaving, near))]
+
+        # finish writing the turn before, because memory holds the arrays of three turns
         begin = time.perf_counter()
-        self.waited["write"] += self._writer.finish()
-        self._writer.put(self._turns.put_out, out, events=self._events[leaving])
-        self.waited["read"] += self._reader.finish()
+        self.waited["write"] += self._finish(self._writer)
+        self._writer.put(out, self._events[leaving])
+        self.waited["read"] += self._finish(self._reader)
         self._events[leaving].append(("wait for disk", begin, time.perf_counter()))
 
-        # read the blocks of the turn after this one; with two ranks they are being written now
-        following = (entering + 1) % self.ranks
-        if following < self.in_files and following != entering:
+        # read the arrays of the turn after this one; with two ranks they are being written now
+        if following != entering:
+            ahead = [(mapped_pages.bring_in, *each) for each in self._coming(following)]
+            ahead += [(mapped_pages.bring_in, array, array.nbytes, 0)
+                      for rank, array in self._waiting() if rank == following]
             if following == leaving:
-                self._reader.put(self._writer.finish)
-            ahead = self._last_touched(following)
-            if ahead is not None:
-                self._reader.put(self._turns.bring_in, ahead, following,
-                                 events=self._events[following])
+                ahead.insert(0, (self._writer.finish,))
+            self._reader.put(ahead, self._events[following])
+        if self._checks:
+            self._allow(leaving, allowed=False)
+        self._protect(entering)
 
-        # read blocks of this turn that were not foreseen, as it touches them
-        if entering < self.in_files:
-            self._reader.put(self._follow, self._turns.current_turn())
+    def _enter(self, rank: int) -> None:
+        self._table.TABLE[self._table.RUNNING] = rank
 
-    def _last_touched(self, rank: int) -> Any:
-        """Return the blocks that the next turn of a rank touched last time, or None."""
-        keys = self._keys(rank)
-        return next((self._touched[key] for key in keys if key in self._touched), None)
+    def _dead(self, rank: int) -> Iterator[tuple]:
+        """Yield calls that drop contents which a rank overwrites before it reads them."""
+        arrays = self._passes[rank]
+        if arrays is not None and self._between[rank]:
+            for array, first in arrays.dead(self._segments[rank]):
+                yield mapped_pages.forget, array, first
 
-    def _keys(self, rank: int) -> list[tuple]:
-        """Return the keys of a rank's next turn: its last CONTEXT waits, then fewer of them.
+    def _touched(self, leaving: int, near: set[int]) -> list[tuple[int, int, int, int]]:
+        """Return the parts of files that a turn has touched, but the two ranks `near` will not.
 
-        The waits before the first epoch differ from those before the second one.
+        These find messages to them in memory.
         """
-        waits = tuple(self._waits[rank])
-        return [(rank, waits[first:]) for first in range(len(waits))]
+        table = self._table
+        rows = table.ROWS[:table.TABLE[table.ARRAYS]]
+        own = (rows[:, table.ADDRESS] > 0) & (rows[:, table.OWNER] == leaving)
+        found = {row[table.ADDRESS]: row for row in rows[own].tolist()}
+        for array in self._filled:
+            row = table.row_of(array)
+            if row is not None and row[table.OWNER] not in near:
+                found[int(row[table.ADDRESS])] = row.tolist()
+        self._filled = []
+
+        # leave out messages that wait for these ranks
+        ends = {address: [0] for address in found}  # begins and ends of parts, in turn
+        waiting = [mapped_pages.pages_of(array) for rank, array in self._waiting() if rank in near]
+        for address, _, begin, end in sorted(part for part in waiting if part is not None):
+            if address in found and begin < end:
+                ends[address] += begin, end
+        return [(address, descriptor, *part) for address, nbytes, descriptor, _ in found.values()
+                for part in zip(ends[address][::2], [*ends[address][1::2], nbytes])]
+
+    def _coming(self, rank: int) -> list[tuple]:
+        """Return what the next turn of a rank reads and writes, a list of (array, read, written)."""
+        arrays = self._passes[rank]
+        if arrays is None or not self._between[rank]:
+            return []
+        return arrays.coming(self._segments[rank])
+
+    def _finish(self, worker: _Worker) -> float:
+        """Wait for a worker; return the seconds. StorageError if it failed."""
+        begin = time.perf_counter()
+        worker.finish()
+        if worker.error is not None:
+            raise StorageError(f"{setting('scratch', self.folder)}: {worker.error.strerror}")
+        return time.perf_counter() - begin
+
+    def _allow(self, rank: int, *, allowed: bool) -> None:
+        """Allow or deny accesses to all arrays that the plans of a rank name."""
+        for arrays in filter(None, self._known[rank].values()):
+            for array in arrays.named():
+                mapped_pages.protect(array, allowed=allowed)
+
+    def _protect(self, rank: int) -> None:
+        """Allow a rank what its turn should touch, if accesses are checked."""
+        arrays, segment = self._passes[rank], self._segments[rank]
+        if not self._checks:
+            return
+        if arrays is None or segment == arrays.last:
+            self._allow(rank, allowed=True)
+        else:
+            self._allow(rank, allowed=False)
+            for array, *_ in arrays.coming(segment):
+                mapped_pages.protect(array, allowed=True)
 
     def take_events(self, rank: int) -> list[tuple]:
         """Return the events of a rank since the last call, a list of (name, begin, end)."""
@@ -105,40 +190,43 @@ class Residency:
         return found
 
     def close(self) -> None:
-        """Wait for the disk; let arrays that remain stay in memory."""
-        self._turns.end_turns()
+        """Wait for the disk."""
         for worker in (self._writer, self._reader):
             worker.put(None)
             worker.join()
-        self._turns.open_all()
+        for rank in range(self.ranks if self._checks else 0):
+            self.begin_pass(rank, None)
 
 
 class _Worker(threading.Thread):
-    """A thread that moves blocks, in the order of the turns."""
+    """A thread that moves arrays, in the order of the turns."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
+        self.error = None  # the first OSError of a call
         self._jobs = queue.Queue()
         self.start()
 
-    def put(self, move: Callable, *given: Any, events: list | None = None) -> None:
-        """Queue a call of `move(*given)`; add its time to the list `events`, if there is one."""
-        self._jobs.put((move, given, events))
+    def put(self, calls: list[tuple[Callable, ...]] | None, events: list | None = None) -> None:
+        """Queue calls (function, *arguments), and add their time to `events`; None ends it."""
+        self._jobs.put((calls, events))
 
-    def finish(self) -> float:
-        """Wait until all calls have returned; return the seconds."""
-        begin = time.perf_counter()
+    def finish(self) -> None:
+        """Wait until all calls have returned."""
         self._jobs.join()
-        return time.perf_counter() - begin
 
     def run(self) -> None:
         while True:
-            move, given, events = self._jobs.get()
-            if move is None:
+            calls, events = self._jobs.get()
+            if calls is None:
                 self._jobs.task_done()  # the other worker may be waiting in `finish`
                 return
             begin = time.perf_counter()
-            move(*given)
-            if events is not None and len(given[0]):
+            try:
+                for call, *given in calls:
+                    call(*given)
+            except OSError as error:
+                self.error = self.error or error
+            if calls:
                 events.append((self.name, begin, time.perf_counter()))
             self._jobs.task_done()

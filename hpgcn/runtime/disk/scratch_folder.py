@@ -35,20 +35,19 @@ def check_scratch(folder: Path | str) -> None:
         raise StorageError(f"{setting('scratch', folder)}: {error.strerror}") from error
 
 
-def scratch_files(folder: Path | str, room: int | None = None) -> FileArrays:
+def scratch_files(folder: Path | str) -> FileArrays:
     """Return the hpgcn.kernels.disk.file_arrays.FileArrays of a folder.
 
-    At most `room` bytes of their arrays are in memory. StorageError if no file can be
-    made in the folder.
+    StorageError if no file can be made in the folder.
     """
-    from hpgcn.kernels.disk.file_arrays import ALL, FileArrays
+    from hpgcn.kernels.disk.file_arrays import FileArrays
 
     check_scratch(folder)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         wanted = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-    return FileArrays(folder, THRESHOLD, ALL if room is None else room)
+    return FileArrays(folder, THRESHOLD)
 
 
 @contextmanager

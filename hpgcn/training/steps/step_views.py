@@ -20,6 +20,7 @@ from hpgcn.model.links.link_loss import LinkLoss
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import return_freed_memory
+from hpgcn.training.setup.pass_arrays import plan_passes
 from hpgcn.training.steps.optimizers import OPTIMIZERS
 from hpgcn.training.steps.step_replay import StepReplay, may_replay
 from hpgcn.training.steps.training_step import StepView, make_views
@@ -282,6 +283,7 @@ def make_parts(plan: RunPlan) -> tuple:
         batches = LinkBatches(training, plan.links) if plan.links else FullBatch(training)
     return_freed_memory()
     workspace.reserve(plan.work_arrays)
+    plan_passes(shard, None if plan.steps.builder else training, evaluation)
 
     # the optimizer of its parameters
     with placed():

@@ -1,0 +1,133 @@
+"""The arrays of a rank that a pass through a model reads and writes, turn by turn.
+
+hpgcn.runtime.disk.residency brings them into memory before a turn, and drops contents that
+the pass does not read again.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hpgcn.errors import InternalError
+from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.transfers import LOCAL
+
+if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.model import Features, Model
+    from hpgcn.planning.counts.touches import PassTurns
+    from hpgcn.strategies.rows import RowProduct
+    from hpgcn.training.setup.shard import GraphShard
+    from hpgcn.training.steps.training_step import StepView
+
+
+class PassArrays:
+    """The arrays of the segments of a pass, which end in its products with A.
+
+    Parameters
+    ----------
+    turns : hpgcn.planning.counts.touches.PassTurns
+    model : hpgcn.model.Model
+    features : pair of hpgcn.model.Features
+        Those of a training step and of an evaluation.
+    """
+
+    def __init__(self, turns: PassTurns, model: Model,
+                 features: tuple[Features, Features]) -> None:
+        self.turns = turns
+        self.last = len(turns.segments)  # number of the segment after the pass
+        self.maps = [each for hop in model.field.hops for each in hop.maps]
+        self.work = model.workspace.arrays
+        self.features = {(which, place): array for which, read in enumerate(features)
+                         for place, array in enumerate(_dense(read))}
+
+    def check(self, segment: int, width: int = 0, backward: bool = False) -> None:
+        """Raise InternalError unless a segment ends in the product of the plan.
+
+        Else contents that are read would be dropped. The segment after the last product
+        ends with the pass.
+        """
+        planned = (0, False)
+        if segment < len(self.turns.products):
+            product = self.turns.products[segment]
+            planned = product.width, product.backward
+        if planned != (width, backward) or segment >= self.last:
+            raise InternalError(f"segment {segment} of a pass ends in the product "
+                                f"{(width, backward)}, planned {planned}")
+
+    def coming(self, segment: int) -> list[tuple[Array, int, int]]:
+        """Return what the turn that begins with a segment touches.
+
+        A list of (array, bytes that it reads, bytes that it writes), from the begin of
+        each. It begins in the product before the segment, and ends in the one after it.
+        """
+        found = []
+        if segment and segment < self.last:
+            product = self._product(segment - 1)
+            found += [(array, array.nbytes, 0) for array in blocks_of(product, own=False)]
+            *_, incoming = product.pull.message_arrays(self.turns.products[segment - 1].width)
+            found.append((incoming, incoming.nbytes, 0))
+        if segment < self.last:
+            found += [(self._named(each.key), each.read, each.written)
+                      for each in self.turns.segments[segment] if each.key is not None]
+        if segment < len(self.turns.products):
+            product = self._product(segment)
+            found += [(array, array.nbytes, 0) for array in blocks_of(product, own=True)]
+            numbers, outgoing, _ = product.pull.message_arrays(self.turns.products[segment].width)
+            found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
+        return found
+
+    def dead(self, segment: int) -> Iterator[tuple[Array, int]]:
+        """Yield (array, first byte) of contents that are not read before a segment or later.
+
+        Only those of work arrays that the segment before has touched; before the first one of all.
+        """
+        dead = self.turns.dead
+        if segment:
+            dead = {each.key: each.dead for each in self.turns.segments[segment - 1]}
+        for name in dead.keys() & self.work.keys():
+            yield self.work[name], dead[name]
+
+    def named(self) -> list[Array]:
+        """Return all arrays that the plan names."""
+        return [*self.work.values(), *self.features.values()]
+
+    def _named(self, key: Any) -> Array:
+        return self.work[key] if key in self.work else self.features[key]
+
+    def _product(self, number: int) -> RowProduct:
+        product = self.turns.products[number]
+        strategy = self.maps[product.layer]
+        if not product.backward:
+            return strategy.product
+        return strategy.attention_back if product.heads else strategy.back
+
+
+def blocks_of(product: RowProduct, *, own: bool) -> list[Array]:
+    """Return the arrays of the blocks that multiply own rows, or of all others."""
+    return [array for row in product.blocks.values() for source, block in row.items()
+            if (source == LOCAL) == own for array in (block.indptr, block.indices, block.data)]
+
+
+def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepView) -> None:
+    """Let the models of two views tell `comm` which arrays their passes touch.
+
+    Without a `training` view, only evaluations do. Do nothing unless arrays are in files, by a
+    strategy whose turns are planned.
+    """
+    strategy = shard.strategy
+    if not (shard.comm.device.in_files and strategy.frees_rows):
+        return
+    step = shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank, shard.layout.columns)
+    features = (training or evaluation).features, evaluation.features
+    turns = step.turns(frees_rows=strategy.frees_rows)
+    if training:
+        training.model.step_arrays = PassArrays(turns[0], training.model, features)
+    evaluation.model.evaluation_arrays = PassArrays(turns[1], evaluation.model, features)
+
+
+def _dense(features: Features) -> list[Array]:
+    """Return the arrays of Features, as the plan numbers them."""
+    parts = [(each.indptr, each.indices, each.data) if isinstance(each, Csr) else (each,)
+             for each in features.arrays()]
+    return [array for part in parts for array in part]

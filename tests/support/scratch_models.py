@@ -1,0 +1,44 @@
+"""Train models with arrays in files, on ranks whose turns may touch only what the plan names.
+
+    HPGCN_CHECK_RESIDENCY=1 python scratch_models.py FOLDER STRATEGY [SETTINGS ...]
+
+SETTINGS are JSON objects. Losses and weights must be those in memory.
+"""
+import faulthandler
+import json
+import sys
+
+import numpy as np
+from graphs import make, scattered
+
+from hpgcn import Config, run_on_ranks, train
+from hpgcn.comm import as_comm, run_on_disk
+from hpgcn.planning.counts import touches
+from hpgcn.runtime.disk import scratch_folder
+
+RANKS = 3
+
+
+def check(folder, settings):
+    """Train on a symmetric graph and on a directed one."""
+    config = Config(**{"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu"} | settings)
+    for directed in (False, True):
+        graph = make(n=601, f=33, degree=12, directed=directed)
+
+        def work(comm, graph=graph):
+            result = train(scattered(graph, as_comm(comm)), config, comm)
+            return [(each["loss"], each.get("val_loss")) for each in result.history], result.weights
+
+        losses, weights = run_on_ranks(work, RANKS)[0]
+        found, found_weights = run_on_disk(work, RANKS, folder, kept=directed)[0]
+        assert found == losses, (settings, directed, found, losses)
+        for name, array in weights.items():
+            np.testing.assert_array_equal(found_weights[name], array, str(settings))
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    scratch_folder.THRESHOLD = touches.LEAST = 1 << 12
+    scratch, strategy, *texts = sys.argv[1:]
+    for text in texts:
+        check(scratch, {"strategy": strategy} | json.loads(text))
