@@ -27,6 +27,7 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
+from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.disk import residency, scratch_folder
 from hpgcn.runtime.disk.page_cache import read_exactly
@@ -243,7 +244,7 @@ def test_a_refusal_names_what_takes_the_memory(parts, features, process, rank, r
     monkeypatch.setattr(plans, "PROCESS", process)
     monkeypatch.setattr(plans, "RANK", rank)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
-    monkeypatch.setattr(plans, "measure_disk", lambda folder: scratch_folder.Disk(1e9, 1e9, 1e9))
+    monkeypatch.setattr(plans, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
     path = str(tmp_path / "p.h5")
     write_partitioned(path, make(n=2001, f=features),
                       Partition.from_parts(np.arange(2001) % parts, parts))
@@ -285,7 +286,7 @@ def test_a_disk_with_little_space_is_measured_by_less(small, monkeypatch):
 def test_owners_of_nonzeros_are_planned_on_any_file(method, monkeypatch, tmp_path):
     """As without files: each nonzero of a file without owners stays with its row."""
     monkeypatch.setattr(plans, "PROCESS", 0)
-    monkeypatch.setattr(plans, "measure_disk", lambda folder: scratch_folder.Disk(1e9, 1e9, 1e9))
+    monkeypatch.setattr(plans, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
     graph = make(n=2001, f=64)
     path = str(tmp_path / "p.h5")
     if method:

@@ -11,7 +11,8 @@ from hpgcn.planning.counts.batch_reads import BatchReads, batch_reads
 from hpgcn.planning.counts.disk_traffic import disk_traffic, small_bytes
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
-from hpgcn.runtime.disk.scratch_folder import Disk, check_scratch, measure_disk
+from hpgcn.runtime.copy_rates import CopyRates
+from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.sampling import FULL, parse
@@ -46,7 +47,7 @@ class ScratchPlan:
     evaluation_written: int
     eval_every: int
     compute_s: float | None  # computing time of these steps; None: not forecast
-    disk: Disk
+    disk: CopyRates
     batch: str = FULL
     steps: int = 1  # training steps in an epoch
     batches_memory: int = 0  # bytes of mini-batches, which are always in memory
