@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hpgcn.comm import local_mpi
 from hpgcn.comm.communicator import MpiComm, SerialComm
 from hpgcn.comm.nodes import layout_of, requested_layout
+from hpgcn.comm.spool import Spool
 from hpgcn.comm.turns import Turns
 from hpgcn.errors import UsageError, setting
 from hpgcn.runtime.disk.residency import Residency
@@ -40,6 +41,7 @@ class LocalComm(MpiComm):
         self._over(mpi, range(mpi.Get_size()))
         self.local_rank = self.rank
         self.nodes = mpi.nodes
+        self.spool = mpi.post.spool
 
     def use(self, device: Host, aware: str | None = None) -> Route:
         """Accept arrays of this device in collectives, and return a Route.
@@ -176,6 +178,7 @@ def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, k
     files = scratch_files(scratch, room)
     residency = Residency(ranks - kept, ranks)
     turns = Turns(ranks, residency)
+    spool = Spool(scratch, ranks - kept, ranks)
 
     def run(comm: SerialComm) -> Any:
         comm.disk = residency
@@ -188,12 +191,14 @@ def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, k
     before = disk_bytes()
     try:
         results = turns.run([partial(run, comm)
-                             for comm in _communicators(turns, local_mpi.Post())])
+                             for comm in _communicators(turns, local_mpi.Post(spool))])
     finally:
         residency.close()
+        spool.close()
     read, written = (now - was for now, was in zip(disk_bytes(), before))
+    waited = (residency.waited[kind] + spool.waited[kind] for kind in ("read", "write"))
     log.info("disk: %.4g GB read and %.4g GB written in all; ranks waited %.3g s for reading "
-             "and %.3g s for writing", read / 1e9, written / 1e9, *residency.waited.values())
+             "and %.3g s for writing", read / 1e9, written / 1e9, *waited)
     return results
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from hpgcn.errors import InternalError, UsageError
 
 if TYPE_CHECKING:
+    from hpgcn.comm.spool import Spool
     from hpgcn.comm.turns import Turns
 
 SUM = np.add
@@ -82,9 +83,13 @@ def Query_thread() -> int:
 
 
 class Post:
-    """Messages that the ranks of a run have sent or expect, until they meet their counterpart."""
+    """Messages that the ranks of a run have sent or expect, until they meet their counterpart.
 
-    def __init__(self) -> None:
+    `spool` is the Spool of rows between ranks, or None.
+    """
+
+    def __init__(self, spool: Spool | None = None) -> None:
+        self.spool = spool
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
         self.receives = defaultdict(deque)
         self.collectives = {}  # by (communicator, number of the call in it)

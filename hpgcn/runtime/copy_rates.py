@@ -43,7 +43,7 @@ PCIE = CopyRates(25e9, 25e9, 50e9)  # what is assumed of PCIe 4.0 x16 unless it 
 
 
 def measure_pcie(gpu: Cuda) -> CopyRates:
-    """Measure the CopyRates of a GPU with two pinned arrays of SAMPLE bytes, or what fits."""
+    """Measure the CopyRates of a GPU with two pinned arrays of at most SAMPLE bytes."""
     nbytes = max(1, min(SAMPLE, gpu.memory()[0] // 4))
     arrays = [gpu.empty((nbytes,), np.uint8) for _ in range(2)]
     homes = [gpu.pinned(nbytes) for _ in range(2)]

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.parallel.sizes import ExchangeSizes
-from hpgcn.planning.counts import touches
-from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
+from hpgcn.strategies.plan import sum_bytes
 
 ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
 
@@ -20,7 +19,8 @@ class DiskTraffic:
     """Bytes by rank, (P,) int64, of a training step or of an evaluation."""
 
     moved: dict  # bytes read and written for each of PURPOSES, (2, P)
-    turn: np.ndarray  # the most that a turn touches
+    turn: np.ndarray  # the most that a turn touches, without messages in a Spool
+    largest: int  # bytes of the largest message in a Spool, 0 without one
 
     @property
     def read(self):
@@ -52,6 +52,7 @@ def disk_traffic(footprint, strategy):
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
             ARRAYS: np.array([each.sum(1) for each in moved])}
+        largest = 0
         if not strategy.frees_rows:
             moved[ARRAYS] += [sum(step.turns[number].freed) for step in footprint.rank_steps]
 
@@ -59,7 +60,7 @@ def disk_traffic(footprint, strategy):
         for place, product in enumerate(footprint.rank_steps[0].turns[number].products):
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
-            matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
+            matrix = operand.nbytes(itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
             moved[MATRIX][0] += matrix
             moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy)
@@ -71,10 +72,20 @@ def disk_traffic(footprint, strategy):
                 rows = (plan.layout if product.backward else plan.layout_in).offsets
                 waiting = np.arange(sent.size) != sent.size - 2
                 moved[ARRAYS] += np.diff(rows) * waiting * product.width * itemsize
-            touched[:, place] += sent + matrix // 2
-            touched[:, place + 1] += sent + matrix // 2
-        found.append(DiskTraffic(moved, touched.max(1)))
+            spooled = _largest(plan, product, itemsize, strategy)
+            largest = max(largest, spooled)
+            for segment in (place, place + 1):
+                touched[:, segment] += matrix // 2 + (0 if spooled else sent)
+        found.append(DiskTraffic(moved, touched.max(1), largest))
     return found
+
+
+def _largest(plan, product, itemsize, strategy):
+    """Return the bytes of the largest message of a product in a Spool; 0 if it has none there."""
+    if not strategy.spools or product.heads or plan.rank_grid.nodes.aware:
+        return 0
+    pulled, pushed = plan.traffic.transfers(product)
+    return product.width * max(pulled.largest * itemsize, pushed.largest * sum_bytes(itemsize))
 
 
 def _messages(plan, product, sent, itemsize, strategy):
@@ -147,15 +158,3 @@ def _returned(plan, product, itemsize, *, training):
         return np.array([0 * kept, kept])
     packed = np.diff(plan.layout_in.offsets) * (product.width + product.heads) * itemsize
     return np.array([kept + packed, packed])
-
-
-def small_bytes(operand, itemsize):
-    """Return the bytes of a matrix that are in memory, (P,): arrays too small for files.
-
-    A matrix of many blocks has many such arrays. Blocks of a rank are taken to have
-    equally many entries.
-    """
-    arrays = ((operand.pointers, POINTER), (operand.entries, INDEX),
-              (operand.entries, sum_bytes(itemsize)))
-    return sum(np.where(count * size < touches.LEAST * operand.blocks, count * size, 0)
-               for count, size in arrays)
