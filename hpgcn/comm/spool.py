@@ -88,6 +88,7 @@ class Spool:
             self._file = nameless_file(folder)
         self._file.bypass = not use_directly(self._file)
         self._places = Places()
+        self._reserved = 0  # bytes of the file
         self._sent: defaultdict = defaultdict(deque)  # Messages by (source, target)
         self._ahead: dict = {}  # the message that is read ahead, by (source, target)
         self._writes: deque = deque()
@@ -121,8 +122,10 @@ class Spool:
                 self._wait("write", oldest)
                 self.release(oldest)
             message.place = self._places.take(message.pages)
-            with self._errors():
-                os.posix_fallocate(self._file.fileno(), message.place, message.pages)
+            if self._places.end > self._reserved:
+                with self._errors():
+                    os.posix_fallocate(self._file.fileno(), message.place, message.pages)
+                self._reserved = self._places.end
             message.moved = self._writer.submit(
                 self._file.write_array, message.memory[:message.pages], message.place)
             self._writes.append(message)

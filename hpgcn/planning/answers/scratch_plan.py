@@ -9,7 +9,7 @@ from hpgcn.errors import ConfigError, StorageError, UsageError, setting
 from hpgcn.planning.answers.batch_report import plans_of
 from hpgcn.planning.answers.candidates import Candidate, arranged, candidates, count_candidate
 from hpgcn.planning.counts.batch_reads import BatchReads, batch_reads
-from hpgcn.planning.counts.disk_traffic import disk_traffic
+from hpgcn.planning.counts.disk_traffic import disk_traffic, small_arrays
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
 from hpgcn.runtime.copy_rates import CopyRates
@@ -53,6 +53,7 @@ class ScratchPlan:
     steps: int = 1  # training steps in an epoch
     batches_memory: int = 0  # bytes of mini-batches, which are always in memory
     messages: int = 0  # bytes of messages between ranks that are in memory at a time
+    small: int = 0  # bytes of arrays that are too small for files
 
     @property
     def nbytes(self):
@@ -64,7 +65,8 @@ class ScratchPlan:
     @property
     def least(self):
         """Bytes of memory that the run needs at least."""
-        return process_bytes(self.ranks) + TURNS * self.turn + self.batches_memory + self.messages
+        return (process_bytes(self.ranks) + TURNS * self.turn + self.batches_memory
+                + self.messages + self.small)
 
     @property
     def seconds(self):
@@ -142,8 +144,8 @@ def _shortage(plans, memory):
     _, reason, change = max((TURNS * plan.turn + plan.messages, "more parts may need less", 1),
                             (plan.batches_memory, "most of them are of batches, so smaller "
                              "ones need less", 0),
-                            (plan.ranks * RANK, "most of them are small arrays of each rank, "
-                             "so fewer parts may need less", -1))
+                            (plan.ranks * RANK + plan.small, "most of them are small arrays of "
+                             "each rank, so fewer parts may need less", -1))
     tried = [each.ranks for each in plans]
     if change and plan.ranks != (max if change > 0 else min)(tried):
         reason = f"no other number of ranks from {min(tried)} to {max(tried)} needs less"
@@ -208,7 +210,8 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
 
     # arrays of the last ranks stay in memory if there is room beside the turns
     total = footprint.total + counted.copies
-    limit = memory - process_bytes(candidate.ranks) - counted.memory - messages
+    small = int(small_arrays(footprint).sum())
+    limit = memory - process_bytes(candidate.ranks) - counted.memory - messages - small
     spare = limit - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), spare, side="right")) if spare >= 0 else -1
     moved = slice(0, candidate.ranks - max(kept, 0))
@@ -221,7 +224,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
                        needed or int(total.sum()) + counted.memory + PROCESS, of(total), turn,
                        of(read), of(written), of(evaluated.read), of(evaluated.written),
                        inputs.config.eval_every, _compute(machine, counted), machine.disk,
-                       inputs.config.batch, counted.steps, counted.memory, messages)
+                       inputs.config.batch, counted.steps, counted.memory, messages, small)
 
 
 def table(plan):

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.parallel.sizes import ExchangeSizes
-from hpgcn.strategies.plan import sum_bytes
+from hpgcn.planning.counts import touches
+from hpgcn.planning.counts.footprint import COPIES
+from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
 
+INDEX_ARRAYS = 3  # of rows to send, to receive, and touched by a block
 ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
 
 
@@ -60,7 +63,7 @@ def disk_traffic(footprint, strategy):
         for place, product in enumerate(footprint.rank_steps[0].turns[number].products):
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
-            matrix = operand.nbytes(itemsize)
+            matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
             moved[MATRIX][0] += matrix
             moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy)
@@ -158,3 +161,24 @@ def _returned(plan, product, itemsize, *, training):
         return np.array([0 * kept, kept])
     packed = np.diff(plan.layout_in.offsets) * (product.width + product.heads) * itemsize
     return np.array([kept + packed, packed])
+
+
+def small_bytes(operand, itemsize):
+    """Return the bytes of a matrix that are in memory, (P,): arrays too small for files."""
+    arrays = ((operand.pointers, POINTER), (operand.entries, INDEX),
+              (operand.entries, sum_bytes(itemsize)))
+    return sum(np.where(count * size < touches.LEAST, count * size, 0) for count, size in arrays)
+
+
+def small_arrays(footprint):
+    """Return the bytes of small arrays of each rank, (P,), in matrices and parameters.
+
+    Row numbers of an Operand are in INDEX_ARRAYS arrays.
+    """
+    parameters = footprint.parts["parameters"]
+    small = np.where(parameters < touches.LEAST * COPIES, parameters, 0)
+    for operand in footprint.operands:
+        numbers = operand.index_entries * POINTER
+        small = small + (small_bytes(operand, footprint.spec.row_itemsize)
+                         + np.where(numbers < touches.LEAST * INDEX_ARRAYS, numbers, 0))
+    return small
