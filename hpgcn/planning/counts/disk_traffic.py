@@ -13,7 +13,7 @@ from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.footprint import COPIES
 from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
 
-INDEX_ARRAYS = 3  # of rows to send, to receive, and touched by a block
+INDEX_ARRAYS = 3  # arrays of row numbers: to send, to receive, and touched by a block
 ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
 
 
