@@ -1,4 +1,4 @@
-"""Print the table of docs/larger-than-memory.md: a GCN on ogbn-papers100M on one machine.
+"""Print the tables of docs/larger-than-memory.md and docs/gpu-forecasts.md, which are plans.
 
     python scripts/larger_than_memory.py [ghosts]
 
@@ -7,9 +7,11 @@ reads for each own row (default: 1); they depend on the partition.
 """
 import sys
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 
+from hpgcn.comm.spool import BUFFERS
 from hpgcn.config import Config
 from hpgcn.graphs.graph import Header
 from hpgcn.model import make_spec
@@ -17,53 +19,117 @@ from hpgcn.planning.answers.scratch_plan import TURNS, process_bytes
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.footprint import VERTEX
 from hpgcn.planning.counts.shaped_step import LevelSizes, run_rank
+from hpgcn.planning.seconds.memory_rates import compute_seconds
+from hpgcn.planning.seconds.step_seconds import Machine
+from hpgcn.runtime.copy_rates import PCIE
 from hpgcn.strategies.p2p import PointToPoint
 from hpgcn.strategies.plan import Operand
 
-VERTICES, ENTRIES, WIDTHS = 111_059_956, 3_228_124_712, (128, 256, 256, 172)
 MEMORIES = 32, 64, 128, 256  # GB
 DISKS = 1, 3, 7, 14  # GB/s, read and written together
 SAR = 3.8 * 128 * 2  # socket-seconds of an epoch on 128 nodes of two sockets
+CARD = Machine(memory_bytes_per_s=768e9, gemm_float32_flops_per_s=20e12)  # a GPU of 24 GB
+CARD_BYTES = 23.5e9  # without the CUDA context and the work memory of cuBLAS
+SLOTS, GAPS = 2, 17 / 16  # ranks on the GPU, and their bytes with the gaps between arrays
 
 
-def plan(ranks, ghosts, spec):
-    """Return bytes of files, of the largest turn, read and written in a step, of all ranks."""
-    m, entries = VERTICES // ranks, ENTRIES // ranks
-    sizes = LevelSizes([np.array([m])] * 4, [True] * 4, [m] * 4, np.zeros((2, 1), np.int64))
+class Case(NamedTuple):
+    """A graph and a GCN, with the seconds of GriNNder (arXiv 2605.11517) on one GPU."""
+
+    name: str
+    vertices: int
+    entries: int
+    widths: tuple
+    memory: float = CARD_BYTES  # bytes of the GPU
+    peer: str = "-"  # seconds of an epoch
+
+    @property
+    def spec(self):
+        header = Header(name=self.name, num_nodes=self.vertices, num_edges=self.entries,
+                        num_features=self.widths[0], num_classes=self.widths[-1])
+        return make_spec(header, Config(layers=len(self.widths) - 1, hidden=self.widths[1]))
+
+
+PAPERS = Case("papers100M", 111_059_956, 3_228_124_712, (128, 256, 256, 172))
+PRODUCTS = Case("ogbn-products", 2_449_029, 123_718_280, (100, 256, 47), peer="1.55")
+CASES = (PRODUCTS, PRODUCTS._replace(memory=6.2e9, peer="6.7"),
+         Case("IGB-medium", 10_000_000, 240_155_388, (1024, 256, 19), peer="102"), PAPERS)
+
+
+class Plan(NamedTuple):
+    """Bytes of a rank: in its arrays, in a turn, in its largest message, moved; its seconds."""
+
+    stored: int
+    turn: int
+    largest: int
+    read: int
+    written: int
+    compute_s: float
+
+
+def plan(case, ranks, ghosts):
+    """Return the Plan of a training step."""
+    spec = case.spec
+    m, entries = case.vertices // ranks, case.entries // ranks
+    levels = len(spec.layers) + 1
+    sizes = LevelSizes([np.array([m])] * levels, [True] * levels, [m] * levels,
+                       np.zeros((2, 1), np.int64))
     step = run_rank(spec, (sizes, sizes), 0, 1)
     others = int(m * ghosts) * (ranks > 1)
 
     # a block of the matrix for each rank that sends rows, with row pointers of its own
-    matrix = Operand.of((1,), entries, ranks * (m + 1))
-    traffic = SimpleNamespace(period=1, counts=lambda product, itemsize: np.array(
-        [[others * product.width * itemsize]] * 2))
-    maps = [SimpleNamespace(operands=(matrix, matrix), traffic=traffic)] * 3
-    moved, _ = disk_traffic(SimpleNamespace(spec=spec, rank_steps=[step], train_plans=maps,
-                                            evaluated_plans=maps), PointToPoint)
+    matrix = Operand.of((1,), entries, ranks * (m + 1), results=m, blocks=ranks)
+    largest = SimpleNamespace(largest=others // max(ranks - 1, 1))
+    traffic = SimpleNamespace(
+        period=1, slices=1, transfers=lambda product: (largest, SimpleNamespace(largest=0)),
+        counts=lambda product, itemsize: np.array([[others * product.width * itemsize]] * 2))
+    grid = SimpleNamespace(nodes=SimpleNamespace(aware=False))
+    maps = [SimpleNamespace(operands=(matrix, matrix), traffic=traffic, rank_grid=grid)] * levels
+    whole = SimpleNamespace(buffer_bytes=lambda *_: 0)
+    footprint = SimpleNamespace(
+        spec=spec, rank_steps=[step], train_plans=maps, evaluated_plans=maps, rows=np.array([m]),
+        products=step.turns[0].products, widest=0,
+        training=SimpleNamespace(plan_for_product=lambda number: whole))
+    moved, _ = disk_traffic(footprint, PointToPoint)
     stored = (step.nbytes + m * (VERTEX + 4 * spec.widths[0]) + int(matrix.nbytes(4)[0])
               + 2 * others * max(spec.widths) * 4)
-    return ranks * stored, int(moved.turn[0]), ranks * int(moved.read[0]), \
-        ranks * int(moved.written[0])
+    return Plan(stored, int(moved.turn[0]), moved.largest, int(moved.read[0]),
+                int(moved.written[0]), float(compute_seconds(CARD, footprint)[0]))
 
 
-def main(ghosts=1.0):
-    header = Header(name="papers100M", num_nodes=VERTICES, num_edges=ENTRIES,
-                    num_features=WIDTHS[0], num_classes=WIDTHS[-1])
-    spec = make_spec(header, Config(layers=3, hidden=256))
-    whole = plan(1, ghosts, spec)[0]
-    print(f"in memory {whole / 1e9:.0f} GB; SAR {SAR:.0f} socket-seconds")
+def on_disk(ghosts):
+    """Print a line for each memory of a machine: papers100M with arrays in files."""
+    print(f"in memory {plan(PAPERS, 1, ghosts).stored / 1e9:.0f} GB; SAR {SAR:.0f} socket-seconds")
     for memory in MEMORIES:
         for ranks in (2**k for k in range(1, 12)):
-            stored, turn, read, written = plan(ranks, ghosts, spec)
-            room = memory * 1e9 - process_bytes(ranks) - TURNS * turn
+            found = plan(PAPERS, ranks, ghosts)
+            room = (memory * 1e9 - process_bytes(ranks) - TURNS * found.turn
+                    - BUFFERS * found.largest)
             if room >= 0:
                 break
-        room = max(room, 0)
-        moved = 1 - int(room // (stored / ranks)) / ranks
-        stored, read, written = (moved * each / 1e9 for each in (stored, read, written))
+        moved = ranks - int(max(room, 0) // found.stored)
+        stored, read, written = (moved * each / 1e9
+                                 for each in (found.stored, found.read, found.written))
         hours = " | ".join(f"{(read + written) / rate / 3600:.2f}" for rate in DISKS)
         print(f"| {memory} | {ranks} | {stored:,.0f} | {read:,.0f} | {written:,.0f} | {hours} |")
 
 
+def on_gpu(ghosts):
+    """Print a line for each case: ranks take turns on a GPU, with arrays in host memory."""
+    for case in CASES:
+        for ranks in (2**k for k in range(12)):
+            found = plan(case, ranks, ghosts)
+            if found.stored * (1 if ranks == 1 else SLOTS * GAPS) <= case.memory:
+                break
+        home, read, written = (ranks * each * (ranks > 1)
+                               for each in (found.stored, found.read, found.written))
+        copies, compute = PCIE.seconds(read, written), ranks * found.compute_s
+        print(f"| {case.name} | {case.memory / 1e9:.3g} | {ranks} | {home / 1e9:,.0f} | "
+              f"{read / 1e9:,.0f} | {written / 1e9:,.0f} | {copies:.2f} | {compute:.2f} | "
+              f"{max(copies, compute):.2f} | {case.peer} |")
+
+
 if __name__ == "__main__":
-    main(*map(float, sys.argv[1:]))
+    rows_of_others = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+    on_disk(rows_of_others)
+    on_gpu(rows_of_others)

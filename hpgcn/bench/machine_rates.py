@@ -1,9 +1,13 @@
 """Measure the rates that `hpgcn plan` reads: memory, dense products, kernels and network."""
+from contextlib import suppress
 from dataclasses import asdict, replace
 
 from hpgcn.bench import network, rates, training_steps
+from hpgcn.errors import MissingError
 from hpgcn.kernels.host.threads import set_num_threads
 from hpgcn.planning.answers.options import parse_machine
+from hpgcn.runtime.copy_rates import measure_pcie
+from hpgcn.runtime.device import Cuda
 from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
 from hpgcn.runtime.launcher import ranks_on_node
 
@@ -25,18 +29,15 @@ def measure(settings, host, comm):
         `ranks_per_node`, the ranks of the node with most.
     steps : factors of strategies, as of `training_steps.measure`, if there are several ranks.
     disk : rates of the folder settings.scratch in bytes per second, if it is given.
+    pcie : the same between pinned host memory and GPU 0, if there is one.
     """
     # limits that need no other rank
     host.comm = comm if comm.size > 1 else None
     report = {"limits": {**host.memory_limits(settings.repeats),
                          **host.dense_limits(settings.repeats, settings.seed)}}
-    if settings.scratch:
-        with comm.collective_errors():
-            if comm.rank == 0:
-                check_scratch(settings.scratch)
-                disk = measure_disk(settings.scratch, BIG_SAMPLE)
-                report["disk"] = {f"{name}_bytes_per_s": rate
-                                  for name, rate in asdict(disk).items()}
+    with comm.collective_errors():
+        if comm.rank == 0:
+            report |= copy_rates(settings.scratch)
     if comm.size == 1:
         return report | {"rates": [rates.measure(settings, host)]}
 
@@ -55,6 +56,18 @@ def measure(settings, host, comm):
     together = rates.measure(settings, host, ranks_on_node())
     report |= {"rates": [alone, together], **network.measure_tiers(comm, settings.repeats)}
     return report | {"steps": measure_steps(settings, report, comm)}
+
+
+def copy_rates(scratch):
+    """Return the rates of a folder's disk and of PCIe, each if there is one; a dict of dicts."""
+    found = {}
+    if scratch:
+        check_scratch(scratch)
+        found["disk"] = measure_disk(scratch, BIG_SAMPLE)
+    with suppress(MissingError):
+        found["pcie"] = measure_pcie(Cuda())
+    return {name: {f"{way}_bytes_per_s": rate for way, rate in asdict(rates).items()}
+            for name, rates in found.items()}
 
 
 def measure_steps(settings, report, comm):

@@ -24,7 +24,7 @@ def format_report(report):
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
         pairs.append(("versions", versions))
 
-    for tier in ("network", "within_node", "disk"):
+    for tier in ("network", "within_node", "disk", "pcie"):
         pairs += labeled({f"{tier}_{key}": number for key, number in report.get(tier, {}).items()})
     if "rates" in report:
         counts = " and ".join(str(rates["ranks"]) for rates in report["rates"])

@@ -59,6 +59,7 @@ class SerialComm(Collectives, CollectiveErrors):
     in_process = False  # whether the ranks are threads of this process
     device = HOST  # collectives take arrays of this device and of the host; see `use`
     stager = None  # GpuStager of messages, if the device is a GPU and there are several ranks
+    spool = None  # the Spool of the ranks of this process, if memory is short
     network = None  # a SlowNetwork that delays messages, in experiments
     overlap = True  # whether a rank computes during a broadcast; not, in experiments
 

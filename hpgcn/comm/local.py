@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hpgcn.comm import local_mpi
 from hpgcn.comm.communicator import MpiComm, SerialComm
 from hpgcn.comm.nodes import layout_of, requested_layout
+from hpgcn.comm.spool import Spool
 from hpgcn.comm.turns import Turns
 from hpgcn.errors import UsageError, setting
 from hpgcn.runtime.disk.residency import Residency
@@ -40,6 +41,7 @@ class LocalComm(MpiComm):
         self._over(mpi, range(mpi.Get_size()))
         self.local_rank = self.rank
         self.nodes = mpi.nodes
+        self.spool = mpi.post.spool
 
     def use(self, device: Host, aware: str | None = None) -> Route:
         """Accept arrays of this device in collectives, and return a Route.
@@ -190,7 +192,8 @@ def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, k
     """
     # arrays of the first ranks are files
     files = scratch_files(scratch)
-    post = local_mpi.Post()
+    spool = Spool(scratch, ranks - kept, ranks)
+    post = local_mpi.Post(spool)
     residency = post.observer = Residency(ranks - kept, ranks, scratch, post.waiting)
     turns = Turns(ranks, residency)
 
@@ -207,9 +210,11 @@ def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, k
         results = turns.run([partial(run, comm) for comm in _communicators(turns, post)])
     finally:
         residency.close()
+        spool.close()
     read, written = (now - was for now, was in zip(disk_bytes(), before))
+    waited = (residency.waited[kind] + spool.waited[kind] for kind in ("read", "write"))
     log.info("disk: %.4g GB read and %.4g GB written in all; ranks waited %.3g s for reading "
-             "and %.3g s for writing", read / 1e9, written / 1e9, *residency.waited.values())
+             "and %.3g s for writing", read / 1e9, written / 1e9, *waited)
     return results
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from hpgcn.errors import InternalError, UsageError
 
 if TYPE_CHECKING:
+    from hpgcn.comm.spool import Spool
     from hpgcn.comm.turns import Turns
 
 SUM = np.add
@@ -84,11 +85,12 @@ def Query_thread() -> int:
 class Post:
     """Messages that the ranks of a run have sent or expect, until they meet their counterpart.
 
-    `observer`, a hpgcn.runtime.disk.residency.Residency or None, learns which arrays were
-    copied.
+    `spool` is the Spool of rows between ranks, or None. `observer`, a
+    hpgcn.runtime.disk.residency.Residency or None, learns which arrays were copied.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spool: Spool | None = None) -> None:
+        self.spool = spool
         self.observer = None
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
         self.receives = defaultdict(deque)

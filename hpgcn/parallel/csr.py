@@ -194,6 +194,34 @@ class BatchCsr(Csr):
         return self._known["transpose"]
 
 
+def pack(blocks: list[Csr], added: list[Csr]) -> None:
+    """Store the arrays of blocks one after another, in one array of each kind.
+
+    That is one allocation on a GPU, and so large that it can be in a file. Blocks in
+    `added` are added to a result, which reads their `nonempty_rows`.
+    """
+    for name in ("indptr", "indices", "data"):
+        arrays = [getattr(block, name) for block in blocks]
+        for block, part in zip(blocks, _packed(arrays, blocks[0].device)):
+            setattr(block, name, part)
+    for block, rows in zip(added, _packed([block.nonempty_rows for block in added],
+                                          blocks[0].device)):
+        block._known["rows"] = rows
+
+
+def _packed(arrays: list[Array], device: Host) -> list[Array]:
+    """Return views of one array with the contents of all, unless they are that already."""
+    first = arrays[0].base if arrays else None
+    if len(arrays) < 2 or (first is not None and all(each.base is first for each in arrays)):
+        return arrays
+    ends = np.cumsum([each.size for each in arrays]).tolist()
+    whole = device.empty((ends[-1],), np.result_type(*(each.dtype for each in arrays)))
+    parts = [whole[end - each.size:end] for end, each in zip(ends, arrays)]
+    for part, each in zip(parts, arrays):
+        part[...] = each
+    return parts
+
+
 def cut_rows(indptr: np.ndarray, count: int) -> list[tuple]:
     """Cut rows into `count` runs of about equal nonzeros.
 

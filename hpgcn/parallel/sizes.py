@@ -33,6 +33,7 @@ class ExchangeSizes:
     sources : number of messages that it receives.
     received_parts : (1, P) or (2, P), `received` of each table.
     buffer_rows : rows in the message buffers of a rank.
+    largest : rows of the largest message of all ranks, an int.
     message_transfer : ExchangeSizes of the transfer with messages of its own.
 
     Examples
@@ -53,6 +54,7 @@ class ExchangeSizes:
         self.buffer_rows = self.sent + self.received
         self.sources = sum(np.count_nonzero(table, axis=1) for table in tables)
         self.destinations = sum(np.count_nonzero(table, axis=0) for table in tables)
+        self.largest = max(int(table.max(initial=0)) for table in tables)
         self.passes_gateways = len(tables) > 1
         self.joined = joined is not None
         self.message_transfer = ExchangeSizes(*tables, nodes=nodes) if self.joined else self

@@ -334,7 +334,7 @@ def tiles_of(block: Csr, pull: Transfer, push: Transfer,
 class OwnRowsPlan:
     """Plan of OwnRows: nothing is sent."""
 
-    buffer_rows = ghost_rows = 0
+    buffer_rows = ghost_rows = largest = 0
 
     def held_bytes(self, row_bytes: int, sum_bytes: int, *, reduces: bool) -> int:
         """Return the bytes of the buffers: 0."""

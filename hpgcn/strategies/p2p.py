@@ -37,6 +37,7 @@ from hpgcn.parallel.nodes.node_plan import make_node_plan, sources_of_entries, t
 from hpgcn.parallel.nodes.shared_buffers import make_buffers
 from hpgcn.parallel.pattern import elsewhere
 from hpgcn.parallel.sizes import ExchangeSizes, gather_tables
+from hpgcn.parallel.spooled_exchange import SpooledExchange
 from hpgcn.parallel.transfers import LOCAL, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import HaloBuffers
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
@@ -135,7 +136,7 @@ class PointToPoint(RowStrategy):
 
     name = "p2p"
     Plan = PointToPointPlan
-    accepts_partition = requires_partition = True
+    accepts_partition = requires_partition = spools = True
     supports_attention = supports_minibatches = supports_bf16 = True
     supports_edge_features = True
     supports_nodes = "products", "attention"
@@ -150,7 +151,7 @@ class PointToPoint(RowStrategy):
         matrix, plan = own_rows(adjacency, rank_grid.layout.rows, comm, rank_grid.nodes)
         buffers = make_buffers(comm, rank_grid.nodes, adjacency.row_dtype, adjacency.dtype,
                                pushes=not adjacency.symmetric)
-        product = product_of(matrix, exchange_of(plan, comm, buffers))
+        product = product_of(matrix, _exchange(plan, comm, buffers))
         return cls.of(adjacency, rank_grid, comm, product, width)
 
     def build_submatrix(self, rows_out: np.ndarray, rows_in: np.ndarray) -> RowProduct:
@@ -163,7 +164,7 @@ class PointToPoint(RowStrategy):
         layout = self.layout.restricted(rows_in).rows
         plan, read = cut_plan(exchange.plan, layout, rows_in, matrix.indices, self.comm,
                               self.nodes)
-        part = exchange_of(plan, self.comm, exchange.buffers)
+        part = _exchange(plan, self.comm, exchange.buffers)
         return product_of(_columns(matrix, read), part)
 
     def transfers_of(self, pull: HaloPlan, push: HaloPlan) -> Sequence:
@@ -178,6 +179,13 @@ class PointToPoint(RowStrategy):
     def _sizes(self, product: RowProduct) -> ExchangeSizes:
         tables, = gather_tables(self.comm, product.pull.plan)
         return ExchangeSizes(*tables, nodes=self.nodes.numbers)
+
+
+def _exchange(plan: HaloPlan | NodePlan, comm: SerialComm, buffers: HaloBuffers) -> Transfer:
+    """Return the transfer of a plan, by the Spool if the ranks have one."""
+    if comm.spool and isinstance(plan, HaloPlan):
+        return SpooledExchange(plan, comm, buffers)
+    return exchange_of(plan, comm, buffers)
 
 
 def _columns(matrix: Any, kept: np.ndarray) -> Any:

@@ -21,7 +21,7 @@ from hpgcn import kernels
 from hpgcn.graphs.edge_features import read_chosen
 from hpgcn.kernels.bits16 import BF16
 from hpgcn.kernels.host.record import ALL, repeat
-from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.csr import pack, rows_of
 from hpgcn.parallel.halo_plan import complete
 from hpgcn.parallel.layout import ONE_NODE, BlockLayout
 from hpgcn.parallel.transfers import LOCAL, tiles_of
@@ -173,6 +173,7 @@ class RowStrategy(Strategy):
         layout = rank_grid.layout
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
                        row_dtype=adjacency.row_dtype, nodes=rank_grid.nodes, **others)
+        strategy.pack()
         strategy.reserve(width)
         return strategy
 
@@ -190,8 +191,16 @@ class RowStrategy(Strategy):
         if self.symmetric and not np.array_equal(rows_out, rows_in):
             reverse = self.build_reverse_submatrix(product, rows_out, rows_in)
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
-        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, parent=self,
+        part = type(self)(*layouts, self.comm, product, symmetric=self.symmetric, parent=self,
                           reverse=reverse)
+        part.pack()
+        return part
+
+    def pack(self) -> None:
+        """Store the arrays of all blocks of a product in one array of each kind."""
+        for product in dict.fromkeys((self.product, self.back)):
+            added = [block for row in product.blocks.values() for block in [*row.values()][1:]]
+            pack(product.all_blocks(), added)
 
     def local_matrix(self) -> Any:
         """Return the local matrix of A, a csr_array (m + t, m_in + g) on the host.
@@ -315,6 +324,7 @@ class RowStrategy(Strategy):
         place = np.dtype(f"i{np.dtype(dtype).itemsize}")  # as wide as a value of a matrix
         for block in blocks:
             block.data = device.put(np.searchsorted(numbers, device.get(block.data)).astype(place))
+        self.pack()
 
     @property
     def returns_gradients(self) -> bool:

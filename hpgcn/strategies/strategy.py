@@ -71,6 +71,8 @@ class Strategy:
         `rows_done`.
     frees_rows : bool
         `forward` and `backward` take `last_use`: H is not read after the product.
+    spools : bool
+        Rows of a product, without attention, pass through a Spool if the ranks have one.
     waits : int
         Times that a product waits for rows or sums of other ranks.
     supports_pruning : bool
@@ -113,7 +115,7 @@ class Strategy:
     accepts_partition = requires_partition = accepts_nonzero_owners = False
     method = "best"  # by which a graph without parts is partitioned
     supports_pruning = True
-    returns_batches = frees_rows = False
+    returns_batches = frees_rows = spools = False
     supports_attention = supports_minibatches = supports_bf16 = False
     supports_edge_features = needs_entries = False
     supports_nodes: tuple[str, ...] = ()

@@ -8,13 +8,20 @@ import re
 
 import pytest
 from commands import refused, succeed
+from cuda_ranks import cuda
 
 from hpgcn import bench
 from hpgcn.__main__ import main
 from hpgcn.bench import host, machine_rates, tables, timing
 from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu.emit import emitter
-from hpgcn.runtime.disk.scratch_folder import Disk
+from hpgcn.planning.answers.options import read_machine
+from hpgcn.planning.seconds import machine_files
+from hpgcn.runtime import copy_rates
+from hpgcn.runtime.copy_rates import CopyRates
+from hpgcn.runtime.device import Cuda
+
+__all__ = ["cuda"]
 
 
 @pytest.fixture
@@ -95,7 +102,7 @@ def test_machine(monkeypatch, tmp_path):
     report = json.loads(text, parse_constant=pytest.fail)
     assert report["bench"] == "machine" and report["machine"]["cpu_model"]
     assert report["machine"]["threads"] >= 1 and report["rates"] == [1]
-    assert Disk(*report["disk"].values()).seconds(1e6, 1e6) > 0 and not os.listdir(tmp_path)
+    assert CopyRates(*report["disk"].values()).seconds(1e6, 1e6) > 0 and not os.listdir(tmp_path)
     limits = report["limits"]
     assert set(limits) == {
         "read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_bytes_per_s",
@@ -103,6 +110,37 @@ def test_machine(monkeypatch, tmp_path):
     assert all(value > 0 for value in limits.values())
     rates = [limits[f"{name}_bytes_per_s"] for name in ("read", "copy", "triad")]
     assert limits["memory_bytes_per_s"] == max(rates)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_pcie_is_measured_and_read_by_the_plan(monkeypatch, tmp_path):
+    """A machine file without these rates keeps working."""
+    monkeypatch.setattr(copy_rates, "SAMPLE", 1 << 16)
+    report = {"machine": {"caches": [], "versions": {}}, "bench": "machine",
+              "limits": dict.fromkeys(machine_files.LIMITS, 1e9),
+              **machine_rates.copy_rates("")}
+    assert "pcie read" in tables.format_report(report) and list(report)[-1] == "pcie"
+    rates = report["pcie"]
+    assert all(rate > 0 for rate in rates.values())
+    for known, expected in ((report, CopyRates(*rates.values())),
+                            ({"limits": report["limits"]}, None)):
+        (tmp_path / "m.json").write_text(json.dumps(known))
+        assert read_machine(str(tmp_path / "m.json"))[0].pcie == expected
+
+
+@pytest.mark.usefixtures("cuda")
+def test_copies_over_pcie_go_both_ways(monkeypatch):
+    """Each way is measured alone, and then both at once, on streams that run side by side."""
+    made = []
+    monkeypatch.setattr(copy_rates, "SAMPLE", 1 << 16)
+    monkeypatch.setattr(Cuda, "copy", lambda gpu, target, source, size, stream: made.append(
+        (target, source, size, stream.ptr)))
+    rates = copy_rates.measure_pcie(Cuda())
+    times, both = copy_rates.TIMES, made[-2:]
+    read, write = both
+    assert made == [read] * times + [write] * times + both * times
+    assert len({read[0], read[1], write[0], write[1], read[3], write[3]}) == 6
+    assert min(rates.read, rates.write, rates.both) > 0
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -87,6 +87,20 @@ def test_rows_and_sums_are_told_apart(comm, name):
     made.close()
 
 
+@pytest.mark.parametrize("name", ["p2p", "cover", "vertex-cut", "1d"])
+def test_blocks_of_a_product_have_one_array_of_each_kind(comm, name):
+    """So no array of a matrix is too small for a file, however many blocks it is cut in."""
+    made, _ = build(comm, (name, (comm.size,), 0), graph_of(comm, directed=True))
+    part = made.restrict(*(np.arange(made.layout.offsets[-1]) % 3 > 0,) * 2)
+    for product in (made.product, made.back, part.product, part.back):
+        for kind in ("indptr", "indices", "data"):
+            arrays = [getattr(block, kind) for block in product.all_blocks()]
+            first = arrays[0].base
+            assert len(arrays) == 1 or (first is not None
+                                        and all(each.base is first for each in arrays))
+    made.close()
+
+
 def test_a_layout_of_another_grid_is_refused(comm):
     adjacency = NormalizedAdjacency(make(67))
     layout = BlockLayout(np.arange(comm.size + 2), comm.size, comm.rank)

@@ -12,9 +12,9 @@ from graphs import make
 
 from hpgcn import load, save, store
 from hpgcn.planning.answers import scratch_plan
+from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.disk.page_cache import DiskFile, drop_pages, nameless_file
-from hpgcn.runtime.disk.scratch_folder import Disk
 from hpgcn.store.prediction_files import prediction_writer
 
 pytestmark = pytest.mark.long
@@ -97,7 +97,7 @@ def test_a_file_leaves_as_it_is_written_and_read(folder, graph, monkeypatch, com
 
 def test_commands_with_a_memory_limit(folder, graph, monkeypatch):
     """Neither the graph nor a file of results remains in the page cache."""
-    monkeypatch.setattr(scratch_plan, "measure_disk", lambda folder: Disk(1e9, 1e9, 1e9))
+    monkeypatch.setattr(scratch_plan, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
     path, parts, run = folder / "g.h5", folder / "p.h5", folder / "run"
     save(graph, path)
     with open(path, "rb") as file:

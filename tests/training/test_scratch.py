@@ -25,6 +25,7 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
+from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.runtime.disk import mapped_pages, residency, scratch_folder
 from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, put_out
 from hpgcn.runtime.disk.residency import Residency
@@ -193,11 +194,13 @@ def test_turns_touch_what_the_plan_names(strategy, settings, tmp_path):
 
 
 @pytest.mark.parametrize("settings", [
-    {"strategy": "cover"}, {"norm": "batch"}, {"model": "gat", "heads": 2},
-    {"strategy": "1d", "dtype": "bf16", "prune": False}], ids=str)
+    {"strategy": "cover"}, {"norm": "batch"}, {"model": "gat", "heads": 2}, {"directed": True},
+    {"directed": True, "dtype": "bf16"}, {"strategy": "1d", "dtype": "bf16", "prune": False}],
+    ids=str)
 def test_results_are_those_in_memory(settings, small):
     """Losses and predictions are equal to the bit, and nothing remains in the folder."""
-    graph = make(n=601, f=33, degree=12)
+    settings = dict(settings)
+    graph = make(n=601, f=33, degree=12, directed=settings.pop("directed", False))
     config = Config(**SETTINGS | settings)
 
     def work(comm):
@@ -206,8 +209,8 @@ def test_results_are_those_in_memory(settings, small):
         found = predict(source, result, comm)
         return result.history, found and found["logits"]
 
-    expected = run_on_ranks(work, 3)[0]
-    history, logits = run_on_disk(work, 3, small, kept=1)[0]
+    expected = run_on_ranks(work, 4)[0]
+    history, logits = run_on_disk(work, 4, small, kept=1)[0]
     assert [each["loss"] for each in history] == [each["loss"] for each in expected[0]]
     np.testing.assert_array_equal(logits, expected[1])
     assert not os.listdir(small)
@@ -223,8 +226,9 @@ def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
     assert plans.plan_scratch(path, config).ranks == 1
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
     plan = plans.plan_scratch(path, config.replace(memory="2.5M"))
-    assert plan.ranks > 1 and plans.TURNS * plan.turn + plan.small <= 2.5 * 2**20
+    assert plan.ranks > 1 and plans.TURNS * plan.turn + plan.messages <= 2.5 * 2**20
     assert sum(plan.nbytes) > plan.scratch > 0
+    monkeypatch.setattr(plans, "RANK", 1 << 15)
     with pytest.raises(ConfigError, match=r"g\.h5: needs [\d,]+ bytes, but memory= is 10,240; "
                        "no other number of ranks from 2 to 512 needs less"):
         plans.plan_scratch(path, config.replace(memory="10K"))
@@ -232,8 +236,6 @@ def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("parts, features, process, rank, reason", [
     (4, 64, 0, 0, "more parts may need less"),
-    (64, 3, 0, 0, "most of them are blocks of the matrix that are too small for files, so fewer "
-     "parts may need less"),
     (64, 3, 0, 1 << 20, "most of them are small arrays of each rank, so fewer parts may need less"),
     (4, 64, 1 << 20, 0, "the interpreter and its libraries take 1,048,576")])
 def test_a_refusal_names_what_takes_the_memory(parts, features, process, rank, reason, monkeypatch,
@@ -241,7 +243,7 @@ def test_a_refusal_names_what_takes_the_memory(parts, features, process, rank, r
     monkeypatch.setattr(plans, "PROCESS", process)
     monkeypatch.setattr(plans, "RANK", rank)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
-    monkeypatch.setattr(plans, "measure_disk", lambda folder: scratch_folder.Disk(1e9, 1e9, 1e9))
+    monkeypatch.setattr(plans, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
     path = str(tmp_path / "p.h5")
     write_partitioned(path, make(n=2001, f=features),
                       Partition.from_parts(np.arange(2001) % parts, parts))
@@ -283,7 +285,7 @@ def test_a_disk_with_little_space_is_measured_by_less(small, monkeypatch):
 def test_owners_of_nonzeros_are_planned_on_any_file(method, monkeypatch, tmp_path):
     """As without files: each nonzero of a file without owners stays with its row."""
     monkeypatch.setattr(plans, "PROCESS", 0)
-    monkeypatch.setattr(plans, "measure_disk", lambda folder: scratch_folder.Disk(1e9, 1e9, 1e9))
+    monkeypatch.setattr(plans, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
     graph = make(n=2001, f=64)
     path = str(tmp_path / "p.h5")
     if method:

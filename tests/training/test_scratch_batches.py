@@ -14,9 +14,9 @@ from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.batch_reads import GAP, PAGE, READS, span_bytes
 from hpgcn.planning.seconds.step_seconds import Machine
+from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.runtime.disk.mapped_pages import pages_of, put_out
-from hpgcn.runtime.disk.scratch_folder import Disk
 from hpgcn.training.trainer import Trainer
 
 pytestmark = pytest.mark.long
@@ -82,7 +82,7 @@ def test_results_are_those_in_memory(sampler, strategy, more, small):
 
 def plan_of(path, config, ranks=(4,)):
     """Return the ScratchPlan of a disk that need not be measured."""
-    return plans.plan_scratch(path, config, ranks, machine=Machine(disk=Disk(1e9, 1e9, 1e9)))
+    return plans.plan_scratch(path, config, ranks, machine=Machine(disk=CopyRates(1e9, 1e9, 1e9)))
 
 
 def in_four_parts(n, folder):
@@ -141,7 +141,7 @@ def test_the_plan_of_batches(monkeypatch, tmp_path):
 
 
 def test_batches_that_fit_train_in_memory(monkeypatch, tmp_path):
-    monkeypatch.setattr(plans, "measure_disk", lambda folder: Disk(1e9, 1e9, 1e9))
+    monkeypatch.setattr(plans, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
     config = Config(**SETTINGS, batch="vertices:150")
     fits = config.replace(memory="2G", scratch=str(tmp_path))
     losses = [[each["loss"] for each in train(make(n=601, f=33), each).history]

@@ -8,11 +8,10 @@ from hpgcn import Config, save, train
 from hpgcn.comm import run_on_disk
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
-from hpgcn.planning.counts.disk_traffic import disk_traffic, small_bytes
+from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.strategies import STRATEGIES
-from hpgcn.strategies.plan import Operand
 from hpgcn.training.trainer import Trainer
 
 pytestmark = pytest.mark.long
@@ -50,10 +49,3 @@ def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):
     if not counted.any():
         pytest.skip("files of this folder are in memory")
     assert counted == pytest.approx(planned, rel=0.05)
-
-
-def test_small_blocks_of_a_matrix_are_in_memory(monkeypatch):
-    monkeypatch.setattr(touches, "LEAST", 1000)
-    blocks = Operand.of((3,), np.array([500, 500, 2000]), np.array([200, 900, 900]),
-                        blocks=np.array([2, 4, 8]))
-    assert small_bytes(blocks, 4).tolist() == [1600, 2 * 4 * 500, 900 * 8]

@@ -12,8 +12,8 @@ from hpgcn.partition import METHODS
 from hpgcn.planning.answers.goals import MAX_RANKS, Goal
 from hpgcn.planning.seconds.kernel_rates import Rates
 from hpgcn.planning.seconds.machine_files import (
+    COPIES,
     CORES,
-    DISK,
     LIMITS,
     MEASURED,
     NETWORK,
@@ -24,7 +24,7 @@ from hpgcn.planning.seconds.machine_files import (
     read_tier,
 )
 from hpgcn.planning.seconds.step_seconds import Machine
-from hpgcn.runtime.disk.scratch_folder import Disk
+from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.store import read_json
 
 MOST_RANKS = 512
@@ -166,10 +166,11 @@ def parse_machine(path, document):
                   if name in given}
     rates |= read_tier(path, document) | read_steps(path, document)
 
-    # read the rates of the disk
-    if "disk" in document:
-        disk = numbers_of(path, document, "disk", DISK)
-        rates["disk"] = Disk(*(disk[name] for name in DISK))
+    # read the rates of the disk and of PCIe
+    for group in ("disk", "pcie"):
+        if group in document:
+            given = numbers_of(path, document, group, COPIES)
+            rates[group] = CopyRates(*(given[name] for name in COPIES))
 
     # read the measured rates of kernels, sorted by ranks
     measured = document.get("rates", [])

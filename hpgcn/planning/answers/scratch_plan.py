@@ -4,14 +4,16 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from hpgcn.comm.spool import BUFFERS
 from hpgcn.errors import ConfigError, StorageError, UsageError, setting
 from hpgcn.planning.answers.batch_report import plans_of
 from hpgcn.planning.answers.candidates import Candidate, arranged, candidates, count_candidate
 from hpgcn.planning.counts.batch_reads import BatchReads, batch_reads
-from hpgcn.planning.counts.disk_traffic import disk_traffic, small_bytes
+from hpgcn.planning.counts.disk_traffic import disk_traffic, small_arrays
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
-from hpgcn.runtime.disk.scratch_folder import Disk, check_scratch, measure_disk
+from hpgcn.runtime.copy_rates import CopyRates
+from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.sampling import FULL, parse
@@ -45,11 +47,12 @@ class ScratchPlan:
     evaluation_written: int
     eval_every: int
     compute_s: float | None  # computing time of these steps; None: not forecast
-    disk: Disk
+    disk: CopyRates
     batch: str = FULL
     steps: int = 1  # training steps in an epoch
     batches_memory: int = 0  # bytes of mini-batches, which are always in memory
-    small: int = 0  # bytes of blocks of the matrix that are too small for files
+    messages: int = 0  # bytes of messages between ranks that are in memory at a time
+    small: int = 0  # bytes of arrays that are too small for files
 
     @property
     def nbytes(self):
@@ -61,7 +64,8 @@ class ScratchPlan:
     @property
     def least(self):
         """Bytes of memory that the run needs at least."""
-        return process_bytes(self.ranks) + TURNS * self.turn + self.batches_memory + self.small
+        return (process_bytes(self.ranks) + TURNS * self.turn + self.batches_memory
+                + self.messages + self.small)
 
     @property
     def seconds(self):
@@ -135,14 +139,12 @@ def _shortage(plans, memory):
     if memory < PROCESS:
         return f"{needed}; the interpreter and its libraries take {PROCESS:,}"
 
-    # turns of more ranks are shorter, but blocks between more ranks are smaller
-    _, reason, change = max((TURNS * plan.turn, "more parts may need less", 1),
+    # turns and messages of more ranks are shorter, but each rank has small arrays
+    _, reason, change = max((TURNS * plan.turn + plan.messages, "more parts may need less", 1),
                             (plan.batches_memory, "most of them are of batches, so smaller "
                              "ones need less", 0),
-                            (plan.small, "most of them are blocks of the matrix that are too "
-                             "small for files, so fewer parts may need less", -1),
-                            (plan.ranks * RANK, "most of them are small arrays of each rank, "
-                             "so fewer parts may need less", -1))
+                            (plan.ranks * RANK + plan.small, "most of them are small arrays of "
+                             "each rank, so fewer parts may need less", -1))
     tried = [each.ranks for each in plans]
     if change and plan.ranks != (max if change > 0 else min)(tried):
         reason = f"no other number of ranks from {min(tried)} to {max(tried)} needs less"
@@ -199,15 +201,16 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     counted = _count(inputs, candidate)
     footprint, read = counted.footprint, counted.read
     train, evaluated = disk_traffic(footprint, STRATEGIES[candidate.strategy])
-    turn, written = int(evaluated.turn.max()), np.zeros_like(train.written)
+    moving, written = [evaluated], np.zeros_like(train.written)
     if not counted.memory:
-        turn, read, written = max(turn, int(train.turn.max())), train.read, train.written
+        moving, read, written = [evaluated, train], train.read, train.written
+    turn = max(int(each.turn.max()) for each in moving)
+    messages = BUFFERS * max(each.largest for each in moving)
 
     # arrays of the last ranks stay in memory if there is room beside the turns
     total = footprint.total + counted.copies
-    small = int(sum(small_bytes(operand, footprint.spec.row_itemsize).sum()
-                    for operand in footprint.operands))
-    limit = memory - process_bytes(candidate.ranks) - counted.memory - small
+    small = int(small_arrays(footprint).sum())
+    limit = memory - process_bytes(candidate.ranks) - counted.memory - messages - small
     spare = limit - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), spare, side="right")) if spare >= 0 else -1
     moved = slice(0, candidate.ranks - max(kept, 0))
@@ -219,7 +222,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
                        needed or int(total.sum()) + counted.memory + PROCESS, of(total), turn,
                        of(read), of(written), of(evaluated.read), of(evaluated.written),
                        inputs.config.eval_every, _compute(machine, counted), machine.disk,
-                       inputs.config.batch, counted.steps, counted.memory, small)
+                       inputs.config.batch, counted.steps, counted.memory, messages, small)
 
 
 def table(plan):

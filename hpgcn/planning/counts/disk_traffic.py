@@ -10,8 +10,10 @@ import numpy as np
 
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
+from hpgcn.planning.counts.footprint import COPIES
 from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
 
+INDEX_ARRAYS = 3  # arrays of row numbers: to send, to receive, and touched by a block
 ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
 
 
@@ -20,7 +22,8 @@ class DiskTraffic:
     """Bytes by rank, (P,) int64, of a training step or of an evaluation."""
 
     moved: dict  # bytes read and written for each of PURPOSES, (2, P)
-    turn: np.ndarray  # the most that a turn touches
+    turn: np.ndarray  # the most that a turn touches, without messages in a Spool
+    largest: int  # bytes of the largest message in a Spool, 0 without one
 
     @property
     def read(self):
@@ -54,6 +57,7 @@ def disk_traffic(footprint, strategy):
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
             ARRAYS: np.array([each.sum(1) for each in moved])}
+        largest = 0
 
         # the matrix, the messages and the sums of each product, before and after its wait
         for place, product in enumerate(turns[0].products):
@@ -71,9 +75,11 @@ def disk_traffic(footprint, strategy):
                 rows = (plan.layout if product.backward else plan.layout_in).offsets
                 waiting = np.arange(sent.size) != sent.size - 2
                 moved[ARRAYS] += np.diff(rows) * waiting * product.width * itemsize
-            touched[:, place] += sent + matrix // 2
-            touched[:, place + 1] += sent + matrix // 2
-        found.append(DiskTraffic(moved, touched.max(1)))
+            spooled = _largest(plan, product, itemsize, strategy)
+            largest = max(largest, spooled)
+            for segment in (place, place + 1):
+                touched[:, segment] += matrix // 2 + (0 if spooled else sent)
+        found.append(DiskTraffic(moved, touched.max(1), largest))
     return found
 
 
@@ -81,6 +87,14 @@ def _sent_rows(plan, product):
     """Return how many numbers of rows to send each rank reads, (P,)."""
     pulled = plan.traffic.transfers(product)[0]
     return pulled.sent if isinstance(pulled, ExchangeSizes) else np.zeros(plan.num_ranks, np.int64)
+
+
+def _largest(plan, product, itemsize, strategy):
+    """Return the bytes of the largest message of a product in a Spool; 0 if it has none there."""
+    if not strategy.spools or product.heads or plan.rank_grid.nodes.aware:
+        return 0
+    pulled, pushed = plan.traffic.transfers(product)
+    return product.width * max(pulled.largest * itemsize, pushed.largest * sum_bytes(itemsize))
 
 
 def _messages(plan, product, sent, itemsize, strategy):
@@ -155,12 +169,21 @@ def _returned(plan, product, itemsize, *, training):
 
 
 def small_bytes(operand, itemsize):
-    """Return the bytes of a matrix that are in memory, (P,): arrays too small for files.
-
-    A matrix of many blocks has many such arrays. Blocks of a rank are taken to have
-    equally many entries.
-    """
+    """Return the bytes of a matrix that are in memory, (P,): arrays too small for files."""
     arrays = ((operand.pointers, POINTER), (operand.entries, INDEX),
               (operand.entries, sum_bytes(itemsize)))
-    return sum(np.where(count * size < touches.LEAST * operand.blocks, count * size, 0)
-               for count, size in arrays)
+    return sum(np.where(count * size < touches.LEAST, count * size, 0) for count, size in arrays)
+
+
+def small_arrays(footprint):
+    """Return the bytes of small arrays of each rank, (P,), in matrices and parameters.
+
+    Row numbers of an Operand are in INDEX_ARRAYS arrays.
+    """
+    parameters = footprint.parts["parameters"]
+    small = np.where(parameters < touches.LEAST * COPIES, parameters, 0)
+    for operand in footprint.operands:
+        numbers = operand.index_entries * POINTER
+        small = small + (small_bytes(operand, footprint.spec.row_itemsize)
+                         + np.where(numbers < touches.LEAST * INDEX_ARRAYS, numbers, 0))
+    return small

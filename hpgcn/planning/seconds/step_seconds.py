@@ -18,7 +18,7 @@ import numpy as np
 
 from hpgcn.planning.seconds import memory_rates, message_seconds, mixed_devices, timed_kernels
 from hpgcn.planning.seconds.message_seconds import Tier
-from hpgcn.runtime.disk.scratch_folder import Disk
+from hpgcn.runtime.copy_rates import CopyRates
 
 NODE_AWARE = " node-aware"
 FACTORS = ("computing", "messages")  # names in a machine file
@@ -49,7 +49,8 @@ class Machine:
     communication_factor: float = 1.0
     # the same two factors of strategies on several ranks, by `factor_name`
     steps: dict = field(default_factory=dict)
-    disk: Disk | None = None  # rates of the disk of --scratch; None: not measured
+    disk: CopyRates | None = None  # rates of the disk of --scratch; None: not measured
+    pcie: CopyRates | None = None  # rates between host and GPU; None: not measured
     rates: tuple = ()  # kernel_rates.Rates by their numbers of ranks; () if unknown
     within: Tier | None = None  # rates between ranks of one node; None: those above
     ranks_per_node: int = 0  # ranks that share a node, in blocks; 0: unknown, one tier

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hpgcn.errors import StorageError, setting
 from hpgcn.kernels.disk.direct import use_directly
+from hpgcn.runtime.copy_rates import CopyRates
 
 if TYPE_CHECKING:
     from hpgcn.kernels.disk.file_arrays import FileArrays
@@ -76,27 +76,8 @@ def disk_bytes() -> tuple[int, int]:
     return found.get("read_bytes", 0), written
 
 
-@dataclass(frozen=True)
-class Disk:
-    """Bytes per second that files are read, written, or both at once, without page cache."""
-
-    read: float
-    write: float
-    both: float
-
-    def seconds(self, read: float, written: float) -> float:
-        """Return the seconds to read and write numbers of bytes at the same time."""
-        return max(read / self.read, written / self.write, (read + written) / self.both)
-
-    @property
-    def text(self) -> str:
-        """The rates in words."""
-        return (f"{self.read / 1e9:.3g} GB/s read, {self.write / 1e9:.3g} GB/s written, "
-                f"{self.both / 1e9:.3g} GB/s both at once")
-
-
-def measure_disk(folder: Path | str, nbytes: int | None = None) -> Disk:
-    """Measure the Disk of a folder with two files of `nbytes` bytes, SAMPLE by default.
+def measure_disk(folder: Path | str, nbytes: int | None = None) -> CopyRates:
+    """Measure the CopyRates of a folder with two files of `nbytes` bytes, SAMPLE by default.
 
     They take at most half of the free space. StorageError if there is no space for two
     pieces, or the disk fails.
@@ -110,7 +91,7 @@ def measure_disk(folder: Path | str, nbytes: int | None = None) -> Disk:
                            f"with files of {PIECE >> 20} MiB or more") from error
 
 
-def _measure(folder: Path | str, nbytes: int) -> Disk:
+def _measure(folder: Path | str, nbytes: int) -> CopyRates:
     with _file(folder, nbytes) as one, _file(folder, nbytes) as other:
         write = _rate(nbytes, _move, os.pwritev, one)
         read = _rate(nbytes, _move, os.preadv, one)
@@ -123,7 +104,7 @@ def _measure(folder: Path | str, nbytes: int) -> Disk:
             _move(os.preadv, one, nbytes)
             writer.join()
 
-        return Disk(read, write, 2 * _rate(nbytes, both))
+        return CopyRates(read, write, 2 * _rate(nbytes, both))
 
 
 def _rate(nbytes: int, move: Callable, *given: Any) -> float:

@@ -1,0 +1,211 @@
+"""Messages between ranks of a process that pass through a file, because memory is short."""
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hpgcn.errors import StorageError, setting
+from hpgcn.kernels.disk.direct import use_directly
+from hpgcn.runtime.disk.page_cache import PAGE, nameless_file
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+WRITES = 2  # messages that are written while the next one is filled
+BUFFERS = WRITES + 4  # most messages in memory: two for next ranks, one that is used, one after it
+
+
+class Message:
+    """Rows from one rank to another: an array in memory, and maybe its place in the file."""
+
+    def __init__(self, rows: int, width: int, dtype: DTypeLike) -> None:
+        self.shape = rows, width
+        self.dtype = np.dtype(dtype)
+        self.nbytes = rows * width * self.dtype.itemsize
+        self.pages = max(PAGE, -(-self.nbytes // PAGE) * PAGE)  # bytes in whole pages
+        self.memory: np.ndarray = np.empty(0, np.uint8)
+        self.place = -1  # first byte in the file; -1: it stays in memory
+        self.moved: Future | None = None  # under way to the file, or from it
+
+    @property
+    def array(self) -> np.ndarray:
+        """The rows, (rows, width)."""
+        return self.memory[:self.nbytes].view(self.dtype).reshape(self.shape)
+
+    def empty_copy(self) -> Message:
+        """Return a message of the same size at the same place."""
+        other = Message(*self.shape, self.dtype)
+        other.place = self.place
+        return other
+
+
+class Arrival:
+    """A request that is complete once a message is there."""
+
+    def __init__(self, queue: deque) -> None:
+        self._queue = queue
+
+    @property
+    def done(self) -> bool:
+        return bool(self._queue)
+
+    def Get_status(self) -> bool:
+        """Return whether the message is there."""
+        return self.done
+
+
+class Spool:
+    """A file of messages between the ranks of a process, which take turns.
+
+    Messages of two ranks arrive in the order in which they were sent. One thread writes
+    them, another one reads the next one ahead. Messages to the next rank stay in
+    memory, because it takes them in its next turn. So do messages to ranks from
+    `in_files` on. StorageError if the file cannot be made, grow, or be moved.
+
+    Attributes
+    ----------
+    waited : dict
+        Seconds that ranks waited for the disk, to "read" and to "write".
+    moved : dict
+        Bytes that were read and written so far, under the same words.
+    """
+
+    def __init__(self, folder: str, in_files: int, ranks: int) -> None:
+        self.folder = folder
+        self.in_files = in_files
+        self.ranks = ranks
+        self.waited = {"read": 0.0, "write": 0.0}
+        self.moved = {"read": 0, "write": 0}
+        with self._errors():
+            self._file = nameless_file(folder)
+        self._file.bypass = not use_directly(self._file)
+        self._places = Places()
+        self._reserved = 0  # bytes of the file
+        self._sent: defaultdict = defaultdict(deque)  # Messages by (source, target)
+        self._ahead: dict = {}  # the message that is read ahead, by (source, target)
+        self._writes: deque = deque()
+        self._free: list = []  # memory that is not in use
+        self._writer, self._reader = (ThreadPoolExecutor(1, name) for name in
+                                      ("write messages", "read messages"))
+
+    def message(self, rows: int, width: int, dtype: DTypeLike) -> Message:
+        """Return a Message with memory, to fill it."""
+        return self._with_memory(Message(rows, width, dtype))
+
+    def _with_memory(self, message: Message) -> Message:
+        large = [k for k, memory in enumerate(self._free) if memory.size >= message.pages]
+        if large:
+            message.memory = self._free.pop(min(large, key=lambda k: self._free[k].size))
+        else:
+            self._free = self._free[1:]  # too small for what is sent now
+            message.memory = np.frombuffer(mmap.mmap(-1, message.pages), np.uint8)
+        return message
+
+    def release(self, message: Message) -> None:
+        """Let other messages use the memory of this one."""
+        self._free.append(message.memory)
+        message.memory = message.memory[:0]
+
+    def put(self, source: int, target: int, message: Message) -> None:
+        """Send a filled Message from one rank to another."""
+        if target < self.in_files and target != (source + 1) % self.ranks:
+            if len(self._writes) == WRITES:
+                oldest = self._writes.popleft()
+                self._wait("write", oldest)
+                self.release(oldest)
+            message.place = self._places.take(message.pages)
+            if self._places.end > self._reserved:
+                with self._errors():
+                    os.posix_fallocate(self._file.fileno(), message.place, message.pages)
+                self._reserved = self._places.end
+            message.moved = self._writer.submit(
+                self._file.write_array, message.memory[:message.pages], message.place)
+            self._writes.append(message)
+            self.moved["write"] += message.pages
+        self._sent[source, target].append(message)
+
+    def arrival(self, source: int, target: int) -> Arrival:
+        """Return a request that is complete once a message from `source` to `target` is there."""
+        return Arrival(self._sent[source, target])
+
+    def read_ahead(self, source: int, target: int) -> None:
+        """Begin to read the next message of two ranks, if it is there and in the file."""
+        sent = self._sent[source, target]
+        if sent and sent[0].place >= 0 and (source, target) not in self._ahead:
+            message = self._with_memory(sent[0].empty_copy())
+            message.moved = self._reader.submit(self._read, message, sent[0].moved)
+            self._ahead[source, target] = message
+            self.moved["read"] += message.pages
+
+    def _read(self, message: Message, written: Future) -> None:
+        written.result()
+        self._file.read_array(message.memory[:message.pages], message.place)
+
+    def take(self, source: int, target: int) -> Message:
+        """Return the next Message of two ranks, which must be there; `release` it later."""
+        self.read_ahead(source, target)
+        message = self._sent[source, target].popleft()
+        if message.place < 0:
+            return message
+        message = self._ahead.pop((source, target))
+        self._wait("read", message)
+        self._places.give(message.place, message.pages)
+        return message
+
+    def _wait(self, kind: str, message: Message) -> None:
+        begin = time.perf_counter()
+        with self._errors():
+            message.moved.result()
+        self.waited[kind] += time.perf_counter() - begin
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"{setting('scratch', self.folder)}: {error.strerror}: messages "
+                               "between ranks") from error
+
+    def close(self) -> None:
+        """Wait for the disk, and let go of the file."""
+        for worker in (self._writer, self._reader):
+            worker.shutdown(cancel_futures=True)
+        self._file.close()
+
+
+class Places:
+    """Places in a file that grows: the smallest hole that is large enough, or the end."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.holes: dict[int, int] = {}  # bytes by the first one
+
+    def take(self, size: int) -> int:
+        """Return the first byte of a place of `size` bytes."""
+        large = [(hole, place) for place, hole in self.holes.items() if hole >= size]
+        if not large:
+            self.end += size
+            return self.end - size
+        hole, place = min(large)
+        del self.holes[place]
+        if hole > size:
+            self.holes[place + size] = hole - size
+        return place
+
+    def give(self, place: int, size: int) -> None:
+        """Let a place be used again, together with the holes beside it."""
+        size += self.holes.pop(place + size, 0)
+        before = next((each for each, hole in self.holes.items() if each + hole == place), place)
+        size += self.holes.pop(before, 0)
+        if before + size == self.end:
+            self.end = before
+        else:
+            self.holes[before] = size

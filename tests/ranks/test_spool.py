@@ -1,0 +1,93 @@
+"""Messages between ranks of a process that pass through a file."""
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from hpgcn.comm.spool import BUFFERS, PAGE, Places, Spool
+from hpgcn.errors import StorageError
+
+
+@pytest.fixture
+def spool(tmp_path):
+    spool = Spool(str(tmp_path), in_files=5, ranks=6)
+    yield spool
+    spool.close()
+    assert not os.listdir(tmp_path)
+
+
+def send(spool, source, target, number, rows=1000):
+    message = spool.message(rows, 7, np.float32)
+    message.array[...] = number
+    spool.put(source, target, message)
+
+
+def take(spool, source, target):
+    """Return the number that a message is full of."""
+    message = spool.take(source, target)
+    number, = np.unique(message.array)
+    spool.release(message)
+    return number
+
+
+def test_messages_of_two_ranks_arrive_in_order(spool):
+    """Also if several are under way, and memory is used again by shorter ones."""
+    assert not spool.arrival(0, 2).done
+    for number in range(9):
+        send(spool, 0, 2, number, rows=1000 - 100 * number)
+        send(spool, 0, 3, -number)
+    spool.read_ahead(0, 2)
+    assert spool.arrival(0, 2).Get_status()
+    assert [take(spool, 0, 2) for _ in range(9)] == [*range(9)]
+    assert [take(spool, 0, 3) for _ in range(9)] == [-number for number in range(9)]
+    assert not spool.arrival(0, 3).done
+
+
+def test_messages_to_the_next_rank_and_to_ranks_in_memory_are_not_written(spool):
+    for source, target in ((0, 1), (5, 0), (0, 5)):
+        send(spool, source, target, 3)
+    assert spool.moved == {"read": 0, "write": 0}
+    send(spool, 5, 1, 4)
+    pages = -(-28_000 // PAGE) * PAGE
+    assert [take(spool, *pair) for pair in ((5, 1), (0, 1), (5, 0), (0, 5))] == [4, 3, 3, 3]
+    assert spool.moved == {"read": pages, "write": pages}
+
+
+def test_memory_and_the_file_are_used_again(spool):
+    """However many messages there were, few are in memory, and the file has one place for each."""
+    for _ in range(3):
+        for target in range(1, 5):
+            send(spool, 0, target, target)
+        for target in range(1, 5):
+            spool.read_ahead(0, target % 4 + 1)
+            assert take(spool, 0, target) == target
+    assert len(spool._free) + len(spool._writes) <= BUFFERS
+    assert os.fstat(spool._file.fileno()).st_size == 3 * 7 * PAGE
+
+
+def test_a_full_disk_is_one_line(spool, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    with pytest.raises(StorageError, match=r"^scratch=.*: No space left on device: messages"):
+        send(spool, 0, 2, 1)
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "pwrite", fail)
+    send(spool, 0, 2, 1)
+    with pytest.raises(StorageError, match=r"^scratch=.*: No space left on device: messages"):
+        take(spool, 0, 2)
+    spool._writes.clear()
+
+
+def test_holes_are_joined():
+    places = Places()
+    assert [places.take(size) for size in (4, 8, 4, 4)] == [0, 4, 12, 16]
+    places.give(0, 4)
+    places.give(12, 4)
+    assert places.take(2) == 0
+    places.give(4, 8)
+    assert places.holes == {2: 14}
+    places.give(16, 4)
+    assert (places.end, places.holes) == (2, {})
