@@ -20,7 +20,7 @@ LOCAL. Beside these methods a transfer has
     adds        whether a push adds to what the rank has formed itself
     pending     whether messages are under way, which `progress` lets move
     multiplied  notes that rows of a source are not read again
-    message_arrays  what a pull of rows of a width touches, see there
+    message_arrays  the arrays of a pull of rows of a width
     discard     drops what the buffers contain, after a product
     reserve     makes the buffers for rows of a width
     nbytes      bytes of the buffers, which the two transfers of a product share
@@ -81,7 +81,7 @@ class Transfer:
         """Note that rows of `received_rows` are not read again. Default: do nothing."""
 
     def message_arrays(self, width: int) -> tuple[Array, Array, Array]:
-        """Return what a pull of rows of `width` columns touches; by default empty arrays.
+        """Return the arrays of a pull of rows of `width` columns; by default empty ones.
 
         They are the numbers of the rows that it sends, and the parts of the buffers from
         which it sends and in which it receives.

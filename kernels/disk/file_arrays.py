@@ -138,8 +138,9 @@ class FileArrays:
         self._texts = [ctypes.create_string_buffer(os.fsencode(text))
                        for text in (folder, os.path.join(folder, TEMPLATE))]
         folder, name = map(ctypes.addressof, self._texts)
-        self._fields = {THRESHOLD: threshold, OPEN_FLAGS: os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0),
-                        FOLDER: folder, NAME: name, NAME_BYTES: len(self._texts[1])}
+        flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
+        self._fields = {THRESHOLD: threshold, OPEN_FLAGS: flags, FOLDER: folder, NAME: name,
+                        NAME_BYTES: len(self._texts[1])}
         self._handler = _Handler(b"hpgcn.file_arrays", 1, None, *(
             function.address for function in FUNCTIONS))
         self._made = _capsule(ctypes.addressof(self._handler), CAPSULE, None)

@@ -1,4 +1,4 @@
-"""Train models with arrays in files, on ranks whose turns may touch only what the plan names.
+"""Train models with arrays in files, and let accesses fault that the plan of a turn leaves out.
 
     HPGCN_CHECK_RESIDENCY=1 python scratch_models.py FOLDER STRATEGY [SETTINGS ...]
 

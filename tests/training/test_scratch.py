@@ -96,7 +96,7 @@ def test_pages_leave_memory_and_come_back(array):
 
 
 def test_forgotten_contents(array):
-    """Whole pages within the bytes are dropped, and what is written later stays."""
+    """Whole pages within the bytes are dropped, and later contents stay."""
     each = PAGE // array.itemsize
     forget(array[each // 2:3 * each + 1])
     assert_none(array[each:3 * each])
@@ -157,7 +157,7 @@ def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
     disk = Residency(2, 2, "folder", list)
     monkeypatch.setattr(mapped_pages, "_call", lambda *_: errno.EIO)
     disk.switch(0, 1)
-    with pytest.raises(StorageError, match="^scratch='folder': Input/output error$"):
+    with pytest.raises(StorageError, match=r"^scratch='folder': Input/output error$"):
         disk.switch(1, 0)
     disk.close()
 

@@ -312,7 +312,7 @@ class Shapes:
         return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)
 
     def discard(self, *arrays):
-        """Do nothing: a pass on shapes knows how long contents matter."""
+        """Do nothing: `pass_turns` finds out how long contents matter."""
 
     def put(self, array):
         """Return a ShapeArray with the shape and dtype of a host array."""

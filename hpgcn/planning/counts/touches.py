@@ -61,7 +61,7 @@ class Touches:
         """Record the end of the pass, after which only `results` are read."""
         for each in results:
             self._touch(each)
-            self._results[id(each.base)] = each.base.nbytes
+            self._results[id(each.base)] = _end(each)
 
     def write_part(self, array, read):
         """Record a call that reads arrays and overwrites a part of another one."""
@@ -143,7 +143,8 @@ def pass_turns(passes, names, *, frees_rows=True):
     """Return the PassTurns of passes that follow each other in any order.
 
     `passes` are Touches. `names` has names by id of arrays that stay from pass to pass, or
-    None. Of others, those of one segment are left out: they are freed before the rank waits.
+    None. Other arrays count if several segments touch them; else they are freed before the
+    rank waits.
     """
     all_segments = [each.segments(frees_rows=frees_rows) for each in passes]
     kept = set(names)

@@ -31,7 +31,7 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def _advise(address: int, nbytes: int, advice: int) -> None:
-    """Give advice on memory, which older systems need not know."""
+    """Give advice on memory; older systems ignore some of it."""
     if nbytes > 0:
         _call("madvise", LONG(address), LONG(nbytes), INT(advice))
 
@@ -64,28 +64,28 @@ def bring_in(array: np.ndarray, read: int, written: int) -> None:
 
 
 def put_out(parts: Iterable[tuple[int, int, int, int]]) -> None:
-    """Write what has changed in files, and let their pages leave memory; OSError if it fails.
+    """Write parts of files that have changed, and let their pages leave memory.
 
-    A part of a file is (address, descriptor, first byte, end). Writes of the next parts begin
-    before one has ended.
+    OSError if it fails. A part of a file is (address, descriptor, first byte, end). Writes
+    of the next parts begin before one has ended.
     """
     pieces = [(address + first, descriptor, first, min(PIECE, end - first))
               for address, descriptor, begin, end in parts for first in range(begin, end, PIECE)]
     begun = under_way = 0
-    for address, *piece in pieces:
+    for address, descriptor, first, nbytes in pieces:
         while begun < len(pieces) and under_way < 2 * PIECE:
-            _sync(*pieces[begun][1:], START)
-            under_way += pieces[begun][-1]
+            _, *piece = pieces[begun]
+            _sync(START, *piece)
+            under_way += piece[-1]
             begun += 1
-        _sync(*piece, COMPLETE)
-        descriptor, first, nbytes = piece
+        _sync(COMPLETE, descriptor, first, nbytes)
         under_way -= nbytes
         _advise(address, nbytes, PAGE_OUT)
         with suppress(OSError):  # pages that were read ahead
             os.posix_fadvise(descriptor, first, nbytes, os.POSIX_FADV_DONTNEED)
 
 
-def _sync(descriptor: int, first: int, nbytes: int, flags: int) -> None:
+def _sync(flags: int, descriptor: int, first: int, nbytes: int) -> None:
     """Write a part of a file."""
     failed = _call("sync_file_range", INT(descriptor), LONG(first), LONG(nbytes), INT(flags))
     if failed and failed != errno.EBADF:  # the array has ended
@@ -121,7 +121,7 @@ def forget(array: np.ndarray, first: int = 0) -> None:
 
 
 def protect(array: np.ndarray, *, allowed: bool) -> None:
-    """Allow or deny accesses to an array in a file."""
+    """Let accesses to an array in a file succeed, or fault."""
     row = _row(array)
     if row is not None:
         address, nbytes, *_ = row

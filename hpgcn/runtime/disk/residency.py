@@ -128,9 +128,9 @@ class Residency:
                 yield mapped_pages.forget, array, first
 
     def _touched(self, leaving: int, near: set[int]) -> list[tuple[int, int, int, int]]:
-        """Return the parts of files that a turn has touched, but the two ranks `near` will not.
+        """Return the parts of files that a turn has touched, as `mapped_pages.put_out` takes them.
 
-        These find messages to them in memory.
+        The two ranks `near`, which run next, find messages to them in memory.
         """
         table = self._table
         rows = table.ROWS[:table.TABLE[table.ARRAYS]]
@@ -152,7 +152,7 @@ class Residency:
                 for part in zip(ends[address][::2], [*ends[address][1::2], nbytes])]
 
     def _coming(self, rank: int) -> list[tuple]:
-        """Return what the next turn of a rank reads and writes, a list of (array, read, written)."""
+        """Return the arrays that the next turn of a rank touches, as `PassArrays.coming`."""
         arrays = self._passes[rank]
         if arrays is None or not self._between[rank]:
             return []
@@ -167,13 +167,13 @@ class Residency:
         return time.perf_counter() - begin
 
     def _allow(self, rank: int, *, allowed: bool) -> None:
-        """Allow or deny accesses to all arrays that the plans of a rank name."""
+        """Let accesses to all arrays that the plans of a rank name succeed, or fault."""
         for arrays in filter(None, self._known[rank].values()):
             for array in arrays.named():
                 mapped_pages.protect(array, allowed=allowed)
 
     def _protect(self, rank: int) -> None:
-        """Allow a rank what its turn should touch, if accesses are checked."""
+        """Let accesses that the plan of a rank's turn leaves out fault, if they are checked."""
         arrays, segment = self._passes[rank], self._segments[rank]
         if not self._checks:
             return

@@ -56,10 +56,10 @@ class PassArrays:
                                 f"{(width, backward)}, planned {planned}")
 
     def coming(self, segment: int) -> list[tuple[Array, int, int]]:
-        """Return what the turn that begins with a segment touches.
+        """Return the arrays of the turn that begins with a segment.
 
-        A list of (array, bytes that it reads, bytes that it writes), from the begin of
-        each. It begins in the product before the segment, and ends in the one after it.
+        Each is (array, bytes that the turn reads, bytes that it writes), from the begin of
+        the array. The turn begins in the product before the segment, and ends in the one after it.
         """
         found = []
         if segment and segment < self.last:
@@ -110,7 +110,7 @@ def blocks_of(product: RowProduct, *, own: bool) -> list[Array]:
 
 
 def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepView) -> None:
-    """Let the models of two views tell `comm` which arrays their passes touch.
+    """Let the models of two views report the arrays of their passes to the communicator.
 
     Without a `training` view, only evaluations do. Do nothing unless arrays are in files, by a
     strategy whose turns are planned.
