@@ -21,6 +21,7 @@ from hpgcn.errors import InternalError, UsageError
 
 if TYPE_CHECKING:
     from hpgcn.comm.turns import Turns
+    from hpgcn.runtime.gpu.gpu_turns import GpuTurns
 
 SUM = np.add
 MAX = np.maximum
@@ -82,9 +83,14 @@ def Query_thread() -> int:
 
 
 class Post:
-    """Messages that the ranks of a run have sent or expect, until they meet their counterpart."""
+    """Messages that the ranks of a run have sent or expect, until they meet their counterpart.
 
-    def __init__(self) -> None:
+    `turns`: ranks whose arrays are on a GPU in turn; it then copies the messages.
+    """
+
+    def __init__(self, turns: GpuTurns | None = None) -> None:
+        self.copy = _copy if turns is None else turns.copy
+        self.readable = list if turns is None else turns.readable
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
         self.receives = defaultdict(deque)
         self.collectives = {}  # by (communicator, number of the call in it)
@@ -100,7 +106,7 @@ class Post:
         if sent.size > received.size:
             raise InternalError(f"a message of {sent.size} bytes from rank {key[1]} to rank "
                                 f"{key[2]}, which has room for {received.size}")
-        received[:sent.size] = sent
+        self.copy(received[:sent.size], sent)
         sender.done = receiver.done = True
         if sender.copied is not None:
             sender.copied()
@@ -190,7 +196,7 @@ class Intracomm:
         def copy(parts: list[np.ndarray]) -> None:
             for rank, part in enumerate(parts):
                 if rank != root:
-                    part[...] = parts[root]
+                    self.post.copy(part, parts[root])
 
         return self._collective(f"broadcast of rank {root}", buffer, copy)
 
@@ -199,15 +205,15 @@ class Intracomm:
         def reduce(parts: list[tuple]) -> None:
             total = parts[root][1]
             arrays = [total if rank == root else part[0] for rank, part in enumerate(parts)]
-            total[...] = reduced(arrays, op, root)
+            self.post.copy(total, reduced(self.post.readable(arrays), op, root))
 
         return self._collective(f"reduction at rank {root}", (sent, received), reduce)
 
     def Iallreduce(self, sent: Any, received: np.ndarray, op: Callable) -> Request:
         def reduce(parts: list[np.ndarray]) -> None:
-            total = folded(parts, op)
+            total = folded(self.post.readable(parts), op)
             for part in parts:
-                part[...] = total
+                self.post.copy(part, total)
 
         return self._collective("allreduce", received, reduce)
 
@@ -288,6 +294,10 @@ class _Group:
 
     def Free(self) -> None:
         pass
+
+
+def _copy(target: Any, source: Any) -> None:
+    target[...] = source
 
 
 def as_bytes(buffer: np.ndarray) -> np.ndarray:
