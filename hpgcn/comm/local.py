@@ -201,7 +201,8 @@ def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, k
 def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, **options: Any) -> list:
     """Call a function like `run_on_ranks`, on ranks that take turns on a GPU."""
     def run(comm: SerialComm) -> Any:
-        with turns.arenas[comm.rank].use():
+        comm.arena = turns.arenas[comm.rank]
+        with comm.arena.use():
             return function(comm, *arguments, **options)
 
     ranks = Turns(turns.ranks, turns)

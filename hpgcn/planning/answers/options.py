@@ -14,6 +14,7 @@ from hpgcn.planning.seconds.kernel_rates import Rates
 from hpgcn.planning.seconds.machine_files import (
     CORES,
     DISK,
+    GPU_COPIES,
     LIMITS,
     MEASURED,
     NETWORK,
@@ -170,6 +171,11 @@ def parse_machine(path, document):
     if "disk" in document:
         disk = numbers_of(path, document, "disk", DISK)
         rates["disk"] = Disk(*(disk[name] for name in DISK))
+
+    # read the rate of copies between host and GPU
+    if "gpu_copies" in document:
+        copies = numbers_of(path, document, "gpu_copies", GPU_COPIES)
+        rates["gpu_copy_bytes_per_s"] = copies["bytes_per_s"]
 
     # read the measured rates of kernels, sorted by ranks
     measured = document.get("rates", [])

@@ -77,6 +77,30 @@ def disk_traffic(footprint, strategy):
     return found
 
 
+def gpu_traffic(footprint, strategy, slots):
+    """Return the traffic between a GPU and the homes of its arrays, as `disk_traffic` does.
+
+    A rank that has one of the `slots` to itself keeps its arrays there. With two slots,
+    messages to the next rank go by way of homes as well: its own are then in the other slot.
+    """
+    ranks = footprint.rows.size
+    alone = np.bincount(np.arange(ranks) % slots)[np.arange(ranks) % slots] == 1
+    found = disk_traffic(footprint, strategy)
+    for number, each in enumerate(found):
+        plans = (footprint.train_plans, footprint.evaluated_plans)[number]
+        for product in footprint.rank_steps[0].turns[number].products if ranks > 1 else ():
+            plan = plans[product.layer]
+            itemsize = footprint.spec.row_itemsize
+            sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
+            if strategy.frees_rows:
+                each.moved[MESSAGES] += sent // (ranks - 1) * np.array([[slots < 3], [1]])
+            else:  # copied for all ranks by the last one, from homes except its own
+                each.moved[MESSAGES][1] -= (sent - sent // ranks) * (np.arange(ranks) < ranks - 1)
+        for purpose in ((ARRAYS, MATRIX) if ranks > slots else PURPOSES):
+            each.moved[purpose] = each.moved[purpose] * ~(alone | (ranks <= slots))
+    return found
+
+
 def _messages(plan, product, sent, itemsize, strategy):
     """Return the bytes of a product's messages that are read and written, (2, P).
 

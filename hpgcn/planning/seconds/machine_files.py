@@ -23,6 +23,7 @@ LIMITS = dict.fromkeys(
     ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s"), RATE)
 CORES = {"cores": Field(int, 1, 1 << 20)}
 DISK = {"read_bytes_per_s": RATE, "write_bytes_per_s": RATE, "both_bytes_per_s": RATE}
+GPU_COPIES = {"bytes_per_s": RATE}  # between pinned host memory and a GPU, each way
 NETWORK = {"latency_s": RATE, "bytes_per_s": RATE}
 # may be left out
 MEASURED = {"one_way_bytes_per_s": RATE, "hidden_share": Field(float, 0, 1),

@@ -50,6 +50,7 @@ class Machine:
     # the same two factors of strategies on several ranks, by `factor_name`
     steps: dict = field(default_factory=dict)
     disk: Disk | None = None  # rates of the disk of --scratch; None: not measured
+    gpu_copy_bytes_per_s: float | None = None  # between host and GPU, each way; None: unknown
     rates: tuple = ()  # kernel_rates.Rates by their numbers of ranks; () if unknown
     within: Tier | None = None  # rates between ranks of one node; None: those above
     ranks_per_node: int = 0  # ranks that share a node, in blocks; 0: unknown, one tier

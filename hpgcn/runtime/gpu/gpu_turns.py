@@ -104,6 +104,8 @@ class GpuTurns:
             slot.holder = arena
         for slot in self.slots:
             slot.ready = self.gpu.event()
+        self.alone = [sum(each.slot is arena.slot for each in self.arenas) == 1
+                      for arena in self.arenas]  # by rank: no other one needs its slot
         self.copied = {ARRAYS: [0, 0], MESSAGES: [0, 0]}
         self.unforeseen = 0
         self._foreseen = {}  # by rank and its last waits: the spans that its turn touched
@@ -142,9 +144,8 @@ class GpuTurns:
         self._foreseen |= dict.fromkeys(self._keys(leaving), arena.touched)
         arena.touched = {}
         self._waits[leaving].append(place)
-        if self.ranks <= len(self.slots):
-            return
-        self._send_home(arena)
+        if not self.alone[leaving]:
+            self._send_home(arena)
         self._enter(self.arenas[entering])
         self.compute.wait_event(self.arenas[entering].slot.ready)
         following = self.arenas[(entering + 1) % self.ranks]
