@@ -208,7 +208,7 @@ def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, **options: 
     ranks = Turns(turns.ranks, turns)
     try:
         return ranks.run([partial(run, comm)
-                          for comm in _communicators(ranks, local_mpi.Post(turns))])
+                          for comm in _communicators(ranks, local_mpi.Post(turns.messages))])
     finally:
         turns.close()
 

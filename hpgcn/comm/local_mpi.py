@@ -21,7 +21,7 @@ from hpgcn.errors import InternalError, UsageError
 
 if TYPE_CHECKING:
     from hpgcn.comm.turns import Turns
-    from hpgcn.runtime.gpu.gpu_turns import GpuTurns
+    from hpgcn.runtime.gpu.messages import GpuMessages
 
 SUM = np.add
 MAX = np.maximum
@@ -85,12 +85,12 @@ def Query_thread() -> int:
 class Post:
     """Messages that the ranks of a run have sent or expect, until they meet their counterpart.
 
-    `turns`: ranks whose arrays are on a GPU in turn; it then copies the messages.
+    `messages` copies them between arrays that take turns on a GPU; None: all stay.
     """
 
-    def __init__(self, turns: GpuTurns | None = None) -> None:
-        self.copy = _copy if turns is None else turns.copy
-        self.readable = list if turns is None else turns.readable
+    def __init__(self, messages: GpuMessages | None = None) -> None:
+        self.copy = _copy if messages is None else messages.copy
+        self.readable = list if messages is None else messages.readable
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
         self.receives = defaultdict(deque)
         self.collectives = {}  # by (communicator, number of the call in it)

@@ -34,7 +34,8 @@ def run_with_gpu_memory(function: Callable, source: Any, config: Config, ranks: 
     turns = GpuTurns(plan.ranks, plan.slots, plan.slot_bytes, plan.gpu_memory)
     result = run_on_gpu(function, turns, source, config, *arguments, **options)[0]
     to_gpu, from_gpu = map(sum, zip(*turns.copied.values()))
-    log.info("GPU: %.4g GB copied to it and %.4g GB from it in all, %.4g GB of them when a kernel "
-             "needed them; %.4g GB of pinned host memory", to_gpu / 1e9, from_gpu / 1e9,
-             turns.unforeseen / 1e9, turns.homes.nbytes / 1e9)
+    log.info("GPU: %.4g GB copied to it, %.4g GB of them not ahead, and %.4g GB from it in all; "
+             "kernels waited %.3g s at switches of ranks; %.4g GB of pinned host memory",
+             to_gpu / 1e9, turns.unforeseen / 1e9, from_gpu / 1e9, turns.waited,
+             turns.homes.nbytes / 1e9)
     return result

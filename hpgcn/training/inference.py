@@ -28,6 +28,7 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.store import SCALE
 from hpgcn.strategies import find_strategy, read_options, without_grid
 from hpgcn.training.files.run_directory import read_run
+from hpgcn.training.gpu_run import run_with_gpu_memory
 from hpgcn.training.link_scores import LinkRequest
 from hpgcn.training.saved.checkpoint_state import checksum
 from hpgcn.training.saved.learned_rows import (
@@ -36,7 +37,6 @@ from hpgcn.training.saved.learned_rows import (
     rows_of_graph,
     scatter_rows,
 )
-from hpgcn.training.gpu_run import run_with_gpu_memory
 from hpgcn.training.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.placement import (
     assign_rows,

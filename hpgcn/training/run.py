@@ -18,8 +18,8 @@ from hpgcn.runtime.progress_log import progress_log
 from hpgcn.sampling.negatives import check_link_settings
 from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.compile.warmup import compiling
-from hpgcn.training.gpu_run import run_with_gpu_memory
 from hpgcn.training.files.run_directory import RunDirectory, refuse_existing_run
+from hpgcn.training.gpu_run import run_with_gpu_memory
 from hpgcn.training.saved.checkpoint import Checkpoints
 from hpgcn.training.saved.resume import load_resume_state
 from hpgcn.training.scratch_run import check_comm, run_with_scratch

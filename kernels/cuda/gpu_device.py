@@ -42,7 +42,7 @@ def source_text(source: str) -> str:
 
 @functools.cache
 def written_places(source: str, name: str) -> tuple[int, ...]:
-    """Return which parameters of a kernel are pointers to what is not constant."""
+    """Return the places of a kernel's parameters that it writes: pointers without `const`."""
     text = source_text(source)
     macros = dict(re.findall(r"^#define (PARAMETERS) +((?:.*\\\n)*.*)", text, re.MULTILINE))
     found = re.search(rf"__global__ void {name}\(([^)]*)\)", text)

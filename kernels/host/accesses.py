@@ -1,4 +1,4 @@
-"""Tell an observer which arrays a computation reads and writes, before it does.
+"""Tell an observer which arrays a computation is about to read and write.
 
 Arrays of a GPU may lie in host memory until a kernel needs them (hpgcn.runtime.gpu). Each
 kernel of a GPU says so by `accessed`, and so do `repeat` and `derived` of
@@ -44,7 +44,7 @@ def flattened(arguments: Iterable) -> Iterator:
 
 
 def writes(place: int) -> Callable:
-    """Decorator: note that of its arguments a function changes only that at `place`."""
+    """Return a decorator of functions that change only the argument at `place`."""
     def mark(function: Any) -> Any:
         function.written = place
         return function

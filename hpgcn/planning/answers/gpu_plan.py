@@ -1,7 +1,7 @@
 """Plan a run whose ranks take turns on a GPU: ranks, slots, bytes copied and seconds."""
 from dataclasses import asdict, dataclass, replace
 
-from hpgcn.errors import ConfigError, UsageError, setting
+from hpgcn.errors import ConfigError, UsageError, assigned, setting
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.answers.scratch_plan import has_one, local_candidates
 from hpgcn.planning.counts.disk_traffic import gpu_traffic, small_bytes
@@ -15,7 +15,7 @@ from hpgcn.strategies import STRATEGIES
 
 SMALL_ARRAYS = 64  # arrays of a rank below the threshold, at most, besides those of the matrix
 MARGIN = 16  # one part in this many of a slot is for gaps between its arrays
-SLOTS = 2, 3  # of ranks on the GPU: one runs, the next one comes, the last one may still go
+SLOTS = 2, 3  # ranks on the GPU: one runs, the next one comes, the last one may still go
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class GpuPlan:
     graph: str
     strategy: str
     ranks: int  # 1: the run fits in one piece
-    slots: int  # of GPU memory, each for the arrays of a rank
+    slots: int  # parts of GPU memory, each for the arrays of a rank
     slot: int  # bytes that a slot needs
     small: int  # bytes of small arrays of all ranks, which stay on the GPU
     gpu_memory: int  # bytes of the GPU that the run may take
@@ -108,6 +108,9 @@ def check_settings(config):
                          "update_on")
     if config.scratch:
         raise UsageError(f"{given}: does not combine with {setting('scratch', config.scratch)}")
+    if config.task == "links" or config.delay != "0":
+        raise UsageError(f"{given}: trains neither {assigned('task', 'links')} nor with "
+                         f"{assigned('delay')}")
     if config.batch != FULL:
         raise UsageError(f"{given}: needs full batches, but {setting('batch', config.batch)}; "
                          "batches that fit on the GPU need no limit")
@@ -124,7 +127,7 @@ def _first_that_fits(inputs, ranks, limit, needed, machine):
 
 
 def _shortage(inputs, plans, ranks, limit, needed, machine):
-    """Return what a run needs beyond the limit, and a number of ranks that fits; text."""
+    """Return the bytes that a run needs beyond the limit, and ranks that fit, as text."""
     if not plans:
         return f"{inputs.name}: {setting('gpu_memory', limit)} needs a graph with parts"
     best = min(plans, key=lambda each: each.least)
@@ -173,7 +176,7 @@ def table(plan):
     if plan.ranks == 1:
         return label_list([*lines, ("turns", "none: the run fits")], width=19)
     read, written = plan.nbytes
-    source = "of the machine file" if plan.measured else "assumed, not measured"
+    source = "of the machine file" if plan.measured else "assumed"
     lines += [
         ("local ranks", f"{plan.ranks} take turns, strategy {plan.strategy}"),
         ("peak on the GPU", f"{plan.least / 1e9:.3g} GB: {plan.slots} ranks of at most "
@@ -182,5 +185,5 @@ def table(plan):
         ("copies per epoch", f"{read / 1e9:.4g} GB to the GPU, {written / 1e9:.4g} GB from it"),
         ("seconds per epoch", f"{plan.seconds:.3g}: copies {plan.copy_s:.3g} at "
          f"{plan.rate / 1e9:.3g} GB/s each way ({source}), computing {plan.compute_s:.3g} on the "
-         "machine that `hpgcn plan` assumes")]
+         "machine of the plan")]
     return label_list(lines, width=19)

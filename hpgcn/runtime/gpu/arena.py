@@ -1,8 +1,8 @@
 """The arrays of one local rank: blocks with fixed places on the GPU and homes in host memory.
 
-A block knows three spans of its bytes: `contents`, which are defined; `here`, of which the
-GPU has the newest; and `dirty`, the part of `here` that its home has not. Spans grow with
-reads and writes, and `discard` shortens them. What lies between two parts belongs to a span.
+A block has three spans of its bytes. `contents` are defined. Of `here` the GPU has the
+newest. `dirty` is the part of `here` that is not at home. Spans grow with reads and
+writes, and `discard` shortens them. What lies between two parts belongs to a span.
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpgcn.errors import InternalError
 from hpgcn.kernels.host.accesses import flattened, observed
 from hpgcn.runtime.gpu import current_arena
 from hpgcn.runtime.gpu.spans import EMPTY, Span, cut, hull, is_within, overlap, without
@@ -49,7 +50,7 @@ class Block:
             self.dirty = hull(self.dirty, span)
 
     def missing(self, span: Span) -> list[Span]:
-        """Return what is at home only and must come before `span` is accessed on the GPU."""
+        """Return the spans at home only that must come before an access to `span`."""
         return without(overlap(hull(self.here, span), self.contents), self.here)
 
     def discard(self, span: Span) -> None:
@@ -156,6 +157,8 @@ class Arena:
 
     def access(self, block: Block, span: Span, *, written: bool) -> None:
         """Bring bytes of a block to the GPU, before kernels access them."""
+        if self.slot.holder is not self:
+            raise InternalError(f"rank {self.rank} accesses an array out of its turn")
         needed = overlap(span, block.contents)
         if needed != EMPTY:
             self.touched[block.offset] = hull(self.touched.get(block.offset, EMPTY), needed)
@@ -174,5 +177,5 @@ class Arena:
         return lambda: self.discard(array)
 
     def holds(self, block: Block, span: Span) -> bool:
-        """Return whether the GPU has the newest contents of a span."""
-        return self.slot.holder is self and is_within(span, block.here)
+        """Return whether the GPU has the newest contents of a span, if it has any."""
+        return self.slot.holder is self and is_within(overlap(span, block.contents), block.here)

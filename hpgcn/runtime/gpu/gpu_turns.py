@@ -15,18 +15,18 @@ read.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Hashable
 from typing import Any
 
-import numpy as np
-
-from hpgcn.runtime.device import Cuda, address
+from hpgcn.runtime.device import Cuda
 from hpgcn.runtime.gpu.arena import Arena, Block, Home
-from hpgcn.runtime.gpu.spans import EMPTY, Span, hull, overlap
+from hpgcn.runtime.gpu.messages import PURPOSE as MESSAGES
+from hpgcn.runtime.gpu.messages import GpuMessages
+from hpgcn.runtime.gpu.spans import EMPTY, Span, overlap
 
 THRESHOLD = 1 << 18  # bytes of the smallest array with a home; smaller ones stay on the GPU
 CONTEXT = 4  # last waits of a rank that identify its next turn
-ARRAYS, MESSAGES = "arrays", "messages"
+STEADY = "train", "eval"  # phases whose turns repeat; in others all arrays come
+ARRAYS = "arrays"
 
 
 class Slot:
@@ -49,7 +49,7 @@ class Homes:
     def __init__(self, gpu: Cuda) -> None:
         self.gpu = gpu
         self.unused = defaultdict(list)  # by size
-        self.nbytes = 0  # of all homes, used and unused
+        self.nbytes = 0  # bytes of all homes, used and unused
 
     def take(self, nbytes: int) -> Home:
         if self.unused[nbytes]:
@@ -81,6 +81,8 @@ class GpuTurns:
         Bytes copied to the GPU and from it, two int, of "arrays" and of "messages".
     unforeseen : int
         Bytes of arrays that came once a kernel needed them.
+    waited : float
+        Seconds that kernels waited for the copies of a rank that enters.
     """
 
     def __init__(self, ranks: int, slots: int, slot_bytes: int, limit: int = 0) -> None:
@@ -106,20 +108,24 @@ class GpuTurns:
             slot.ready = self.gpu.event()
         self.alone = [sum(each.slot is arena.slot for each in self.arenas) == 1
                       for arena in self.arenas]  # by rank: no other one needs its slot
+        self.messages = GpuMessages(self)
         self.copied = {ARRAYS: [0, 0], MESSAGES: [0, 0]}
         self.unforeseen = 0
+        self.waited = 0.0
+        self._waits_of_kernels = deque()  # events before and after each
         self._foreseen = {}  # by rank and its last waits: the spans that its turn touched
         self._waits = [deque(maxlen=CONTEXT) for _ in range(ranks)]
+        self._steady = [False] * ranks  # whether each was last in such a phase
 
     def close(self) -> None:
         """Wait for all copies, and undo the limit; arrays of the ranks are not used any more."""
         for stream in (self.compute, self.down, self.up):
             stream.synchronize()
+        self._add_waits()
         self.pool.set_limit(size=self.limit_before)
 
     def pointer(self, block: Block) -> Any:
         """Return a MemoryPointer of CuPy, whose last array releases the block."""
-
         memory = self.block_memory(block.place, block.nbytes, self, self.gpu.number)
         memory.block = block
         return self.xp.cuda.MemoryPointer(memory, 0)
@@ -136,21 +142,36 @@ class GpuTurns:
         reach = sum((n - 1) * step for n, step in zip(array.shape, array.strides))
         return block, (begin, begin + reach + array.itemsize)
 
-    # turns
-
-    def switch(self, leaving: int, entering: int, place: Hashable) -> None:
+    def switch(self, leaving: int, entering: int, place: tuple) -> None:
         """Exchange blocks between the turns of two ranks; arguments as `Residency.switch`."""
         arena = self.arenas[leaving]
+        if place[0] is not None:
+            self._steady[leaving] = place[0] in STEADY
         self._foreseen |= dict.fromkeys(self._keys(leaving), arena.touched)
         arena.touched = {}
         self._waits[leaving].append(place)
         if not self.alone[leaving]:
             self._send_home(arena)
         self._enter(self.arenas[entering])
+        begin = self._timed()
         self.compute.wait_event(self.arenas[entering].slot.ready)
+        self._waits_of_kernels.append((begin, self._timed()))
+        self._add_waits()
         following = self.arenas[(entering + 1) % self.ranks]
         if following.slot is not self.arenas[entering].slot:
             self._enter(following)
+
+    def _timed(self) -> Any:
+        """Return an event of the compute stream that has a time."""
+        event = self.xp.cuda.Event()
+        event.record(self.compute)
+        return event
+
+    def _add_waits(self) -> None:
+        """Add the seconds of waits that are over to `waited`."""
+        while self._waits_of_kernels and self._waits_of_kernels[0][1].done:
+            pair = self._waits_of_kernels.popleft()
+            self.waited += self.xp.cuda.get_elapsed_time(*pair) / 1e3
 
     def _enter(self, arena: Arena) -> None:
         """Bring a rank into its slot, with all that its next turn is expected to access."""
@@ -177,7 +198,7 @@ class GpuTurns:
             block.here = EMPTY
 
     def _send_home(self, arena: Arena) -> None:
-        """Copy what a rank has written to its homes, once its kernels are complete."""
+        """Copy the arrays that a rank has written home, once its kernels are complete."""
         self.down.wait_event(self.gpu.event(self.compute))
         self.down.wait_event(arena.slot.ready)
         for block in list(arena.blocks.values()):
@@ -187,30 +208,35 @@ class GpuTurns:
         arena.slot.ready = self.gpu.event(self.down)
 
     def _keys(self, rank: int) -> list[tuple]:
-        """Return the keys of a rank's next turn: its last CONTEXT waits, then fewer of them."""
+        """Return the keys of a rank's next turn: its last CONTEXT waits, then fewer of them.
+
+        There are none in a phase whose turns do not repeat.
+        """
         waits = tuple(self._waits[rank])
-        return [(rank, waits[first:]) for first in range(len(waits))]
+        return [(rank, waits[first:]) for first in range(len(waits) * self._steady[rank])]
 
     def take_events(self, rank: int) -> list[tuple]:
         """Return events for the timeline of a rank: none, because the host waits for no copy."""
         return []
 
-    # copies
-
     def bring_in(self, block: Block, span: Span, stream: Any) -> None:
         """Queue the copy of a span from its home to the GPU."""
-        self._copy(block.place + span[0], block.home, span, stream, up=True)
-        self._count(ARRAYS, 0, span)
+        self.move(block.place + span[0], block.home, span, stream, up=True)
+        self.count(ARRAYS, 0, span)
         if stream is self.compute:
             self.unforeseen += span[1] - span[0]
 
-    def _copy_home(self, block: Block, span: Span, stream: Any) -> None:
+    def home_of(self, block: Block) -> Home:
+        """Return the home of a block, made if it has none."""
         if block.home is None:
             block.home = self.homes.take(block.nbytes)
-        self._copy(block.place + span[0], block.home, span, stream, up=False)
-        self._count(ARRAYS, 1, span)
+        return block.home
 
-    def _copy(self, place: int, home: Home, span: Span, stream: Any, *, up: bool) -> None:
+    def _copy_home(self, block: Block, span: Span, stream: Any) -> None:
+        self.move(block.place + span[0], self.home_of(block), span, stream, up=False)
+        self.count(ARRAYS, 1, span)
+
+    def move(self, place: int, home: Home, span: Span, stream: Any, *, up: bool) -> None:
         """Queue a copy between an address of the GPU and a span of a home."""
         if home.moved is not None:
             stream.wait_event(home.moved)
@@ -218,117 +244,8 @@ class GpuTurns:
         self.gpu.copy(*(place, host) if up else (host, place), size, stream)
         home.moved = self.gpu.event(stream)
 
-    def _count(self, purpose: str, way: int, span: Span) -> None:
+    def count(self, purpose: str, way: int, span: Span) -> None:
         self.copied[purpose][way] += span[1] - span[0]
-
-    # messages, of which one side is not on the GPU
-
-    def copy(self, target: Any, source: Any) -> None:
-        """Copy an array of a rank to one of another, wherever they are; both are contiguous.
-
-        Host arrays stand for themselves.
-        """
-        there, here = self.find(target), self.find(source)
-        if there is None and here is None:
-            put(target, source)
-        elif here is None or self._is_on_gpu(*here):
-            if here is not None:
-                self._await(here[0])
-            self._to(there, target, source)
-        else:
-            self._from_home(here, there, target)
-
-    def _is_on_gpu(self, block: Block, span: Span) -> bool:
-        if block.arena.holds(block, span):
-            return True
-        if overlap(block.dirty, span) == EMPTY:
-            return False
-        self._await(block)
-        block.arena.access(block, span, written=False)  # a part of it is
-        return True
-
-    def _await(self, block: Block) -> None:
-        """Make kernels wait for the copies of a slot."""
-        self.compute.wait_event(block.arena.slot.ready)
-
-    def _receives_on_gpu(self, block: Block, span: Span) -> bool:
-        """Return whether a message goes to the GPU; then make its place there ready."""
-        held = block.arena.slot.holder is block.arena
-        if not held or (block.here == EMPTY and block.contents != EMPTY):
-            return False
-        self._await(block)
-        for part in block.missing(span):
-            self.bring_in(block, part, self.compute)
-        block.note(span, True)
-        return True
-
-    def _to(self, there: tuple | None, target: Any, source: Any) -> None:
-        """Copy a host array, or one on the GPU, to a message's target."""
-        if there is None or self._receives_on_gpu(*there):
-            if there is not None and isinstance(source, np.ndarray):
-                self._count(MESSAGES, 0, there[1])
-            put(target, source)
-            return
-        block, span = there
-        home = self._written_home(block, span)
-        if isinstance(source, np.ndarray):
-            home.wait()
-            home.memory[slice(*span)] = source.reshape(-1).view(np.uint8)
-        else:
-            self._copy(address(source), home, span, self.compute, up=False)
-            self._count(MESSAGES, 1, span)
-
-    def _written_home(self, block: Block, span: Span) -> Home:
-        """Return the home of a block, into which a message is written."""
-        if block.home is None:
-            block.home = self.homes.take(block.nbytes)
-        block.contents = hull(block.contents, span)
-        return block.home
-
-    def _from_home(self, here: tuple, there: tuple | None, target: Any) -> None:
-        """Copy a span at home to a message's target."""
-        source, span = here
-        if isinstance(target, self.xp.ndarray) and (there is None
-                                                     or self._receives_on_gpu(*there)):
-            self._copy(address(target), source.home, span, self.compute, up=True)
-            self._count(MESSAGES, 0, span)
-            return
-        source.home.wait()
-        memory = source.home.memory[slice(*span)]
-        if there is None:
-            target.reshape(-1).view(np.uint8)[:] = memory
-        else:
-            home = self._written_home(*there)
-            home.wait()
-            home.memory[slice(*there[1])] = memory
-
-    def readable(self, arrays: list) -> list:
-        """Return arrays that one rank can add: the same, or all on the host if one has a home."""
-        if all(self.find(each) is None for each in arrays):
-            return arrays
-        return [self._on_host(each) for each in arrays]
-
-    def _on_host(self, array: Any) -> np.ndarray:
-        """Return the contents of an array in host memory; they are not changed there."""
-        if isinstance(array, np.ndarray):
-            return array
-        found = self.find(array)
-        if found is None or self._is_on_gpu(*found):
-            if found is not None:
-                self._await(found[0])
-                self._count(MESSAGES, 1, found[1])
-            return self.xp.asnumpy(array)
-        block, span = found
-        block.home.wait()
-        return block.home.memory[slice(*span)].view(array.dtype).reshape(array.shape)
-
-
-def put(target: Any, source: Any) -> None:
-    """Copy an array to one on the same side, or a host array to the GPU."""
-    if isinstance(source, np.ndarray) and not isinstance(target, np.ndarray):
-        target.set(source.reshape(target.shape))
-    else:
-        target[...] = source
 
 
 def _block_memory(xp: Any) -> type:
