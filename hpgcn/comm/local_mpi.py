@@ -21,7 +21,7 @@ from hpgcn.errors import InternalError, UsageError
 
 if TYPE_CHECKING:
     from hpgcn.comm.turns import Turns
-    from hpgcn.runtime.gpu.messages import GpuMessages
+    from hpgcn.runtime.gpu.gpu_messages import GpuMessages
 
 SUM = np.add
 MAX = np.maximum

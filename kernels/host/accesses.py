@@ -1,4 +1,4 @@
-"""Tell an observer which arrays a computation is about to read and write.
+"""Announce the arrays that a computation is about to read and write.
 
 Arrays of a GPU may lie in host memory until a kernel needs them (hpgcn.runtime.gpu). Each
 kernel of a GPU says so by `accessed`, and so do `repeat` and `derived` of

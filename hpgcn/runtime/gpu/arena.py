@@ -1,7 +1,7 @@
 """The arrays of one local rank: blocks with fixed places on the GPU and homes in host memory.
 
-A block has three spans of its bytes. `contents` are defined. Of `here` the GPU has the
-newest. `dirty` is the part of `here` that is not at home. Spans grow with reads and
+A block has three spans of its bytes. `contents` are defined. The GPU has the newest of
+`here`. `dirty` is the part of `here` that is not at home. Spans grow with reads and
 writes, and `discard` shortens them. What lies between two parts belongs to a span.
 """
 from __future__ import annotations

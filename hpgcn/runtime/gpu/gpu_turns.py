@@ -19,8 +19,8 @@ from typing import Any
 
 from hpgcn.runtime.device import Cuda
 from hpgcn.runtime.gpu.arena import Arena, Block, Home
-from hpgcn.runtime.gpu.messages import PURPOSE as MESSAGES
-from hpgcn.runtime.gpu.messages import GpuMessages
+from hpgcn.runtime.gpu.gpu_messages import PURPOSE as MESSAGES
+from hpgcn.runtime.gpu.gpu_messages import GpuMessages
 from hpgcn.runtime.gpu.spans import EMPTY, Span, overlap
 
 THRESHOLD = 1 << 18  # bytes of the smallest array with a home; smaller ones stay on the GPU
@@ -210,7 +210,7 @@ class GpuTurns:
     def _keys(self, rank: int) -> list[tuple]:
         """Return the keys of a rank's next turn: its last CONTEXT waits, then fewer of them.
 
-        There are none in a phase whose turns do not repeat.
+        In a phase whose turns do not repeat it has no keys.
         """
         waits = tuple(self._waits[rank])
         return [(rank, waits[first:]) for first in range(len(waits) * self._steady[rank])]

@@ -1,7 +1,7 @@
 """Messages between local ranks that take turns on a GPU: one side is there, or neither.
 
-The array of a rank that does not run may still be in its slot, or in the next one already;
-else its home stands for it.
+The array of a rank that does not run may still be in its slot, or there already. Else its
+home stands for it.
 """
 from __future__ import annotations
 
@@ -91,12 +91,13 @@ class GpuMessages:
     def _from_home(self, here: tuple, there: tuple | None, target: Any) -> None:
         """Copy a span at home to a message's target."""
         source, span = here
-        if isinstance(target, self.turns.xp.ndarray) and (there is None
-                                                     or self._receives_on_gpu(*there)):
-            self.turns.move(address(target), self.turns.home_of(source), span, self.turns.compute, up=True)
-            self.turns.count(PURPOSE, 0, span)
+        turns = self.turns
+        home = turns.home_of(source)
+        on_gpu = there is None or self._receives_on_gpu(*there)
+        if on_gpu and not isinstance(target, np.ndarray):
+            turns.move(address(target), home, span, turns.compute, up=True)
+            turns.count(PURPOSE, 0, span)
             return
-        home = self.turns.home_of(source)
         home.wait()
         memory = home.memory[slice(*span)]
         if there is None:
