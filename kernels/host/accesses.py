@@ -26,12 +26,14 @@ def accessed(read: Iterable = (), written: Iterable = ()) -> None:
         observer(read, written)
 
 
-def called(function: Callable, arguments: tuple) -> None:
-    """Note that a function is called next, with arrays among its arguments or as its object."""
+def called(function: Callable, arguments: tuple, *, changes: bool) -> None:
+    """Note that a function is called next, with arrays among its arguments or as its object.
+
+    `changes`: whether it may change arguments.
+    """
     if _observer.get() is not None:
-        given = [*flattened(arguments)]
-        own = getattr(function, "__self__", None)
-        accessed([own, *given], _results(function, arguments, given))
+        given = [getattr(function, "__self__", None), *flattened(arguments)]
+        accessed(given, _results(function, arguments, given) if changes else ())
 
 
 def flattened(arguments: Iterable) -> Iterator:

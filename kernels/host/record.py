@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hpgcn.kernels.host.accesses import accessed, called, flattened
+from hpgcn.kernels.host.accesses import called
 
 ALL = ...  # index of all elements of an array
 _active: ContextVar = ContextVar("recording", default=None)
@@ -90,7 +90,7 @@ def recording() -> Recording | None:
 
 def repeat(function: Callable, *arguments: Any) -> None:
     """Call a function that changes arrays in place, now and in each repetition."""
-    called(function, arguments)
+    called(function, arguments, changes=True)
     active = _active.get()
     if active is None:
         function(*arguments)
@@ -105,7 +105,7 @@ def derived(function: Callable, *arguments: Any) -> Any:
 
     A number becomes an array without dimensions if it is recorded.
     """
-    accessed((getattr(function, "__self__", None), *flattened(arguments)))
+    called(function, arguments, changes=False)
     active = _active.get()
     if active is None:
         return function(*arguments)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from commands import refused, succeed
 from cuda_ranks import cuda, real_or_fake
-from graphs import make, scattered
+from graphs import make, scattered, several_labels, with_edges, with_targets
 
 from hpgcn import Config, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_gpu
@@ -90,15 +90,26 @@ def test_results_are_those_of_ranks_that_stay(cuda, poisoned, ranks, slots):
     assert all(sum(each) > 0 for each in turns.copied.values()) == (ranks > slots)
 
 
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
-@pytest.mark.parametrize("model", [
-    {"model": "sage"}, {"model": "gat", "heads": 2}, {"model": "gin"}, {"norm": "batch"},
-    {"dtype": "bf16"}, {"model": "appnp"}, {"residual": True}, {"model": "sgc"}], ids=str)
-def test_every_model(cuda, poisoned, strategy, model):
-    if strategy == "cover" and "dtype" in model:
-        pytest.skip("cover has no rows of 16 bits")
+@pytest.mark.parametrize("strategy, changes", [
+    *(("p2p", {"model": model}) for model in ("sage", "gin", "appnp", "sgc")),
+    *(("p2p", changes) for changes in (
+        {"norm": "batch"}, {"dtype": "bf16"}, {"residual": True, "activation": "elu"},
+        {"jump": "max", "output_layer": True}, {"input_layer": True, "ffn": True, "norm": "layer"},
+        {"embedding": 9, "clip_norm": 0.1, "optimizer": "adamw"}, {"training_graph": "train"})),
+    *((strategy, {}) for strategy in ("cover", "1d", "1.5d:3", "2d", "mop", "mop+p2p")),
+    *((strategy, {"model": "gat", "heads": 2, "attention_dropout": 0.3})
+      for strategy in ("p2p", "vertex-cut"))], ids=str)
+def test_models_and_strategies(cuda, poisoned, strategy, changes):
     check(make(n=301, f=33, degree=12, directed=True),
-          Config(**SETTINGS | {"strategy": strategy} | model))
+          Config(**SETTINGS | {"epochs": 3, "strategy": strategy} | changes))
+
+
+@pytest.mark.parametrize("graph", [
+    make(n=301, sparse=True), make(n=301, train=9, degree=3), several_labels(make(n=301), 3),
+    with_targets(make(n=301), 3), with_edges()], ids=range(5))
+def test_graphs(cuda, poisoned, graph):
+    model = "gcn" if graph.edge_features is None else "gine"
+    check(graph, Config(**SETTINGS | {"epochs": 3, "model": model}))
 
 
 @pytest.mark.parametrize("late", ["all", "kernels"])
