@@ -14,9 +14,11 @@ read.
 """
 from __future__ import annotations
 
+import gc
 from collections import defaultdict, deque
 from typing import Any
 
+from hpgcn.errors import DeviceMemoryError, setting
 from hpgcn.runtime.device import Cuda
 from hpgcn.runtime.gpu.arena import Arena, Block, Home
 from hpgcn.runtime.gpu.gpu_messages import PURPOSE as MESSAGES
@@ -91,14 +93,20 @@ class GpuTurns:
         self.threshold = THRESHOLD
         self.block_memory = _block_memory(self.xp)
         self.pool = self.xp.get_default_memory_pool()
-        self.limit_before = self.pool.get_limit()
-        if limit:
-            self.pool.set_limit(size=limit)
         self.ranks = ranks
         self.compute = self.xp.cuda.get_current_stream()
         self.down, self.up = self.gpu.stream(), self.gpu.stream()
         self.homes = Homes(self.gpu)
+        gc.collect()  # arrays of runs before this one may be in cycles
+        self.pool.free_all_blocks()
+        free, total = self.gpu.memory()
+        if slots * slot_bytes > free:
+            raise DeviceMemoryError(f"{setting('gpu_memory', limit)}: only {free:,} of {total:,} "
+                                    f"bytes are free on GPU {self.gpu.number}")
         self.memory = self.pool.malloc(slots * slot_bytes)
+        self.limit_before = self.pool.get_limit()
+        if limit:
+            self.pool.set_limit(size=limit)
         self.slots = [Slot(self.memory.ptr + number * slot_bytes, slot_bytes)
                       for number in range(slots)]
         self.arenas = [Arena(self, rank, self.slots[rank % slots]) for rank in range(ranks)]
@@ -123,6 +131,7 @@ class GpuTurns:
             stream.synchronize()
         self._add_waits()
         self.pool.set_limit(size=self.limit_before)
+        self.memory = None
 
     def pointer(self, block: Block) -> Any:
         """Return a MemoryPointer of CuPy, whose last array releases the block."""
