@@ -252,7 +252,7 @@ class Config:
     device: str = setting(
         "auto", "device to compute on. cuda: one GPU per rank; ranks of a node use its GPUs in "
         "turn. auto: cuda if every rank finds a GPU, else cpu", PARALLEL,
-        choices=("auto", "cpu", "cuda"), resumable=True)
+        choices=("auto", "cpu", "cuda"), plan=True, resumable=True)
     aggregate_on: str = setting(
         "device", "Device for products with A. cpu with --update-on cuda: the graph stays in host "
         "memory", PARALLEL, only="strategy", choices=("device", "cpu", "cuda"), resumable=True)
@@ -266,6 +266,10 @@ class Config:
         "", "memory limit of a rank, such as 2G. If A H does not fit, it is not kept, and the "
         "backward pass computes a wider product instead. With --scratch: limit of the process "
         "(default: no limit)", PARALLEL, metavar="BYTES", resumable=True)
+    gpu_memory: str = setting(
+        "", "with --device cuda. Bytes of a GPU for all arrays, such as 8G: if they do not fit, "
+        "local ranks take turns on it, with arrays at home in pinned host memory. Does not change "
+        "results (default: no limit)", PARALLEL, metavar="BYTES", resumable=True)
     scratch: str = setting(
         "", "with --memory. Folder on a fast disk for arrays that do not fit: local ranks take "
         "turns in memory. Does not change results (default: none)", PARALLEL, metavar="DIR",
@@ -282,11 +286,12 @@ class Config:
     def __post_init__(self):
         for entry in dataclasses.fields(self):
             object.__setattr__(self, entry.name, checked(entry, getattr(self, entry.name)))
-        if self.memory:
+        for name in ("memory", "gpu_memory"):
             try:
-                size(self.memory)
+                if getattr(self, name):
+                    size(getattr(self, name))
             except UsageError as error:
-                raise UsageError(f"{assigned('memory')}: {error}") from None
+                raise UsageError(f"{assigned(name)}: {error}") from None
         if -1 < self.input_dropout < 0:
             raise UsageError(f"{assigned('input_dropout', self.input_dropout)}: expected 0 to 1, "
                              "or -1 (same as dropout)")
@@ -414,14 +419,15 @@ def toml_values(text, where):
 def settings_of_run(out, given):
     """Return the settings of the run that a command resumes from `out`; {} without a run.
 
-    Omits `threads`, `memory` of a run with `scratch`, and the settings of another strategy.
+    Omits `threads`, `gpu_memory`, `memory` of a run with `scratch`, and the settings of another
+    strategy.
     Errors as `read_settings`.
     """
     try:
         found = read_settings(os.path.join(out, "config.toml"))
     except InputNotFoundError:
         return {}
-    dropped = {"threads", *["memory", "scratch"] * bool(found.get("scratch"))}
+    dropped = {"threads", "gpu_memory", *["memory", "scratch"] * bool(found.get("scratch"))}
     if given.get("strategy", found.get("strategy")) != found.get("strategy"):
         dropped |= {*OF_STRATEGY}
     return {name: value for name, value in found.items() if name not in dropped}

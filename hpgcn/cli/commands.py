@@ -163,7 +163,7 @@ def train(args):
     world.assert_same(launch_signature(args, dataclasses.asdict(config)), "command line")
     with world.collective_errors():
         faults.requested_fault()  # refused now, if it makes no sense
-        started = ranks_for(world, args, config.scratch)
+        started = ranks_for(world, args, config)
         if args.resume and not config.out:
             raise UsageError("--resume needs --out RUN, the run directory to continue")
         source = store.load(args.graph, verify=not args.no_verify, cached=not config.memory)
@@ -238,7 +238,7 @@ def _predictions_path(args):
 def predict(args):
     """Predict labels, probabilities and embeddings of all vertices, or of some."""
     # libraries read the number of threads when they are imported
-    config = Config(threads=args.threads, **given(args, ("memory", "scratch")))
+    config = Config(threads=args.threads, **given(args, ("memory", "scratch", "gpu_memory")))
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
     from hpgcn.runtime.progress_log import progress_log
@@ -269,9 +269,10 @@ def predict(args):
             if args.activation != "own":
                 raise UsageError(f"--activation {args.activation}: only for a model of --from; a "
                                  "run has its own activation")
-            started = ranks_for(ranks, args, config.scratch)
+            started = ranks_for(ranks, args, config)
             apply = functools.partial(inference.predict, memory=config.memory,
-                                      scratch=config.scratch, **started)
+                                      scratch=config.scratch, gpu_memory=config.gpu_memory,
+                                      **started)
             trained_on = run_directory.read_run(run)[1]["graph"]
             why = "trained on a graph in memory; "
         store.refuse_existing(out, args.overwrite, follow)

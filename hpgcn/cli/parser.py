@@ -99,6 +99,9 @@ def plan(command):
         help="plan a run on local ranks whose arrays are files of this folder: bytes read and "
              "written, seconds. The disk is that of --machine, else it is measured now (default: "
              "none)")
+    add("--gpu-memory", metavar="BYTES", default="",
+        help="plan a run on local ranks that take turns on a GPU with this memory: bytes copied, "
+             "seconds. With --device cuda (default: none)")
     add("--goal", metavar="GOAL",
         help="10s: fewest ranks with an epoch of at most 10 seconds. 64ranks: fastest case with at "
              "most 64 ranks. cheapest: smallest product of ranks and seconds")
@@ -209,7 +212,7 @@ def predict(command):
                                "(default: auto)")
     integers(parallel, ("threads", 0, "threads per rank. 0: number of cores / ranks on the node"))
     local_ranks(parallel)
-    add_settings(command, ("memory", "scratch"))
+    add_settings(command, ("memory", "scratch", "gpu_memory"))
     alone(parallel)
 
 

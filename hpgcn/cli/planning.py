@@ -36,9 +36,9 @@ def answer(args, settings):
     sizes = _sizes(args, graph, settings)
     if graph is None and sizes is None:
         raise UsageError("plan: give GRAPH.h5, --from RUN, or --vertices N --edges N")
-    if args.scratch:
-        return answer_scratch(args, _scratch_config(args, settings), args.ranks, args.widths,
-                              args.machine)
+    if args.scratch or args.gpu_memory:
+        return answer_turns(args, _config_of_turns(args, settings), args.ranks, args.widths,
+                            args.machine)
     options = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
                             args.goal, args.ranks_per_node, sizes, **settings)
 
@@ -82,8 +82,8 @@ def dry_run(args, source, config, started):
     from hpgcn.planning.answers import dry_run
     from hpgcn.training.setup.placement import check_local_ranks
 
-    if config.scratch:
-        return answer_scratch(args, config, None if args.ranks == 1 else str(args.ranks))
+    if config.scratch or config.gpu_memory:
+        return answer_turns(args, config, None if args.ranks == 1 else str(args.ranks))
     if config.batch != Config.batch:
         raise agreed(UsageError("--dry-run without --scratch forecasts full batches only: `hpgcn "
                                 f"plan --batch {config.batch}` forecasts mini-batches"))
@@ -103,18 +103,21 @@ def _forecast_ranks(comm, source, config):
         return dry_run.forecast_process(placed, config, ranks)
 
 
-def answer_scratch(args, config, ranks=None, widths=None, machine=None):
-    """Return the text of a plan whose arrays are in files of config.scratch, or its JSON object.
+def answer_turns(args, config, ranks=None, widths=None, machine=None):
+    """Return the text of a plan of ranks that take turns, or its JSON object.
 
+    They do so on a GPU with config.gpu_memory, or in memory with files in config.scratch.
     `ranks`, `widths` and `machine` are texts of the command line, as in Options.parse.
     """
-    from hpgcn.planning.answers import scratch_plan
+    from hpgcn.planning.answers import gpu_plan, scratch_plan
     from hpgcn.planning.answers.options import Options
 
     options = Options.parse(ranks, widths, machine=machine)
-    plan = scratch_plan.plan_scratch(args.graph, config, options.ranks, options.widths,
-                                     options.machine)
-    return json.dumps(plan.as_dict()) if args.json else scratch_plan.table(plan)
+    plan_turns, table = scratch_plan.plan_scratch, scratch_plan.table
+    if config.gpu_memory:
+        plan_turns, table = gpu_plan.plan_gpu, gpu_plan.table
+    plan = plan_turns(args.graph, config, options.ranks, options.widths, options.machine)
+    return json.dumps(plan.as_dict()) if args.json else table(plan)
 
 
 def _sizes(args, graph, settings):
@@ -130,7 +133,7 @@ def _sizes(args, graph, settings):
         return None
     if graph is not None:
         raise UsageError(f"{given_flags[0]}: only without a graph, whose sizes are in its file")
-    refused = {"--scratch": args.scratch, "--method": args.method,
+    refused = {"--scratch": args.scratch, "--gpu-memory": args.gpu_memory, "--method": args.method,
                "--batch": settings.get("batch", Config.batch) != Config.batch,
                "--delay": "delay" in settings, "--node-aware": "node_aware" in settings}
     for flag in (flag for flag, given in refused.items() if given):
@@ -139,7 +142,9 @@ def _sizes(args, graph, settings):
                        directed=args.directed)
 
 
-def _scratch_config(args, settings):
-    """Return the Config of `hpgcn plan --scratch`."""
+def _config_of_turns(args, settings):
+    """Return the Config of `hpgcn plan` with --scratch or --gpu-memory."""
     memory = "" if args.memory is None else str(args.memory)
-    return Config(**settings, graph=args.graph or "", memory=memory, scratch=args.scratch)
+    settings = {**settings, **({"device": "cuda"} if args.gpu_memory else {})}
+    return Config(**settings, graph=args.graph or "", memory=memory, scratch=args.scratch,
+                  gpu_memory=args.gpu_memory)

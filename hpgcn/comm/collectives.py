@@ -22,6 +22,7 @@ from hpgcn.comm.repeated import started
 from hpgcn.comm.staging import RECEIVE, SEND, Messages, MpiCall
 from hpgcn.comm.stragglers import unresponsive_ranks
 from hpgcn.errors import InternalError, StoppedError
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.runtime.device import address
 
 if TYPE_CHECKING:
@@ -418,8 +419,10 @@ def combine(parts: list[Array], own: int, out: Array, ufunc: np.ufunc = np.add) 
     """Combine one array of each rank in rank order into `out`, which may be that of rank `own`."""
     if own and np.may_share_memory(parts[own], out):
         # what starts with rank 0's array must not overwrite the own one too soon
+        accessed((parts[own],))
         parts = parts.copy()
         parts[own] = parts[own].copy()
+    accessed(parts, (out,))
     place(parts[0], out)
     for part in parts[1:]:
         ufunc(out, part, out=out)
@@ -428,4 +431,5 @@ def combine(parts: list[Array], own: int, out: Array, ufunc: np.ufunc = np.add) 
 def place(source: Array, target: Array) -> None:
     """Copy `source` to `target`, unless both are the same memory."""
     if address(source) != address(target):
+        accessed((source,), (target,))
         target[...] = source

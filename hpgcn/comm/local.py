@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hpgcn.comm.local_mpi import Intracomm
     from hpgcn.comm.route import Route
     from hpgcn.runtime.device import Host
+    from hpgcn.runtime.gpu.gpu_turns import GpuTurns
 
 log = logging.getLogger("hpgcn")
 MOST_RANKS = 1024  # each has a thread, and a stack of its own
@@ -50,7 +51,7 @@ class LocalComm(MpiComm):
         """
         way = SerialComm.use(SerialComm(self.timeout), device, aware)
         self.device = device
-        if device.name == "cuda" and self.rank == 0:
+        if device.name == "cuda" and self.rank == 0 and not device.in_files:
             log.warning("%d ranks in one process share a GPU and take turns: this is for learning "
                         "and counting, and slower than one rank", self.size)
         return way
@@ -216,6 +217,21 @@ def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, k
     log.info("disk: %.4g GB read and %.4g GB written in all; ranks waited %.3g s for reading "
              "and %.3g s for writing", read / 1e9, written / 1e9, *waited)
     return results
+
+
+def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, **options: Any) -> list:
+    """Call a function like `run_on_ranks`, on ranks that take turns on a GPU."""
+    def run(comm: SerialComm) -> Any:
+        comm.arena = turns.arenas[comm.rank]
+        with comm.arena.use():
+            return function(comm, *arguments, **options)
+
+    ranks = Turns(turns.ranks, turns)
+    try:
+        return ranks.run([partial(run, comm)
+                          for comm in _communicators(ranks, local_mpi.Post(turns.messages))])
+    finally:
+        turns.close()
 
 
 def _communicators(turns: Turns, post: local_mpi.Post, nodes: Any = None) -> list:

@@ -22,6 +22,7 @@ from hpgcn.errors import InternalError, UsageError
 if TYPE_CHECKING:
     from hpgcn.comm.spool import Spool
     from hpgcn.comm.turns import Turns
+    from hpgcn.runtime.gpu.gpu_messages import GpuMessages
 
 SUM = np.add
 MAX = np.maximum
@@ -85,12 +86,15 @@ def Query_thread() -> int:
 class Post:
     """Messages that the ranks of a run have sent or expect, until they meet their counterpart.
 
-    `spool` is the Spool of rows between ranks, or None. `observer`, a
+    `spool` is the Spool of rows between ranks, or None. `messages` copies rows between
+    arrays that take turns on a GPU; None: all stay. `observer`, a
     hpgcn.runtime.disk.residency.Residency or None, learns which arrays were copied.
     """
 
-    def __init__(self, spool: Spool | None = None) -> None:
+    def __init__(self, spool: Spool | None = None, messages: GpuMessages | None = None) -> None:
         self.spool = spool
+        self.copy = _copy if messages is None else messages.copy
+        self.readable = list if messages is None else messages.readable
         self.observer = None
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
         self.receives = defaultdict(deque)
@@ -107,7 +111,7 @@ class Post:
         if sent.size > received.size:
             raise InternalError(f"a message of {sent.size} bytes from rank {key[1]} to rank "
                                 f"{key[2]}, which has room for {received.size}")
-        received[:sent.size] = sent
+        self.copy(received[:sent.size], sent)
         sender.done = receiver.done = True
         if self.observer is not None:
             self.observer.note_messages((sent, received))
@@ -208,7 +212,7 @@ class Intracomm:
         def copy(parts: list[np.ndarray]) -> None:
             for rank, part in enumerate(parts):
                 if rank != root:
-                    part[...] = parts[root]
+                    self.post.copy(part, parts[root])
 
         return self._collective(f"broadcast of rank {root}", buffer, copy)
 
@@ -217,15 +221,15 @@ class Intracomm:
         def reduce(parts: list[tuple]) -> None:
             total = parts[root][1]
             arrays = [total if rank == root else part[0] for rank, part in enumerate(parts)]
-            total[...] = reduced(arrays, op, root)
+            self.post.copy(total, reduced(self.post.readable(arrays), op, root))
 
         return self._collective(f"reduction at rank {root}", (sent, received), reduce)
 
     def Iallreduce(self, sent: Any, received: np.ndarray, op: Callable) -> Request:
         def reduce(parts: list[np.ndarray]) -> None:
-            total = folded(parts, op)
+            total = folded(self.post.readable(parts), op)
             for part in parts:
-                part[...] = total
+                self.post.copy(part, total)
 
         return self._collective("allreduce", received, reduce)
 
@@ -306,6 +310,10 @@ class _Group:
 
     def Free(self) -> None:
         pass
+
+
+def _copy(target: Any, source: Any) -> None:
+    target[...] = source
 
 
 def as_bytes(buffer: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ class Turns:
     ----------
     size : int
         Number of ranks.
-    observer : hpgcn.runtime.disk.residency.Residency or None
+    observer : Residency (hpgcn.runtime.disk), GpuTurns (hpgcn.runtime.gpu) or None
         Called between the turns of two ranks.
     """
 
@@ -177,7 +177,11 @@ class Turns:
     def _switch(self, leaving: int, entering: int) -> None:
         """Call the observer, and let the next rank run."""
         if self.observer is not None and self._failure is None:
-            self.observer.switch(leaving, entering)
+            _, describe, place = self._waits.get(leaving, (None, str, None))
+            try:
+                self.observer.switch(leaving, entering, (place, describe()))
+            except BaseException as error:  # the next rank gets its turn all the same, and ends
+                self._failure = leaving, error
         self._turn[entering].release()
 
     def _describe_waits(self) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.graphs.validation import SPLIT
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import derived
 from hpgcn.model.batch_loss import BatchLoss
 from hpgcn.model.target_loss import TargetLoss
@@ -94,6 +95,7 @@ class Loss(LabelLoss):
         else:
             moments = self._moments(logits)
             right = self._right(logits, moments[0])
+            accessed((right, *self.rows.values()))
             found = [(self._spread(logits, moments, key), right[self.rows[key]].sum())
                      for key in SPLIT]
 
@@ -132,12 +134,15 @@ class Loss(LabelLoss):
 
         Among the ranks that share a row only the first counts it.
         """
-        return (self._predicted(logits, largest) == self.labels) & (self.columns.row.rank == 0)
+        predicted = self._predicted(logits, largest)
+        accessed((self.labels,))
+        return (predicted == self.labels) & (self.columns.row.rank == 0)
 
     def _predicted(self, logits: Array, largest: Array) -> np.ndarray:
         """Return the predicted class of each row, (m,) int64."""
         where = -kernels.backend(logits).spread_argmax(logits, self.first, largest)
         self.columns.row.allreduce(where, "dense", op="max")
+        accessed((where,))
         return -where
 
     def predictions(self, logits: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -163,6 +168,7 @@ class Loss(LabelLoss):
         Scores are z[:, 1] - z[:, 0], (m, 1), labels y == 1.
         """
         lead = self.columns.device.xp.zeros(logits.shape[0], logits.dtype)
+        accessed((logits,))
         for column in range(logits.shape[1]):
             lead += logits[:, column] if self.first + column else -logits[:, column]
         self.columns.row.allreduce(lead, "dense")

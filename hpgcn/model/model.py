@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hpgcn import kernels
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.model.embedding import EmbeddingStage
 from hpgcn.model.layers.jump import JUMPS
@@ -55,6 +56,7 @@ class Model:
         self.clock = columns.comm.clock
 
         put = columns.device.put
+        accessed((vertex,))
         self.field = field
         self.vertex = [vertex if rows is None else vertex[put(rows)] for rows in field.rows]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.kernels.host.record import ALL, repeat
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.model.row_pipeline import RowPipeline
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class LayerStage:
     def forward(self, H: Array, context: ForwardContext) -> tuple:
         layer = self.layer
         if self.last and context.embedded is not None:
-            context.embedded.append(H.copy())
+            context.embedded.append(derived(H.copy))
         layer.clock.detail = f"layer {layer.number} forward"
         name = self.kept if context.keep else self.place
         out = layer.buffer(name, layer.rows_out, layer.width_out, self.dtype)

@@ -8,6 +8,7 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.kernels.bits16 import BF16
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import repeat
 from hpgcn.model.batch_loss import BatchLoss
 
@@ -83,6 +84,7 @@ class TargetLoss(BatchLoss):
 
     def _errors(self, logits: Array, key: str) -> Array:
         """Return predictions minus targets in a mask, float64; 0 where unknown."""
+        accessed((logits, self.labels, self.rows[key]))
         targets = self.labels[self.rows[key]]
         error = logits[self.rows[key]] - targets
         error[np.isnan(targets)] = 0

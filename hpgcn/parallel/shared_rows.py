@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
@@ -118,12 +119,14 @@ class SharedRows:
                   for j in range(self.row.size)]
 
         # sum the own blocks over the column, then collect those of the row
+        accessed((gradient.flat,))
         own_blocks = np.concatenate([block.ravel() for block in blocks[self.row.rank]])
         self.column.allreduce(own_blocks, "weights")
         sizes = [sum(block.size for block in part) for part in blocks]
         every = self.device.empty(sum(sizes), own_blocks.dtype)
         self.row.start_allgather(own_blocks, every, sizes, "weights").wait("gradients of weights")
 
+        accessed((every,), (gradient.flat,))
         first = 0
         for part in blocks:
             for block in part:

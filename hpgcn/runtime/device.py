@@ -16,6 +16,7 @@ from hpgcn.errors import MissingError, UsageError, agreed, setting
 from hpgcn.kernels.disk import current_files, in_memory
 from hpgcn.runtime.advice import install_command
 from hpgcn.runtime.disk.mapped_pages import forget
+from hpgcn.runtime.gpu import current_arena
 from hpgcn.runtime.launcher import launched_local_rank
 from hpgcn.runtime.machine import size
 
@@ -299,6 +300,9 @@ def choose(name: str, comm: SerialComm) -> Host:
     """
     if name == "cpu":
         return HOST
+
+    if (arena := current_arena.get()) is not None:
+        return arena.device()
 
     gpu = None
     missing = None

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.transfers import LOCAL, tiles_of
@@ -87,8 +88,9 @@ class RowAttention(Attention):
         what = "exchange of vertex numbers"
         dtype = self.strategy.dtype
         xp = self.device.xp
+        accessed((own,))
         rows = xp.ascontiguousarray(own).view(dtype).reshape(own.size, 8 // dtype.itemsize)
-        return {source: xp.ascontiguousarray(part).view(np.int64).ravel().copy()
+        return {source: derived(xp.ascontiguousarray, part).view(np.int64).ravel().copy()
                 for source, part in self._received_rows(transfer, rows, what)}
 
     def _received_rows(self, transfer: Transfer, rows: np.ndarray,
@@ -110,11 +112,12 @@ class RowAttention(Attention):
             return
         self.constant = self.strategy.cached_ghost_rows = {}
         for first in range(0, X.shape[1], width):
-            part = device.xp.ascontiguousarray(X[:, first:first + width])
+            part = derived(device.xp.ascontiguousarray, X[:, first:first + width])
             for source, rows in self._received_rows(self.pull, part, "exchange of features"):
                 if source not in self.constant:
                     self.constant[source] = device.empty((len(rows), X.shape[1]), X.dtype)
-                self.constant[source][:, first:first + width] = rows
+                repeat(operator.setitem, self.constant[source],
+                       (ALL, slice(first, first + width)), rows)
 
     def attend(self, rows: tuple, l: Array, state: list, drawn: dict,  # noqa: E741
                spread: Array, W: Array | None) -> None:

@@ -28,6 +28,7 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.store import SCALE
 from hpgcn.strategies import find_strategy, read_options, without_grid
 from hpgcn.training.files.run_directory import read_run
+from hpgcn.training.gpu_run import run_with_gpu_memory
 from hpgcn.training.link_scores import LinkRequest
 from hpgcn.training.saved.checkpoint_state import checksum
 from hpgcn.training.saved.learned_rows import (
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 def predict(source: GraphSource | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
             ranks: int = 1, device: str = "auto", memory: str = "", scratch: str = "",
+            gpu_memory: str = "",
             vertices: ArrayLike | None = None, probabilities: bool = False,
             pairs: Sequence | None = None, top: int = 0,
             top_targets: ArrayLike | None = None) -> dict[str, np.ndarray] | None:
@@ -85,6 +87,8 @@ def predict(source: GraphSource | str | os.PathLike[str],
     memory, scratch : str
         Memory of the process, and the folder of arrays that do not fit it, as in
         hpgcn.Config. The number of ranks is then chosen if it is 1.
+    gpu_memory : str
+        Bytes of a GPU for all arrays, as in hpgcn.Config; likewise.
     vertices : (k,) array_like of int or str, optional
         Return only the rows of these vertices, in this order. They are named as the
         input calls them, as in `id`. All vertices are computed.
@@ -138,19 +142,21 @@ def predict(source: GraphSource | str | os.PathLike[str],
     (array([5, 0]), array([1, 0]))
     """
     # a Config checks the name of the device
-    config = Config(device=device, memory=memory, scratch=scratch)
+    config = Config(device=device, memory=memory, scratch=scratch, gpu_memory=gpu_memory)
     request = LinkRequest(pairs, top, vertices if top else None, top_targets)
     chosen = partial(choose_results, vertices=None if top else vertices,
                      probabilities=probabilities)
-    if not scratch or comm is not None:
-        check_comm(config.scratch, comm)
+    if not (scratch or gpu_memory) or comm is not None:
+        check_comm(config, comm)
         check_local_ranks(source, ranks)
         return in_process(_predict, comm, ranks, source, run, config, chosen, request)
 
     # the plan is that of a training with the settings of the run
-    config = Config(**read_run(run)[1]).replace(out="", device=device, memory=memory,
-                                                scratch=scratch, batch=Config.batch)
-    return run_with_scratch(
+    config = Config(**read_run(run)[1]).replace(
+        out="", device=device, memory=memory, scratch=scratch, gpu_memory=gpu_memory,
+        batch=Config.batch)
+    start = run_with_gpu_memory if gpu_memory else run_with_scratch
+    return start(
         lambda comm, source, config: _predict(comm, source, run, config, chosen, request),
         source, config, ranks)
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 ALL = "all"
 REPEATS = {"split_index": "splits", "seed": "seeds"}  # a sweep is averaged over these
 # settings that are read before the first run
-FIXED = ("graph", "out", "device", "update_on", "threads", "memory", "scratch", "comm_timeout")
+FIXED = ("graph", "out", "device", "update_on", "threads", "memory", "scratch", "gpu_memory",
+         "comm_timeout")
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,10 @@ def run_with_scratch(function: Callable, source: Any, config: Config, ranks: int
                        kept=plan.kept, **options)[0]
 
 
-def check_comm(scratch: str, comm: Any) -> None:
-    """Raise UsageError if a scratch folder is given and `comm` has ranks of other processes."""
-    if scratch and not (hasattr(comm, "disk") or getattr(comm, "in_process", False)):
-        raise UsageError(f"{setting('scratch', scratch)}: runs ranks in this process, "
-                         "without a launcher and without a communicator")
+def check_comm(config: Config, comm: Any) -> None:
+    """Raise UsageError if a setting needs ranks of this process, but `comm` has others."""
+    for name, given in (("scratch", "disk"), ("gpu_memory", "arena")):
+        value = getattr(config, name)
+        if value and not (hasattr(comm, given) or getattr(comm, "in_process", False)):
+            raise UsageError(f"{setting(name, value)}: runs ranks in this process, "
+                             "without a launcher and without a communicator")

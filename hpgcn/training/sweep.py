@@ -117,7 +117,7 @@ def train_all(source: GraphSource, grid: RunGrid, configs: list[Config], comm: A
         for number, config in enumerate(configs):
             check_trainable(source.header, config.split_index, source.where,
                             embedding=config.embedding, task=config.task)
-            if not config.scratch:  # which chooses the number of ranks
+            if not (config.scratch or config.gpu_memory):  # which chooses the number of ranks
                 check_on_graph(config, source.header, started.get("ranks", comm.size))
             if config.out and comm.rank == 0 and not overwrite:
                 begun[number] = is_begun(config, source)

@@ -5,6 +5,7 @@ import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.cuda.gpu_device import Device, cached, current
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import recording
 
 
@@ -14,6 +15,7 @@ def gather(x: Array, index: Array, out: Array | None = None) -> Array:
         out = device.xp.empty((index.size, x.shape[1]), x.dtype)
     if out.size == 0:
         return out
+    accessed((x,), (out,))
     row_bytes = x.shape[1] * x.itemsize
     source, target = _row(device, x), _row(device, out)
     common = math.gcd(row_bytes, *source, *target)
@@ -35,6 +37,7 @@ def scatter_add(x: Array, index: Array, out: Array) -> Array:
     if index.dtype != np.int64:
         index = cached(_wide, index)
     order = cached(_order, index)
+    accessed((x,), (out,))
     source, stride = _row(device, x)
     target, out_stride = _row(device, out)
     row_bytes = x.shape[1] * x.itemsize

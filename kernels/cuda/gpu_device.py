@@ -12,6 +12,7 @@ warp also exchange registers. Neither has atomics: the same call gives the same 
 from __future__ import annotations
 
 import functools
+import re
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import number_dtype
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import derived, recording
 
 BLOCK = 256  # threads; whole warps, and 8 blocks fill a multiprocessor
@@ -36,6 +38,17 @@ OPTIONS = ("-std=c++17", "--fmad=false")
 def source_text(source: str) -> str:
     """Return the text of a .cu file, preceded by the common header."""
     return HEADER.read_text() + Path(__file__).with_name(f"{source}.cu").read_text()
+
+
+@functools.cache
+def written_places(source: str, name: str) -> tuple[int, ...]:
+    """Return the places of a kernel's parameters that it writes: pointers without `const`."""
+    text = source_text(source)
+    macros = dict(re.findall(r"^#define (PARAMETERS) +((?:.*\\\n)*.*)", text, re.MULTILINE))
+    found = re.search(rf"__global__ void {name}\(([^)]*)\)", text)
+    parameters = found[1].replace("PARAMETERS", macros.get("PARAMETERS", "")).split(",")
+    return tuple(place for place, each in enumerate(parameters)
+                 if "*" in each and not re.match(r"[\s\\]*const\b", each))
 
 
 def rows_of(dtype: np.dtype) -> dict:
@@ -72,6 +85,7 @@ class Device:
                                 f"{', '.join(TYPES)}")
             macros.append(f"-D{macro}={TYPES[np.dtype(dtype).name]}")
         if threads:
+            accessed(arguments, [arguments[place] for place in written_places(source, name)])
             call = (self.function(source, name, tuple(macros)), -(-threads // BLOCK), BLOCK,
                     [self._argument(name, argument) for argument in arguments])
             self.start(*call)
@@ -160,6 +174,7 @@ def cached(make: Any, *arrays: Array | None) -> Any:
     """
     key = (make, *map(id, arrays))
     if key not in _results:
+        accessed(arrays)
         _results[key] = make(*arrays)
         for array in arrays:
             if array is not None:

@@ -12,6 +12,7 @@ from hpgcn.kernels.cuda import cublas
 from hpgcn.kernels.cuda.copies import convert
 from hpgcn.kernels.cuda.elementwise import apply_mask
 from hpgcn.kernels.cuda.gpu_device import current
+from hpgcn.kernels.host.accesses import writes
 from hpgcn.kernels.host.record import repeat
 
 BLOCK_NUMBERS = 1 << 24  # numbers in the unpacked rows of a block, or in its result
@@ -24,6 +25,7 @@ def matmul(x: Array, y: Array, out: Array | None = None, *, mask: Array | None =
     return out if mask is None else apply_mask(out, mask)
 
 
+@writes(2)
 def _multiply(x: Array, y: Array, out: Array) -> None:
     xp = current().xp
     in_rows = x.flags.c_contiguous or not x.flags.f_contiguous

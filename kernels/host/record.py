@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hpgcn.kernels.host.accesses import called
+
 ALL = ...  # index of all elements of an array
 _active: ContextVar = ContextVar("recording", default=None)
 
@@ -88,6 +90,7 @@ def recording() -> Recording | None:
 
 def repeat(function: Callable, *arguments: Any) -> None:
     """Call a function that changes arrays in place, now and in each repetition."""
+    called(function, arguments, changes=True)
     active = _active.get()
     if active is None:
         function(*arguments)
@@ -102,6 +105,7 @@ def derived(function: Callable, *arguments: Any) -> Any:
 
     A number becomes an array without dimensions if it is recorded.
     """
+    called(function, arguments, changes=False)
     active = _active.get()
     if active is None:
         return function(*arguments)

@@ -121,7 +121,7 @@ FLOORS_INSIDE = {  # floors of files and folders of a room, like FLOORS
               "blocks/structure", "stored", "graph_files model_files",
               "prediction_files learned_row_files"],
     "planning": ["counts", "seconds", "answers"],
-    "training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run",
+    "training": ["files", "steps", "setup", "saved", "compile", "trainer scratch_run gpu_run",
                  "compile_child link_scores", "run inference propagator", "run_grid", "sweep_table",
                  "sweep"],
     "model": ["spec model_features targets metrics batch_loss target_scale keyed_values",

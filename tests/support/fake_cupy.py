@@ -14,8 +14,10 @@ import ctypes
 import itertools
 import os
 import sys
+import threading
 import time
 import types
+import weakref
 from collections import Counter, deque
 from typing import ClassVar
 
@@ -31,6 +33,8 @@ METHODS = {
     "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round", "searchsorted",
     "sort", "squeeze", "std", "sum", "swapaxes", "take", "transpose", "view"}
 VIEWS = {"ravel", "reshape", "squeeze", "swapaxes", "transpose", "view"}
+WITHOUT_CONTENTS = {"empty_like", "zeros_like", "may_share_memory"}
+CHANGING = {"__setitem__", "fill", "copyto"}
 NO_LAUNCHES = {"empty", "empty_like", *VIEWS}
 
 
@@ -50,8 +54,89 @@ def bare(value):
 def dressed(value):
     """Return fake arrays for NumPy arrays and scalars; a scalar becomes an array without axes."""
     if isinstance(value, (np.ndarray, np.generic)):
-        return ndarray(np.asarray(value))
+        return ndarray(allocated(np.asarray(value)))
     return type(value)(map(dressed, value)) if type(value) in (tuple, list) else value
+
+
+def allocated(array):
+    """Return an array as it is, or a copy in memory of this thread's allocator if it has one."""
+    allocator = getattr(Allocator.of_thread, "malloc", None)
+    if allocator is None or not array.nbytes or holder_of(array) is not None:
+        return array
+    flat = np.asarray(Held(allocator(array.nbytes), array.nbytes))
+    copied = flat.view(array.dtype).reshape(array.shape, order="F" if is_transposed(array) else "C")
+    copied[...] = array
+    return copied
+
+
+def is_transposed(array):
+    return array.flags.f_contiguous and not array.flags.c_contiguous
+
+
+def holder_of(array):
+    """Return the Held whose memory an array views, or None."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array if isinstance(array, Held) else None
+
+
+class Held:
+    """Memory that NumPy views, and the pointer that keeps it."""
+
+    def __init__(self, pointer, nbytes):
+        self.pointer = pointer
+        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "version": 3,
+                                    "data": (pointer.ptr, False)}
+
+
+class Allocator:
+    """The allocator of each thread, and CuPy's own."""
+
+    of_thread = threading.local()
+
+
+class UnownedMemory:
+    def __init__(self, ptr, size, owner, device_id=-1):
+        assert all(isinstance(each, int) for each in (ptr, size, device_id))
+        self.ptr = ptr
+        self.size = size
+        self.owner = owner
+
+
+class MemoryPointer:
+    def __init__(self, mem, offset):
+        self.mem = mem
+        self.ptr = mem.ptr + offset
+
+
+class DefaultPool:
+    """The pool of CuPy. Its memory is a block of NumPy's, and counts while it exists."""
+
+    used = most = limit = 0
+
+    def malloc(self, size):
+        if self.get_limit() and self.used + size > self.get_limit():
+            raise OutOfMemoryError(size, self.used, self.get_limit())
+        memory = np.empty(size, np.uint8)
+        DefaultPool.used += size
+        DefaultPool.most = max(self.most, self.used)
+        weakref.finalize(memory, self.free, size).atexit = False
+        return MemoryPointer(UnownedMemory(memory.ctypes.data, size, memory), 0)
+
+    @staticmethod
+    def free(size):
+        DefaultPool.used -= size
+
+    def get_limit(self):
+        return self.limit or pool_limit()
+
+    def set_limit(self, size):
+        DefaultPool.limit = size
+
+    def used_bytes(self):
+        return 0
+
+    free_bytes = total_bytes = free_all_blocks = used_bytes
 
 
 def is_capturing():
@@ -65,10 +150,18 @@ def operate(function, args, options, out=None):
         refuse_cublas()
 
     def compute():
+        if name in WITHOUT_CONTENTS:
+            args_ = [each.memory if isinstance(each, ndarray) else each for each in args]
+            return function(*args_, **options)
         return function(*map(bare, args), **{key: bare(value) for key, value in options.items()})
 
     if name not in NO_LAUNCHES:
         Stream.count(name)
+    if ndarray.check and name not in VIEWS:
+        changed = args[:1] if name in CHANGING else ()
+        for each in (*changed, out):
+            if isinstance(each, ndarray):
+                ndarray.check(each, True)
     if not is_capturing():
         result = compute()
         return dressed(result) if out is None else out
@@ -104,8 +197,12 @@ def of_held(function):
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is CuPy's
     """A fake GPU array.
 
-    `memory` is its NumPy array; `held` is the same after all queued work is done.
+    `memory` is its NumPy array; `held` is the same after all queued work is done. `check`
+    is called before each access that is not of a kernel, with the array and whether it
+    is written.
     """
+
+    check: ClassVar = None
 
     __module__ = "cupy"
     __array_priority__ = 100
@@ -120,8 +217,13 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
         property(lambda self, name=name: getattr(self.memory, name))
         for name in ("shape", "dtype", "size", "ndim", "nbytes", "itemsize", "strides", "flags"))
     T = property(lambda self: ndarray(self.memory.T))
-    data = property(
-        lambda self: types.SimpleNamespace(ptr=self.__cuda_array_interface__["data"][0]))
+
+    @property
+    def data(self):
+        holder = holder_of(self.memory)
+        return types.SimpleNamespace(ptr=self.__cuda_array_interface__["data"][0],
+                                     mem=None if holder is None else holder.pointer.mem)
+
     base = property(lambda self: None if self.memory.base is None else ndarray(self.memory.base))
 
     @property
@@ -130,6 +232,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
 
     @property
     def held(self):
+        if ndarray.check:
+            ndarray.check(self, False)
         current_stream().run()
         return self.memory
 
@@ -160,7 +264,11 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
             raise AttributeError(f"'ndarray' of CuPy: {name}")
         if name in VIEWS:
             return lambda *args, **options: self._view(name, args, options)
-        return adapted(getattr(bare(self), name))
+
+        def method(self, *args, **options):
+            return adapted(getattr(bare(self), name))(*args, **options)
+
+        return types.MethodType(method, self)
 
     def _view(self, name, args, options):
         view = getattr(self.memory, name)(*args, **options)
@@ -344,11 +452,14 @@ class MemoryPool:
 
 @contextlib.contextmanager
 def using_allocator(malloc):
-    Stream.allocator = malloc
+    """Use an allocator in this thread; of a MemoryPool arrays are NumPy's."""
+    pooled = isinstance(getattr(malloc, "__self__", None), MemoryPool)
+    before = Stream.allocator, getattr(Allocator.of_thread, "malloc", None)
+    Stream.allocator, Allocator.of_thread.malloc = malloc, None if pooled else malloc
     try:
         yield
     finally:
-        Stream.allocator = None
+        Stream.allocator, Allocator.of_thread.malloc = before
 
 
 def current_stream():
@@ -457,13 +568,14 @@ def module():
     def asarray(array, dtype=None, order=None, blocking=True):
         if not isinstance(array, ndarray):
             assert not is_capturing(), "a copy from the host"
-            return ndarray(np.array(array, dtype))
+            return ndarray(allocated(np.array(array, dtype)))
         same = dtype is None or array.dtype == dtype
         return array if same else array.astype(dtype)
 
     cupy.asarray = asarray
     cupy.asnumpy = lambda array: array.get() if isinstance(array, ndarray) else np.array(array)
-    cupy.array = lambda array, dtype=None, copy=True: ndarray(asarray(array, dtype).held.copy())
+    cupy.array = lambda array, dtype=None, copy=True: ndarray(
+        allocated(asarray(array, dtype).held.copy()))
 
     def ascontiguousarray(array, dtype=None):
         same = array.flags.c_contiguous and array.ndim and (dtype is None or array.dtype == dtype)
@@ -474,9 +586,7 @@ def module():
 
     cupy.ascontiguousarray = ascontiguousarray
     cupy.get_array_module = get_array_module
-    pool = types.SimpleNamespace(
-        used_bytes=lambda: 0, free_bytes=lambda: 0, total_bytes=lambda: 0,
-        free_all_blocks=lambda: None, set_limit=lambda **_: None, get_limit=pool_limit)
+    pool = DefaultPool()
     cupy.get_default_memory_pool = lambda: pool
     runtime = types.SimpleNamespace(
         getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info, driverGetVersion=lambda: 0,
@@ -485,7 +595,8 @@ def module():
     driver = types.SimpleNamespace(ctxGetCurrent=lambda: len(Device.used))
     cupy.cuda = types.SimpleNamespace(
         runtime=runtime, driver=driver, Device=Device, Stream=Stream, Event=Event,
-        MemoryPool=MemoryPool, using_allocator=using_allocator,
+        MemoryPool=MemoryPool, using_allocator=using_allocator, UnownedMemory=UnownedMemory,
+        MemoryPointer=MemoryPointer,
         cublas=types.SimpleNamespace(gemmEx=refused_gemm_ex, getVersion=lambda handle: 120_500),
         get_current_stream=current_stream,
         get_elapsed_time=lambda begin, end: 1e3 * (end.seconds - begin.seconds),

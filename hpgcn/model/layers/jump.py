@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.kernels.host.record import ALL, repeat
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.model.stages import chain
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Concatenation(Jump):
     def add(self, number: int, H: Array, context: ForwardContext) -> None:
         layer = self.layer
         if layer.number and context.embedded is not None:
-            context.embedded.append(H.copy())
+            context.embedded.append(derived(H.copy))
         total = self._total(context)
         if number == 0:
             layer.times_W(H, "W_0", total)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import derived, repeat
 from hpgcn.model.layers.layer import indexed
 from hpgcn.model.model_parts import MOMENTS
@@ -180,6 +181,7 @@ class BatchNorm(Norm):
         for name in map(self.name_of, MOMENTS):
             running = self.arrays[name]
             found = gradient.arrays[name]
+            accessed((), (running, found))
             running += MOMENTUM * (found - running)
             found[:] = 0
 

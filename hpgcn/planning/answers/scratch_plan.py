@@ -103,19 +103,19 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     inputs = PlanInput(path, config, widths)
 
     # on one rank, in memory
-    in_memory = _count(inputs, candidates(inputs, (1,))[0]) if _has_one(inputs) else None
+    in_memory = _count(inputs, candidates(inputs, (1,))[0]) if has_one(inputs) else None
     needed = 0
     if in_memory:
         arrays = in_memory.footprint.peak.max() + in_memory.copies.sum()
         needed = int(arrays) + in_memory.memory + PROCESS
     if in_memory and needed <= memory and (ranks is None or 1 in ranks):
         return ScratchPlan(inputs.name, "", 1, 1, memory, needed, 0, 0, 0, 0, 0, 0,
-                           config.eval_every, _compute(machine, in_memory), disk, config.batch,
+                           config.eval_every, turns_seconds(machine, in_memory), disk, config.batch,
                            in_memory.steps, in_memory.memory)
 
     # the fewest ranks that fit
     plans = []
-    for candidate in _candidates(inputs, ranks):
+    for candidate in local_candidates(inputs, ranks):
         plans.append(_plan_of(inputs, candidate, memory, needed, machine))
         if plans[-1].kept >= 0:
             break
@@ -151,11 +151,11 @@ def _shortage(plans, memory):
     return f"{needed}; {reason}"
 
 
-def _has_one(inputs):
+def has_one(inputs):
     return not inputs.part_counts or 1 in inputs.part_counts
 
 
-def _candidates(inputs, ranks):
+def local_candidates(inputs, ranks):
     """Yield the Candidates of the strategy in the settings, with fewest ranks first.
 
     If no nonzeros have owners yet, they are counted at the owners of their rows.
@@ -186,7 +186,7 @@ def _count(inputs, candidate):
                        ordered.of_training.feature_entries)
 
 
-def _compute(machine, counted):
+def turns_seconds(machine, counted):
     """Return the seconds of all ranks, one after the other, in a step.
 
     Return None for mini-batches.
@@ -221,7 +221,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
                        needed or int(total.sum()) + counted.memory + PROCESS, of(total), turn,
                        of(read), of(written), of(evaluated.read), of(evaluated.written),
-                       inputs.config.eval_every, _compute(machine, counted), machine.disk,
+                       inputs.config.eval_every, turns_seconds(machine, counted), machine.disk,
                        inputs.config.batch, counted.steps, counted.memory, messages, small)
 
 

@@ -41,11 +41,12 @@ class DiskTraffic:
         return int(self.read.sum() + self.written.sum())
 
 
-def disk_traffic(footprint, strategy):
+def disk_traffic(footprint, strategy, near=None):
     """Return the DiskTraffic of a step and of an evaluation.
 
     `footprint` is a RankFootprint, `strategy` a subclass of
-    hpgcn.strategies.strategy.Strategy.
+    hpgcn.strategies.strategy.Strategy. `near` are two numbers of next ranks: messages to
+    them are not read, or not written. By default they are those of files.
     """
     itemsize = footprint.spec.row_itemsize
     found = []
@@ -66,7 +67,9 @@ def disk_traffic(footprint, strategy):
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
             moved[MATRIX][0] += matrix + _sent_rows(plan, product) * POINTER
-            moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy)
+            spooled = 0 if near else _largest(plan, product, itemsize, strategy)
+            moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy,
+                                         near or ((1, 1) if spooled else (2, 2)))
             moved[ARRAYS] += operand.results * product.width * (sum_bytes(itemsize) - itemsize)
             if product.heads and plan.returns:
                 moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
@@ -75,7 +78,6 @@ def disk_traffic(footprint, strategy):
                 rows = (plan.layout if product.backward else plan.layout_in).offsets
                 waiting = np.arange(sent.size) != sent.size - 2
                 moved[ARRAYS] += np.diff(rows) * waiting * product.width * itemsize
-            spooled = _largest(plan, product, itemsize, strategy)
             largest = max(largest, spooled)
             for segment in (place, place + 1):
                 touched[:, segment] += matrix // 2 + (0 if spooled else sent)
@@ -97,12 +99,36 @@ def _largest(plan, product, itemsize, strategy):
     return product.width * max(pulled.largest * itemsize, pushed.largest * sum_bytes(itemsize))
 
 
-def _messages(plan, product, sent, itemsize, strategy):
+def gpu_traffic(footprint, strategy, slots):
+    """Return the traffic between a GPU and the homes of its arrays, as `disk_traffic` does.
+
+    A rank that has one of the `slots` to itself keeps its arrays there. With two slots,
+    messages to the next rank go by way of homes as well: its own are then in the other slot.
+    """
+    ranks = footprint.rows.size
+    alone = np.bincount(np.arange(ranks) % slots)[np.arange(ranks) % slots] == 1
+    found = disk_traffic(footprint, strategy, near=(int(slots > 2), 0))
+    for number, each in enumerate(found):
+        plans = (footprint.train_plans, footprint.evaluated_plans)[number]
+        if ranks > 1 and not strategy.frees_rows:
+            # copied for all ranks by the last one, from homes but its own
+            for product in footprint.rank_steps[0].turns(frees_rows=False)[number].products:
+                plan = plans[product.layer]
+                itemsize = footprint.spec.row_itemsize
+                sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
+                each.moved[MESSAGES][1] -= (sent - sent // ranks) * (np.arange(ranks) < ranks - 1)
+        for purpose in ((ARRAYS, MATRIX) if ranks > slots else PURPOSES):
+            each.moved[purpose] = each.moved[purpose] * ~(alone | (ranks <= slots))
+    return found
+
+
+def _messages(plan, product, sent, itemsize, strategy, near):
     """Return the bytes of a product's messages that are read and written, (2, P).
 
     `sent`, (P,), are the bytes that ranks send. The later of two ranks copies a
     message: it has just filled the one buffer, or empties the other at once. So only
-    one of them is written and read.
+    one of them is written and read. `near` are two numbers of next ranks: messages to
+    them are not read, or not written.
     """
     ranks = sent.size
     if not strategy.frees_rows:
@@ -120,15 +146,15 @@ def _messages(plan, product, sent, itemsize, strategy):
         return np.array([_of_two_waits(pulled, pushed, pull * itemsize,
                                        push * sum_bytes(itemsize))] * 2)
 
-    # Messages to the next two ranks stay in memory. The first ones are the next of the last.
-    moved = sent * max(ranks - 3, 0) // (ranks - 1)
+    # messages to next ranks stay; the first ranks are the next of the last
+    moved = np.array([sent * max(ranks - 1 - each, 0) // (ranks - 1) for each in near])
 
     # sums of the ranks before came at once, but stay until all rows have arrived
     to_single_ranks = isinstance(pulled, ExchangeSizes) and isinstance(pushed, ExchangeSizes)
     if to_single_ranks and not pushed.passes_gateways and (pushed.joined or product.heads):
         before = np.append(np.arange(ranks - 1), 0)
         moved += pushed.sent * before // (ranks - 1) * push * sum_bytes(itemsize)
-    return np.array([moved, moved])
+    return moved
 
 
 def _of_two_waits(pulled, pushed, pull_bytes, push_bytes):

@@ -11,18 +11,19 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from hpgcn.errors import StorageError, setting
 from hpgcn.runtime.disk import mapped_pages
+from hpgcn.runtime.planned_turns import PlannedTurns
 
 CHECK = "HPGCN_CHECK_RESIDENCY"  # 1: arrays that a turn should not touch cannot be accessed
 
 
-class Residency:
+class Residency(PlannedTurns):
     """Moves arrays between memory and disk as the ranks of this process take turns.
 
     The arrays of three turns are in memory: the last one is written, one runs, and the
@@ -50,15 +51,12 @@ class Residency:
         from hpgcn.kernels.disk import file_table
 
         self._table = file_table
+        super().__init__(ranks)
         self.in_files = in_files
-        self.ranks = ranks
         self.folder = folder
         self._waiting = waiting
         self.waited = {"read": 0.0, "write": 0.0}
         self._events = [[] for _ in range(ranks)]  # by rank: (name, begin, end) of reads and writes
-        self._passes = [None] * ranks  # the PassArrays of the pass that each rank is in, or None
-        self._segments = [0] * ranks  # segment of this pass that the rank is in, or begins next
-        self._between = [True] * ranks  # whether it has not begun that segment yet
         self._filled = []  # arrays that received messages in this turn
         self._checks = os.environ.get(CHECK) == "1"
         self._known = [{} for _ in range(ranks)]  # the PassArrays of each rank, if it checks
@@ -66,37 +64,30 @@ class Residency:
         self._writer, self._reader = _Worker("write to disk"), _Worker("read from disk")
 
     def begin_pass(self, rank: int, arrays: Any) -> None:
-        """Note that a rank begins a pass with some PassArrays; None: they are not known."""
-        self._passes[rank], self._segments[rank], self._between[rank] = arrays, 0, True
+        super().begin_pass(rank, arrays)
         self._known[rank][id(arrays)] = arrays
         self._protect(rank)
 
-    def end_segment(self, rank: int, *product: Any) -> None:
-        """Note that a rank ends a segment, in a product (width, backward) or with the pass."""
-        arrays = self._passes[rank]
-        if arrays is not None and not self._between[rank]:
-            arrays.check(self._segments[rank], *product)
-            self._segments[rank] += 1
-            self._between[rank] = True
+    def end_segment(self, rank: int, *product: Any) -> bool:
+        ended = super().end_segment(rank, *product)
+        if ended:
             self._protect(rank)
-
-    def begin_segment(self, rank: int) -> None:
-        """Note that a rank begins the next segment: with a pass, or after a product."""
-        self._between[rank] = False
+        return ended
 
     def note_messages(self, arrays: Iterable) -> None:
         """Note that messages were copied to or from arrays, also of ranks that do not run."""
         self._filled += (each for each in arrays
                          if isinstance(each, np.ndarray) and each.nbytes >= mapped_pages.PAGE)
 
-    def switch(self, leaving: int, entering: int) -> None:
+    def switch(self, leaving: int, entering: int, place: Any = None) -> None:
         """Exchange arrays between the turns of two ranks, after that of `leaving`."""
         if leaving == entering:  # no other rank can go on
             return
         self._enter(entering)
         following = (entering + 1) % self.ranks
         near = {entering, following} - {leaving}
-        out = [*self._dead(leaving), (mapped_pages.put_out, self._touched(leaving, near))]
+        out = [*((mapped_pages.forget, *each) for each in self._dead(leaving)),
+               (mapped_pages.put_out, self._touched(leaving, near))]
 
         # finish writing the turn before, because memory holds the arrays of three turns
         begin = time.perf_counter()
@@ -119,13 +110,6 @@ class Residency:
 
     def _enter(self, rank: int) -> None:
         self._table.TABLE[self._table.RUNNING] = rank
-
-    def _dead(self, rank: int) -> Iterator[tuple]:
-        """Yield calls that drop contents which a rank overwrites before it reads them."""
-        arrays = self._passes[rank]
-        if arrays is not None and self._between[rank]:
-            for array, first in arrays.dead(self._segments[rank]):
-                yield mapped_pages.forget, array, first
 
     def _touched(self, leaving: int, near: set[int]) -> list[tuple[int, int, int, int]]:
         """Return the parts of files that a turn has touched, as `mapped_pages.put_out` takes them.
@@ -150,13 +134,6 @@ class Residency:
                 ends[address] += begin, end
         return [(address, descriptor, *part) for address, nbytes, descriptor, _ in found.values()
                 for part in zip(ends[address][::2], [*ends[address][1::2], nbytes])]
-
-    def _coming(self, rank: int) -> list[tuple]:
-        """Return the arrays that the next turn of a rank touches, as `PassArrays.coming`."""
-        arrays = self._passes[rank]
-        if arrays is None or not self._between[rank]:
-            return []
-        return arrays.coming(self._segments[rank])
 
     def _finish(self, worker: _Worker) -> float:
         """Wait for a worker; return the seconds. StorageError if it failed."""

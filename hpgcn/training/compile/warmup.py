@@ -190,8 +190,9 @@ def _small_step(header: Header, config: Config, device: Host, ranks: int) -> Non
 
     # settings that do not change which kernels are used
     few = config.replace(strategy=without_grid(config), out="", checkpoint_every=0, epochs=1,
-                         memory="", scratch="", lr=Config.lr, weight_decay=0.0, class_weight="",
-                          metric="auto", split_index=0, training_graph="all", patience=0,
+                         memory="", scratch="", gpu_memory="", lr=Config.lr,
+                          weight_decay=0.0, class_weight="", metric="auto", split_index=0,
+                          training_graph="all", patience=0,
                           strict_negatives=False, evaluation_negatives="auto",
                           message_edges="train", precompute=config.precompute
                           and config.message_edges == "train",

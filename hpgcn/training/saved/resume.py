@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn.errors import ConfigError, DataError, agreed, setting
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.training.files.records import read_summary
 from hpgcn.training.files.result import read_result
@@ -119,7 +120,9 @@ def restore(trainer: Trainer, saved: CheckpointState, history: list[dict]) -> No
                                     trainer.run_info.metric)
 
     # the parameters, and the moments of the optimizer
-    trainer.parameters.flat[:] = flat("weights")
+    weights = flat("weights")
+    accessed((weights,), (trainer.parameters.flat,))
+    trainer.parameters.flat[:] = weights
     moments = {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS}
     trainer.optimizer.restore(state.steps, moments)
 
@@ -163,6 +166,7 @@ def _restore_persistent_arrays(trainer: Trainer, lasting: np.ndarray | None) -> 
     first = 0
     for array in arrays:
         part = own_numbers[first:first + array.size].reshape(array.shape)
+        accessed((), (array,))
         array[...] = comm.device.put(part)
         first += array.size
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.model import goodness
 from hpgcn.runtime.clock import PARTS
 from hpgcn.store import Field
@@ -95,6 +96,7 @@ class BestEpoch:
         if self.key is None or key is None or key > self.key:
             self.epoch = epoch
             self.metrics = metrics
+            accessed((flat,))
             self.weights = flat.copy()
             self.key = key
 

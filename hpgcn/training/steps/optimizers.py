@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.accesses import accessed
 
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
@@ -43,6 +44,7 @@ class SGD:
         The gradient (p,) is clipped in place first.
         """
         self.steps += 1
+        accessed((self.parameters,), (self.previous,))
         self.previous[:] = self.parameters
         if self.clip_norm:
             clip(gradient, self.clip_norm, self.shared, self.comm)
@@ -50,6 +52,7 @@ class SGD:
 
     def undo(self) -> None:
         """Set the parameters to those before the last step."""
+        accessed((self.previous,), (self.parameters,))
         self.parameters[:] = self.previous
 
     def update(self, gradient: Array, lr: float) -> None:
@@ -60,6 +63,7 @@ class SGD:
         """Set the past steps and the moments of the optimizer, to resume a run."""
         self.steps = steps
         for name, array in moments.items():
+            accessed((array,), (self.moments[name],))
             self.moments[name][:] = array
 
 
@@ -83,6 +87,7 @@ class AdamW(Adam):
     """
 
     def update(self, gradient: Array, lr: float) -> None:
+        accessed((), (self.parameters,))
         self.parameters[:self.decay["decayed"]] *= 1 - lr * self.decay["decay"]
         kernels.backend(gradient).adam(self.parameters, gradient, **self.moments, step=self.steps,
                                        lr=lr)
@@ -106,4 +111,5 @@ def clip(gradient: Array, limit: float, shared: int, comm: SerialComm | None = N
         own = comm.device.numbers([inner(column, column)[0]]) if column.size else [0.0]
         squares = squares + float(comm.sum(own)[0])
     norm = np.sqrt(squares)
+    accessed((), (gradient,))
     gradient *= np.minimum(limit / (norm + 1e-6), 1).astype(gradient.dtype)

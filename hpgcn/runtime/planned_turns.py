@@ -1,0 +1,57 @@
+"""Where ranks of one process are in their passes through a model, as they take turns.
+
+A pass is a training step or an evaluation. Its products with A end its segments. What a
+segment reads, and which contents nothing reads after it, is known before the run
+(hpgcn.training.setup.pass_arrays).
+"""
+from __future__ import annotations
+
+from typing import Any
+
+
+class PlannedTurns:
+    """Base class of what observes turns: the segment that each of the ranks is in."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
+        self._passes: list = [None] * ranks  # the PassArrays of the pass of each rank, or None
+        self._segments = [0] * ranks  # segment of this pass that the rank is in, or begins next
+        self._between = [True] * ranks  # whether it has not begun that segment yet
+
+    def begin_pass(self, rank: int, arrays: Any) -> None:
+        """Note that a rank begins a pass with some PassArrays; None: they are not known."""
+        self._passes[rank], self._segments[rank], self._between[rank] = arrays, 0, True
+
+    def end_segment(self, rank: int, *product: Any) -> bool:
+        """Note that a rank ends a segment, in a product (width, backward) or with the pass.
+
+        Return whether it was in one.
+        """
+        arrays = self._passes[rank]
+        if arrays is None or self._between[rank]:
+            return False
+        arrays.check(self._segments[rank], *product)
+        self._segments[rank] += 1
+        self._between[rank] = True
+        return True
+
+    def begin_segment(self, rank: int) -> None:
+        """Note that a rank begins the next segment: with a pass, or after a product."""
+        self._between[rank] = False
+
+    def _dead(self, rank: int) -> list[tuple]:
+        """Return what a rank overwrites before it reads it, a list of (array, first byte)."""
+        arrays = self._passes[rank]
+        if arrays is None or not self._between[rank]:
+            return []
+        return list(arrays.dead(self._segments[rank]))
+
+    def _coming(self, rank: int) -> list[tuple]:
+        """Return the arrays that the next turn of a rank touches, as `PassArrays.coming`.
+
+        The list is empty if they are not known.
+        """
+        arrays = self._passes[rank]
+        if arrays is None or not self._between[rank]:
+            return []
+        return arrays.coming(self._segments[rank])

@@ -1,0 +1,41 @@
+"""Run on ranks of this process that take turns on a GPU."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hpgcn.comm import run_on_gpu
+from hpgcn.planning.answers.gpu_plan import plan_gpu, table
+from hpgcn.runtime.gpu.gpu_turns import GpuTurns
+from hpgcn.strategies import read_options, strategy_setting
+
+if TYPE_CHECKING:
+    from hpgcn.config import Config
+
+log = logging.getLogger("hpgcn")
+
+
+def run_with_gpu_memory(function: Callable, source: Any, config: Config, ranks: int,
+                        *arguments: Any, **options: Any) -> Any:
+    """Call `function` on ranks of this process, with arrays that take turns on a GPU.
+
+    It is called as function(comm, source, config, ...). Return the result of rank 0. The
+    plan chooses the number of ranks if `ranks` is 1. If the run fits config.gpu_memory in
+    one piece, `function` is called with None in place of a communicator. Errors as
+    `plan_gpu`.
+    """
+    plan = plan_gpu(source, config, None if ranks == 1 else [ranks])
+    for line in table(plan).splitlines():
+        log.info("%s", line)
+    if plan.ranks == 1:
+        return function(None, source, config.replace(gpu_memory=""), *arguments, **options)
+    config = config.replace(strategy=strategy_setting(plan.strategy, read_options(config)))
+    turns = GpuTurns(plan.ranks, plan.slots, plan.slot_bytes, plan.gpu_memory)
+    result = run_on_gpu(function, turns, source, config, *arguments, **options)[0]
+    to_gpu, from_gpu = map(sum, zip(*turns.copied.values()))
+    log.info("GPU: %.4g GB copied to it, %.4g GB of them not ahead, and %.4g GB from it in all; "
+             "kernels waited %.3g s at switches of ranks; %.4g GB of pinned host memory",
+             to_gpu / 1e9, turns.unforeseen / 1e9, from_gpu / 1e9, turns.waited,
+             turns.homes.nbytes / 1e9)
+    return result

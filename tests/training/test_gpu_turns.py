@@ -1,0 +1,232 @@
+"""Local ranks that take turns on a GPU, real or fake, with arrays at home in host memory."""
+import fake_cupy
+import numpy as np
+import pytest
+from commands import refused, succeed
+from cuda_ranks import cuda, real_or_fake
+from graphs import make, scattered, several_labels, with_edges, with_targets
+
+from hpgcn import Config, predict, run_on_ranks, save, train
+from hpgcn.comm import as_comm, run_on_gpu
+from hpgcn.errors import ConfigError, UsageError
+from hpgcn.partition import make_partition
+from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.answers.gpu_plan import plan_gpu
+from hpgcn.planning.counts import touches
+from hpgcn.planning.counts.disk_traffic import gpu_traffic
+from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.runtime.gpu import gpu_turns
+from hpgcn.runtime.gpu.gpu_turns import GpuTurns, Homes
+from hpgcn.runtime.gpu.spans import is_within, overlap
+from hpgcn.store import write_partitioned
+from hpgcn.strategies import STRATEGIES
+from hpgcn.training.trainer import Trainer
+
+__all__ = ["cuda"]
+SETTINGS = {"layers": 3, "hidden": 24, "epochs": 4, "eval_every": 2, "dropout": 0.3,
+            "device": "cuda", "strategy": "p2p"}
+SLOT = 4 << 20
+ONES = np.full(SLOT, 255, np.uint8)  # kept: copies that are late read it
+ONES = np.full(SLOT, 255, np.uint8)
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Let most arrays have homes; memory that must not be read is 0xFF, a NaN."""
+    monkeypatch.setattr(gpu_turns, "THRESHOLD", 1 << 8)
+    empty, take = GpuTurns._empty, Homes.take
+
+    def fill(turns, slot):
+        empty(turns, slot)
+        turns.up.wait_event(slot.ready)
+        turns.gpu.copy(slot.begin, ONES.ctypes.data, slot.nbytes, turns.up)
+
+    def fill_home(homes, nbytes):
+        home = take(homes, nbytes)
+        home.wait()
+        home.memory[:] = 255
+        return home
+
+    monkeypatch.setattr(fake_cupy.ndarray, "check", staticmethod(check_access))
+    monkeypatch.setattr(GpuTurns, "_empty", fill)
+    monkeypatch.setattr(Homes, "take", fill_home)
+
+
+def check_access(array, written):
+    """Fail if an array is accessed that is not on the GPU, or written without being noted."""
+    block = getattr(array.data.mem, "block", None)
+    if block is not None and array.size:
+        _, span = block.arena.turns.find(array)
+        assert block.arena.slot.holder is block.arena
+        assert is_within(span if written else overlap(span, block.contents),
+                         block.dirty if written else block.here)
+
+
+def results(graph, config, ranks, turns=None):
+    """Train, evaluate and predict; return the history, the weights and the logits."""
+    def work(comm):
+        source = scattered(graph, as_comm(comm))
+        result = train(source, config, comm)
+        found = predict(source, result, comm, device="cuda")
+        return result.history, result.weights, found and found.get("logits", found.get("target"))
+
+    return (run_on_ranks(work, ranks) if turns is None else run_on_gpu(work, turns))[0]
+
+
+def check(graph, config, ranks=3, slots=2):
+    history, weights, logits = results(graph, config, ranks)
+    turns = GpuTurns(ranks, slots, SLOT)
+    found, found_weights, found_logits = results(graph, config, ranks, turns)
+    assert [each["loss"] for each in found] == [each["loss"] for each in history]
+    for name in weights:
+        np.testing.assert_array_equal(found_weights[name], weights[name])
+    np.testing.assert_array_equal(found_logits, logits)
+    return turns
+
+
+@pytest.mark.parametrize("ranks, slots", [(3, 2), (5, 2), (4, 3), (3, 1), (2, 2)])
+def test_results_are_those_of_ranks_that_stay(cuda, poisoned, ranks, slots):
+    turns = check(make(n=601, f=33, degree=12), Config(**SETTINGS), ranks, slots)
+    assert all(sum(each) > 0 for each in turns.copied.values()) == (ranks > slots)
+
+
+@pytest.mark.parametrize("strategy, changes", [
+    *(("p2p", {"model": model}) for model in ("sage", "gin", "appnp", "sgc")),
+    *(("p2p", changes) for changes in (
+        {"norm": "batch"}, {"dtype": "bf16"}, {"residual": True, "activation": "elu"},
+        {"jump": "max", "output_layer": True},
+        {"input_layer": True, "output_layer": True, "ffn": True},
+        {"embedding": 9, "clip_norm": 0.1, "optimizer": "adamw"}, {"training_graph": "train"})),
+    *((strategy, {}) for strategy in ("cover", "1d", "1.5d:3", "2d", "mop", "mop+p2p+p2p")),
+    *((strategy, {"model": "gat", "heads": 2, "attention_dropout": 0.3})
+      for strategy in ("p2p", "vertex-cut"))], ids=str)
+def test_models_and_strategies(cuda, poisoned, strategy, changes):
+    check(make(n=301, f=33, degree=12, directed=True),
+          Config(**SETTINGS | {"epochs": 3, "strategy": strategy} | changes))
+
+
+@pytest.mark.parametrize("graph", [
+    make(n=301, sparse=True), make(n=301, train=9, degree=3), several_labels(make(n=301), 3),
+    with_targets(make(n=301), 3), with_edges()], ids=range(5))
+def test_graphs(cuda, poisoned, graph):
+    model = "gcn" if graph.edge_features is None else "gine"
+    check(graph, Config(**SETTINGS | {"epochs": 3, "model": model}))
+
+
+@pytest.mark.parametrize("late", ["all", "kernels"])
+def test_copies_and_kernels_wait_for_each_other(poisoned, late):
+    with real_or_fake(late=late):
+        check(make(n=601, f=33, degree=12), Config(**SETTINGS))
+
+
+def wide(path):
+    """Write a graph whose features take most of the memory."""
+    save(make(n=4001, f=512, degree=4), path)
+    return str(path)
+
+
+def small(monkeypatch):
+    for module, name in ((gpu_turns, "THRESHOLD"), (touches, "LEAST")):
+        monkeypatch.setattr(module, name, 1 << 11)
+
+
+def test_a_run_chooses_its_ranks_and_stays_within_its_memory(cuda, monkeypatch, tmp_path):
+    """A run in one piece if it fits, else on the fewest ranks that fit, to the same bits."""
+    if cuda is None:
+        pytest.skip("seen through the fake GPU")
+    small(monkeypatch)
+    path = wide(tmp_path / "g.h5")
+    config = Config(hidden=8, epochs=2, device="cuda", strategy="p2p")
+    assert plan_gpu(path, config.replace(gpu_memory="30M")).ranks == 1
+    plan = plan_gpu(path, config.replace(gpu_memory="9M"))
+    assert plan.ranks > 2 and plan.least <= 9 << 20 < plan.needed
+    monkeypatch.setattr(fake_cupy.DefaultPool, "most", fake_cupy.DefaultPool.used)
+    before = fake_cupy.DefaultPool.used
+    found = train(path, config.replace(gpu_memory="9M"))
+    assert 0 < fake_cupy.DefaultPool.most - before <= 9 << 20
+    expected = train(path, config, ranks=plan.ranks)
+    assert [each["loss"] for each in found.history] == [each["loss"] for each in expected.history]
+
+
+def test_a_limit_that_is_too_small_is_refused(monkeypatch, tmp_path):
+    """One line names the ranks that fit, or says that none do."""
+    small(monkeypatch)
+    path = wide(tmp_path / "g.h5")
+    config = Config(hidden=8, device="cuda", strategy="p2p", gpu_memory="9M")
+    with pytest.raises(ConfigError, match=r"g\.h5: 2 ranks need [\d,]+ bytes of GPU memory, but "
+                       r"gpu_memory= is 9,437,184: 16 ranks fit$"):
+        plan_gpu(path, config, [2])
+    with pytest.raises(ConfigError, match=r"is 102,400: no number of ranks from 2 to 512 fits$"):
+        plan_gpu(path, config.replace(gpu_memory="100K"))
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"device": "cpu"}, "needs device='cuda'"), ({"aggregate_on": "cpu"}, "needs device='cuda'"),
+    ({"scratch": "/tmp", "memory": "1G"}, "does not combine with scratch='/tmp'"),
+    ({"batch": "vertices:60"}, "needs full batches, but batch='vertices:60'")], ids=str)
+def test_settings_that_do_not_go_together(changes, words):
+    config = Config(**{"device": "cuda", "strategy": "mop", "gpu_memory": "8M", **changes})
+    with pytest.raises(UsageError, match=f"gpu_memory='8M': {words}"):
+        train(make(), config)
+
+
+def test_commands(tmp_path):
+    save(make(n=203), tmp_path / "g.h5")
+    said = succeed("plan", tmp_path / "g.h5", "--device", "cuda", "--gpu-memory", "1M")
+    assert "none: the run fits" in said
+    dry = succeed("train", tmp_path / "g.h5", "--device", "cuda", "--gpu-memory", "1M", "--dry-run")
+    assert dry == said
+    assert "is not a size" in refused(2, "train", tmp_path / "g.h5", "--gpu-memory", "1X")
+
+
+@pytest.mark.parametrize("strategy, model", [
+    ("p2p", "gcn"), ("cover", "gcn"), ("vertex-cut", "gcn"), ("1d", "gcn"), ("p2p", "gat")])
+def test_bytes_are_those_of_the_plan(cuda, strategy, model, monkeypatch, tmp_path):
+    """Bytes copied to the GPU and from it in an epoch are within 12% of the plan.
+
+    With 1d they are within 15%: a rank waits more than once in a product.
+    """
+    small(monkeypatch)
+    path = str(tmp_path / "p.h5")
+    graph = make(n=4001, f=64, degree=8)
+    method = strategy if strategy == "vertex-cut" else "random"
+    write_partitioned(path, graph, make_partition(graph, 4, method=method, refine=False))
+    config = Config(layers=3, hidden=64, epochs=4, device="cuda", strategy=strategy,
+                    model=model, heads=1 + (model == "gat"))
+    counts, train_epoch, turns = [], Trainer.train_epoch, GpuTurns(4, 2, 32 << 20)
+
+    def count(trainer, *given):
+        if (trainer.comm.size, trainer.comm.rank) == (4, 0):
+            counts.append(np.sum([*turns.copied.values()], 0))
+        return train_epoch(trainer, *given)
+
+    monkeypatch.setattr(Trainer, "train_epoch", count)
+    run_on_gpu(lambda comm: train(path, config, comm), turns)
+    inputs = PlanInput(path, config)
+    candidate, = (each for each in candidates(inputs, (4,)) if each.strategy == strategy)
+    steps = gpu_traffic(count_candidate(inputs, candidate), STRATEGIES[strategy], 2)
+    planned = [sum(int(getattr(each, name).sum()) for each in steps)
+               for name in ("read", "written")]
+    bound = 0.15 if strategy == "1d" else 0.12
+    assert counts[3] - counts[2] == pytest.approx(planned, rel=bound)
+
+
+def test_resume_in_memory(cuda, poisoned, monkeypatch, tmp_path):
+    """A run goes on without its turns, and the reverse, to the same bits."""
+    graph = make(n=601, f=33, degree=12)
+    config = Config(**SETTINGS | {"epochs": 2}, checkpoint_every=1)
+    straight = train(graph, config.replace(epochs=4, checkpoint_every=0), ranks=3)
+
+    def run(in_turns, **changes):
+        options = {"resume": changes["out"]} if changes.get("epochs") else {}
+        given = graph, config.replace(**changes)
+        if not in_turns:
+            return train(*given, ranks=3, **options)
+        return run_on_gpu(lambda comm: train(*given, comm, **options), GpuTurns(3, 2, SLOT))[0]
+
+    for first in (True, False):
+        out = str(tmp_path / str(first))
+        run(first, out=out)
+        resumed = run(not first, out=out, epochs=4)
+        assert [each["loss"] for each in resumed.history] == [
+            each["loss"] for each in straight.history]
