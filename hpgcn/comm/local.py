@@ -227,9 +227,9 @@ def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, **options: 
             return function(comm, *arguments, **options)
 
     ranks = Turns(turns.ranks, turns)
+    post = local_mpi.Post(messages=turns.messages)
     try:
-        return ranks.run([partial(run, comm)
-                          for comm in _communicators(ranks, local_mpi.Post(turns.messages))])
+        return ranks.run([partial(run, comm) for comm in _communicators(ranks, post)])
     finally:
         turns.close()
 

@@ -177,9 +177,8 @@ class Turns:
     def _switch(self, leaving: int, entering: int) -> None:
         """Call the observer, and let the next rank run."""
         if self.observer is not None and self._failure is None:
-            _, describe, place = self._waits.get(leaving, (None, str, None))
             try:
-                self.observer.switch(leaving, entering, (place, describe()))
+                self.observer.switch(leaving, entering)
             except BaseException as error:  # the next rank gets its turn all the same, and ends
                 self._failure = leaving, error
         self._turn[entering].release()

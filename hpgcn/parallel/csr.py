@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from hpgcn import kernels
 from hpgcn.graphs.partition import positions_of
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.kernels.host.record import derived
+from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.runtime.device import HOST
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _packed(arrays: list[Array], device: Host) -> list[Array]:
     whole = device.empty((ends[-1],), np.result_type(*(each.dtype for each in arrays)))
     parts = [whole[end - each.size:end] for end, each in zip(ends, arrays)]
     for part, each in zip(parts, arrays):
-        part[...] = each
+        repeat(operator.setitem, part, ALL, each)
     return parts
 
 

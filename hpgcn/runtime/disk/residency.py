@@ -79,7 +79,7 @@ class Residency(PlannedTurns):
         self._filled += (each for each in arrays
                          if isinstance(each, np.ndarray) and each.nbytes >= mapped_pages.PAGE)
 
-    def switch(self, leaving: int, entering: int, place: Any = None) -> None:
+    def switch(self, leaving: int, entering: int) -> None:
         """Exchange arrays between the turns of two ranks, after that of `leaving`."""
         if leaving == entering:  # no other rank can go on
             return

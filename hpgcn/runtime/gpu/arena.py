@@ -17,7 +17,7 @@ import numpy as np
 from hpgcn.errors import InternalError
 from hpgcn.kernels.host.accesses import flattened, observed
 from hpgcn.runtime.gpu import current_arena
-from hpgcn.runtime.gpu.spans import EMPTY, Span, cut, hull, is_within, overlap, without
+from hpgcn.runtime.gpu.spans import Span, cut, hull, is_within, overlap, without
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
@@ -88,7 +88,6 @@ class Arena:
         self.slot = slot
         self.blocks: dict[int, Block] = {}  # by offset
         self.gaps = [(0, slot.nbytes)]  # spans without blocks, in order
-        self.touched: dict[int, Span] = {}  # by offset: bytes with contents that this turn accessed
         self.peak = 0  # bytes up to the end of the last block, at most
 
     @contextmanager
@@ -159,9 +158,6 @@ class Arena:
         """Bring bytes of a block to the GPU, before kernels access them."""
         if self.slot.holder is not self:
             raise InternalError(f"rank {self.rank} accesses an array out of its turn")
-        needed = overlap(span, block.contents)
-        if needed != EMPTY:
-            self.touched[block.offset] = hull(self.touched.get(block.offset, EMPTY), needed)
         for part in block.missing(span):
             self.turns.bring_in(block, part, self.turns.compute)
         block.note(span, written)

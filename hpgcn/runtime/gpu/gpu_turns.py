@@ -4,9 +4,9 @@ The GPU has a few slots. Ranks r, r + slots, ... share slot r mod slots, and the
 rank have fixed places in it. While a rank computes, the arrays of the next one come into
 another slot, and those that the rank before has written go home.
 
-Nothing must be foreseen for results to be right. Before a kernel reads or writes an array,
-`Arena.accessed` brings in what is at home only. What comes ahead of a turn is what the
-rank accessed in its last turn at the same place. In a place without such a turn, all comes.
+What comes ahead of a turn is what the plan of the pass names
+(hpgcn.runtime.planned_turns). Nothing must be foreseen for results to be right: before a
+kernel reads or writes an array, `Arena.accessed` brings in what is at home only.
 
 Copies have a stream for each direction, and the host waits for none of them. Events order
 copies after the kernels that wrote their source, and kernels after the copies of what they
@@ -29,8 +29,6 @@ from hpgcn.runtime.gpu.spans import EMPTY, Span, overlap
 from hpgcn.runtime.planned_turns import PlannedTurns
 
 THRESHOLD = 1 << 18  # bytes of the smallest array with a home; smaller ones stay on the GPU
-CONTEXT = 4  # last waits of a rank that identify its next turn
-STEADY = "train", "eval"  # phases whose turns repeat; in others all arrays come
 ARRAYS = "arrays"
 
 
@@ -124,9 +122,6 @@ class GpuTurns(PlannedTurns):
         self.unforeseen = 0
         self.waited = 0.0
         self._waits_of_kernels = deque()  # events before and after each
-        self._foreseen = {}  # by rank and its last waits: the spans that its turn touched
-        self._waits = [deque(maxlen=CONTEXT) for _ in range(ranks)]
-        self._steady = [False] * ranks  # whether each was last in such a phase
 
     def close(self) -> None:
         """Wait for all copies, and undo the limit; arrays of the ranks are not used any more."""
@@ -154,14 +149,9 @@ class GpuTurns(PlannedTurns):
         reach = sum((n - 1) * step for n, step in zip(array.shape, array.strides))
         return block, (begin, begin + reach + array.itemsize)
 
-    def switch(self, leaving: int, entering: int, place: tuple) -> None:
-        """Exchange blocks between the turns of two ranks; arguments as `Residency.switch`."""
+    def switch(self, leaving: int, entering: int) -> None:
+        """Exchange blocks between the turns of two ranks, after that of `leaving`."""
         arena = self.arenas[leaving]
-        if place[0] is not None:
-            self._steady[leaving] = place[0] in STEADY
-        self._foreseen |= dict.fromkeys(self._keys(leaving), arena.touched)
-        arena.touched = {}
-        self._waits[leaving].append(place)
         for array, first in self._dead(leaving):
             arena.discard(array.reshape(-1).view(np.uint8)[first:])
         if not self.alone[leaving]:
@@ -193,17 +183,24 @@ class GpuTurns(PlannedTurns):
         if slot.holder is not arena:
             self._empty(slot)
             slot.holder = arena
-        foreseen = next((self._foreseen[key] for key in self._keys(arena.rank)
-                         if key in self._foreseen), None)
         self.up.wait_event(slot.ready)
-        for offset, block in list(arena.blocks.items()):
-            span = block.contents if foreseen is None else overlap(
-                foreseen.get(offset, EMPTY), block.contents)
+        for block, span in self._expected(arena):
             if span != EMPTY:
                 for part in block.missing(span):
                     self.bring_in(block, part, self.up)
                 block.note(span, False)
         slot.ready = self.gpu.event(self.up)
+
+    def _expected(self, arena: Arena) -> list[tuple[Block, Span]]:
+        """Return the blocks with contents that the next turn of a rank reads.
+
+        Code outside of passes accesses arrays without kernels, so they get all.
+        """
+        if not self._inside[arena.rank]:
+            return [(block, block.contents) for block in arena.blocks.values()]
+        found = [(self.find(array), read) for array, read, _ in self._coming(arena.rank)]
+        return [(each[0], overlap((each[1][0], each[1][0] + read), each[0].contents))
+                for each, read in found if each is not None]
 
     def _empty(self, slot: Slot) -> None:
         """Make room for another rank in a slot."""
@@ -220,14 +217,6 @@ class GpuTurns(PlannedTurns):
                 self._copy_home(block, block.dirty, self.down)
                 block.dirty = EMPTY
         arena.slot.ready = self.gpu.event(self.down)
-
-    def _keys(self, rank: int) -> list[tuple]:
-        """Return the keys of a rank's next turn: its last CONTEXT waits, then fewer of them.
-
-        In a phase whose turns do not repeat it has no keys.
-        """
-        waits = tuple(self._waits[rank])
-        return [(rank, waits[first:]) for first in range(len(waits) * self._steady[rank])]
 
     def take_events(self, rank: int) -> list[tuple]:
         """Return events for the timeline of a rank: none, because the host waits for no copy."""
