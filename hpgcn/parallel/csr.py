@@ -201,21 +201,20 @@ def pack(blocks: list[Csr], added: list[Csr]) -> None:
     `added` are added to a result, which reads their `nonempty_rows`.
     """
     for name in ("indptr", "indices", "data"):
-        arrays = [getattr(block, name) for block in blocks]
-        for block, part in zip(blocks, _packed(arrays, blocks[0].device)):
+        for block, part in zip(blocks, _packed([getattr(block, name) for block in blocks], blocks)):
             setattr(block, name, part)
-    for block, rows in zip(added, _packed([block.nonempty_rows for block in added],
-                                          blocks[0].device)):
+    for block, rows in zip(added, _packed([block.nonempty_rows for block in added], added)):
         block._known["rows"] = rows
 
 
-def _packed(arrays: list[Array], device: Host) -> list[Array]:
-    """Return views of one array with the contents of all, unless they are that already."""
+def _packed(arrays: list[Array], blocks: list[Csr]) -> list[Array]:
+    """Return views of one array with the contents of those of blocks, if they are not that yet."""
     first = arrays[0].base if arrays else None
     if len(arrays) < 2 or (first is not None and all(each.base is first for each in arrays)):
         return arrays
     ends = np.cumsum([each.size for each in arrays]).tolist()
-    whole = device.empty((ends[-1],), np.result_type(*(each.dtype for each in arrays)))
+    kind = np.result_type(*(each.dtype for each in arrays))
+    whole = blocks[0].device.empty((ends[-1],), kind)
     parts = [whole[end - each.size:end] for end, each in zip(ends, arrays)]
     for part, each in zip(parts, arrays):
         repeat(operator.setitem, part, ALL, each)

@@ -17,12 +17,10 @@ class PlannedTurns:
         self._passes: list = [None] * ranks  # the PassArrays of the pass of each rank, or None
         self._segments = [0] * ranks  # segment of this pass that the rank is in, or begins next
         self._between = [True] * ranks  # whether it has not begun that segment yet
-        self._inside = [False] * ranks  # whether the rank is in a pass, planned or not
 
     def begin_pass(self, rank: int, arrays: Any) -> None:
         """Note that a rank begins a pass with some PassArrays; None: they are not known."""
         self._passes[rank], self._segments[rank], self._between[rank] = arrays, 0, True
-        self._inside[rank] = True
 
     def end_segment(self, rank: int, *product: Any) -> bool:
         """Note that a rank ends a segment, in a product (width, backward) or with the pass.
@@ -30,7 +28,6 @@ class PlannedTurns:
         Return whether it was in one.
         """
         arrays = self._passes[rank]
-        self._inside[rank] &= bool(product)
         if arrays is None or self._between[rank]:
             return False
         arrays.check(self._segments[rank], *product)

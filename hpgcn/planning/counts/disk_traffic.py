@@ -110,13 +110,15 @@ def gpu_traffic(footprint, strategy, slots):
     found = disk_traffic(footprint, strategy, near=(int(slots > 2), 0))
     for number, each in enumerate(found):
         plans = (footprint.train_plans, footprint.evaluated_plans)[number]
-        if ranks > 1 and not strategy.frees_rows:
-            # copied for all ranks by the last one, from homes but its own
-            for product in footprint.rank_steps[0].turns(frees_rows=False)[number].products:
-                plan = plans[product.layer]
-                itemsize = footprint.spec.row_itemsize
-                sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
+        turns = footprint.rank_steps[0].turns(frees_rows=strategy.frees_rows)[number]
+        for product in turns.products if ranks > 1 else ():
+            plan = plans[product.layer]
+            sent = plan.traffic.counts(product, footprint.spec.row_itemsize)[0]
+            sent = sent // plan.traffic.period
+            if not strategy.frees_rows:  # the last rank copies for all, from homes but its own
                 each.moved[MESSAGES][1] -= (sent - sent // ranks) * (np.arange(ranks) < ranks - 1)
+            elif strategy.waits > 1:  # `near` does not count there
+                each.moved[MESSAGES] += sent // (ranks - 1) * np.array([[slots < 3], [1]])
         for purpose in ((ARRAYS, MATRIX) if ranks > slots else PURPOSES):
             each.moved[purpose] = each.moved[purpose] * ~(alone | (ranks <= slots))
     return found

@@ -192,12 +192,7 @@ class GpuTurns(PlannedTurns):
         slot.ready = self.gpu.event(self.up)
 
     def _expected(self, arena: Arena) -> list[tuple[Block, Span]]:
-        """Return the blocks with contents that the next turn of a rank reads.
-
-        Code outside of passes accesses arrays without kernels, so they get all.
-        """
-        if not self._inside[arena.rank]:
-            return [(block, block.contents) for block in arena.blocks.values()]
+        """Return the blocks with contents that the next turn of a rank reads."""
         found = [(self.find(array), read) for array, read, _ in self._coming(arena.rank)]
         return [(each[0], overlap((each[1][0], each[1][0] + read), each[0].contents))
                 for each, read in found if each is not None]
