@@ -162,8 +162,10 @@ class Residency:
         """Wait for a worker; return the seconds. StorageError if it failed."""
         begin = time.perf_counter()
         worker.finish()
-        if worker.error is not None:
+        if isinstance(worker.error, OSError):
             raise StorageError(f"{setting('scratch', self.folder)}: {worker.error.strerror}")
+        if worker.error is not None:
+            raise worker.error
         return time.perf_counter() - begin
 
     def _allow(self, rank: int, *, allowed: bool) -> None:
@@ -203,7 +205,7 @@ class _Worker(threading.Thread):
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
-        self.error = None  # the first OSError of a call
+        self.error = None  # the first exception of a call
         self._jobs = queue.Queue()
         self.start()
 
@@ -225,8 +227,8 @@ class _Worker(threading.Thread):
             try:
                 for call, *given in calls:
                     call(*given)
-            except OSError as error:
+            except Exception as error:  # `finish` must return, and `_finish` raises it
                 self.error = self.error or error
-            if calls:
+            if calls and events is not None:
                 events.append((self.name, begin, time.perf_counter()))
             self._jobs.task_done()
