@@ -29,7 +29,7 @@ from hpgcn.runtime.disk import mapped_pages, residency, scratch_folder
 from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, put_out
 from hpgcn.runtime.disk.residency import Residency
 from hpgcn.store import write_partitioned
-from hpgcn.training.setup.pass_arrays import PassArrays
+from hpgcn.training.steps.pass_arrays import PassArrays
 
 pytestmark = pytest.mark.long
 

@@ -2,7 +2,7 @@
 
 After each turn of a rank its arrays are written to their files, and leave memory. While a
 rank runs, the arrays of the next one are read. Which ones follows from its place in a pass
-through a model (hpgcn.training.setup.pass_arrays). At other times, Linux reads them when
+through a model (hpgcn.training.steps.pass_arrays). At other times, Linux reads them when
 they are touched.
 """
 from __future__ import annotations
