@@ -6,7 +6,7 @@ the pass does not read again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpgcn.errors import InternalError
 from hpgcn.parallel.csr import Csr
@@ -68,8 +68,9 @@ class PassArrays:
             *_, incoming = product.pull.message_arrays(self.turns.products[segment - 1].width)
             found.append((incoming, incoming.nbytes, 0))
         if segment < self.last:
-            found += [(self._named(each.key), each.read, each.written)
-                      for each in self.turns.segments[segment] if each.key is not None]
+            arrays = self.features | self.work  # a first pass may have to make some
+            found += [(arrays[each.key], each.read, each.written)
+                      for each in self.turns.segments[segment] if each.key in arrays]
         if segment < len(self.turns.products):
             product = self._product(segment)
             found += [(array, array.nbytes, 0) for array in self._blocks(product, early=True)]
@@ -91,9 +92,6 @@ class PassArrays:
     def named(self) -> list[Array]:
         """Return all arrays that the plan names."""
         return [*self.work.values(), *self.features.values()]
-
-    def _named(self, key: Any) -> Array:
-        return self.work[key] if key in self.work else self.features[key]
 
     def _product(self, number: int) -> RowProduct:
         product = self.turns.products[number]
