@@ -30,7 +30,7 @@ from hpgcn.runtime.disk import mapped_pages, residency, scratch_folder
 from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, put_out
 from hpgcn.runtime.disk.residency import Residency
 from hpgcn.store import write_partitioned
-from hpgcn.training.setup.pass_arrays import PassArrays
+from hpgcn.training.steps.pass_arrays import PassArrays
 
 pytestmark = pytest.mark.long
 
@@ -165,8 +165,9 @@ def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
 def test_a_pass_that_differs_from_its_plan_is_refused():
     """Else contents that are read would be dropped."""
     turns = SimpleNamespace(segments=((), ()), products=(SimpleNamespace(width=8, backward=True),))
-    passed = PassArrays(turns, SimpleNamespace(field=SimpleNamespace(hops=[]),
-                                               workspace=Workspace(np.float32)), ())
+    passed = PassArrays(turns, SimpleNamespace(
+        field=SimpleNamespace(hops=[]), workspace=Workspace(np.float32),
+        columns=SimpleNamespace(comm=SimpleNamespace(rank=0))), ())
     passed.check(0, 8, True)
     passed.check(1)
     for wrong in (0, 8, False), (0,), (1, 8, True), (2,):

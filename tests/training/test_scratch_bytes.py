@@ -20,7 +20,10 @@ pytestmark = pytest.mark.long
 @pytest.mark.parametrize("strategy, model", [
     ("p2p", "gcn"), ("cover", "gcn"), ("vertex-cut", "gcn"), ("1d", "gcn"), ("p2p", "gat")])
 def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):
-    """Bytes that Linux counts in an epoch are within 5% of the plan."""
+    """Bytes that Linux counts in an epoch are near those of the plan.
+
+    Small arrays, which the plan leaves out, are many on this small graph.
+    """
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
     save(make(n=16001, f=128, degree=8), tmp_path / "g.h5")

@@ -53,6 +53,7 @@ def bring_in(array: np.ndarray, read: int, written: int) -> None:
     if row is None:
         return
     begin, _, descriptor, _ = row
+    read, written = min(read, array.nbytes), min(written, array.nbytes)
     address = array.ctypes.data // PAGE * PAGE
     offset = address - begin
     with suppress(OSError):

@@ -2,7 +2,7 @@
 
 After each turn of a rank its arrays are written to their files, and leave memory. While a
 rank runs, the arrays of the next one are read. Which ones follows from its place in a pass
-through a model (hpgcn.training.setup.pass_arrays). At other times, Linux reads them when
+through a model (hpgcn.training.steps.pass_arrays). At other times, Linux reads them when
 they are touched.
 """
 from __future__ import annotations
@@ -139,8 +139,10 @@ class Residency(PlannedTurns):
         """Wait for a worker; return the seconds. StorageError if it failed."""
         begin = time.perf_counter()
         worker.finish()
-        if worker.error is not None:
+        if isinstance(worker.error, OSError):
             raise StorageError(f"{setting('scratch', self.folder)}: {worker.error.strerror}")
+        if worker.error is not None:
+            raise worker.error
         return time.perf_counter() - begin
 
     def _allow(self, rank: int, *, allowed: bool) -> None:
@@ -180,7 +182,7 @@ class _Worker(threading.Thread):
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
-        self.error = None  # the first OSError of a call
+        self.error = None  # the first exception of a call
         self._jobs = queue.Queue()
         self.start()
 
@@ -202,8 +204,8 @@ class _Worker(threading.Thread):
             try:
                 for call, *given in calls:
                     call(*given)
-            except OSError as error:
+            except Exception as error:  # `finish` must return, and `_finish` raises it
                 self.error = self.error or error
-            if calls:
+            if calls and events is not None:
                 events.append((self.name, begin, time.perf_counter()))
             self._jobs.task_done()

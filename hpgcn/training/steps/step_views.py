@@ -20,8 +20,8 @@ from hpgcn.model.links.link_loss import LinkLoss
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.machine import return_freed_memory
-from hpgcn.training.setup.pass_arrays import plan_passes
 from hpgcn.training.steps.optimizers import OPTIMIZERS
+from hpgcn.training.steps.pass_arrays import plan_passes
 from hpgcn.training.steps.step_replay import StepReplay, may_replay
 from hpgcn.training.steps.training_step import StepView, make_views
 

@@ -6,11 +6,10 @@ the pass does not read again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpgcn.errors import InternalError
 from hpgcn.parallel.csr import Csr
-from hpgcn.parallel.transfers import LOCAL
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
@@ -36,6 +35,7 @@ class PassArrays:
                  features: tuple[Features, Features]) -> None:
         self.turns = turns
         self.last = len(turns.segments)  # number of the segment after the pass
+        self.rank = model.columns.comm.rank
         self.maps = [each for hop in model.field.hops for each in hop.maps]
         self.work = model.workspace.arrays
         self.features = {(which, place): array for which, read in enumerate(features)
@@ -64,15 +64,16 @@ class PassArrays:
         found = []
         if segment and segment < self.last:
             product = self._product(segment - 1)
-            found += [(array, array.nbytes, 0) for array in blocks_of(product, own=False)]
+            found += [(array, array.nbytes, 0) for array in self._blocks(product, early=False)]
             *_, incoming = product.pull.message_arrays(self.turns.products[segment - 1].width)
             found.append((incoming, incoming.nbytes, 0))
         if segment < self.last:
-            found += [(self._named(each.key), each.read, each.written)
-                      for each in self.turns.segments[segment] if each.key is not None]
+            arrays = self.features | self.work  # a first pass may have to make some
+            found += [(arrays[each.key], each.read, each.written)
+                      for each in self.turns.segments[segment] if each.key in arrays]
         if segment < len(self.turns.products):
             product = self._product(segment)
-            found += [(array, array.nbytes, 0) for array in blocks_of(product, own=True)]
+            found += [(array, array.nbytes, 0) for array in self._blocks(product, early=True)]
             numbers, outgoing, _ = product.pull.message_arrays(self.turns.products[segment].width)
             found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
         return found
@@ -92,9 +93,6 @@ class PassArrays:
         """Return all arrays that the plan names."""
         return [*self.work.values(), *self.features.values()]
 
-    def _named(self, key: Any) -> Array:
-        return self.work[key] if key in self.work else self.features[key]
-
     def _product(self, number: int) -> RowProduct:
         product = self.turns.products[number]
         strategy = self.maps[product.layer]
@@ -102,11 +100,15 @@ class PassArrays:
             return strategy.product
         return strategy.attention_back if product.heads else strategy.back
 
+    def _blocks(self, product: RowProduct, *, early: bool) -> list[Array]:
+        """Return the arrays of the blocks that are multiplied before a product waits, or after.
 
-def blocks_of(product: RowProduct, *, own: bool) -> list[Array]:
-    """Return the arrays of the blocks that multiply own rows, or of all others."""
-    return [array for row in product.blocks.values() for source, block in row.items()
-            if (source == LOCAL) == own for array in (block.indptr, block.indices, block.data)]
+        Before, these multiply own rows, whose source is LOCAL, and rows of the ranks that
+        have run before this one.
+        """
+        return [array for row in product.blocks.values() for source, block in row.items()
+                if (source < self.rank) == early
+                for array in (block.indptr, block.indices, block.data)]
 
 
 def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepView) -> None:
