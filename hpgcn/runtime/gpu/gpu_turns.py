@@ -6,7 +6,7 @@ another slot, and those that the rank before has written go home.
 
 Nothing must be foreseen for results to be right. Before a kernel reads or writes an array,
 `Arena.accessed` brings in what is at home only. What comes ahead of a turn is what the
-rank accessed in its last turn at the same place. In a place without such a turn, all comes.
+rank accessed in its last turn at the same place of an epoch.
 
 Copies have a stream for each direction, and the host waits for none of them. Events order
 copies after the kernels that wrote their source, and kernels after the copies of what they
@@ -27,7 +27,7 @@ from hpgcn.runtime.gpu.spans import EMPTY, Span, overlap
 
 THRESHOLD = 1 << 18  # bytes of the smallest array with a home; smaller ones stay on the GPU
 CONTEXT = 4  # last waits of a rank that identify its next turn
-STEADY = "train", "eval"  # phases whose turns repeat; in others all arrays come
+STEADY = "train", "eval"  # phases whose turns repeat; in others nothing comes ahead
 ARRAYS = "arrays"
 
 
@@ -189,11 +189,10 @@ class GpuTurns:
             self._empty(slot)
             slot.holder = arena
         foreseen = next((self._foreseen[key] for key in self._keys(arena.rank)
-                         if key in self._foreseen), None)
+                         if key in self._foreseen), {})
         self.up.wait_event(slot.ready)
         for offset, block in list(arena.blocks.items()):
-            span = block.contents if foreseen is None else overlap(
-                foreseen.get(offset, EMPTY), block.contents)
+            span = overlap(foreseen.get(offset, EMPTY), block.contents)
             if span != EMPTY:
                 for part in block.missing(span):
                     self.bring_in(block, part, self.up)
