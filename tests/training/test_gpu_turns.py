@@ -8,7 +8,7 @@ from graphs import make, scattered, several_labels, with_edges, with_targets
 
 from hpgcn import Config, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_gpu
-from hpgcn.errors import ConfigError, UsageError
+from hpgcn.errors import ConfigError, DivergedError, UsageError
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.answers.gpu_plan import plan_gpu
@@ -230,3 +230,14 @@ def test_resume_in_memory(cuda, poisoned, monkeypatch, tmp_path):
         resumed = run(not first, out=out, epochs=4)
         assert [each["loss"] for each in resumed.history] == [
             each["loss"] for each in straight.history]
+
+
+def test_a_run_that_diverges_is_named(cuda, poisoned):
+    """The error names the layer, whose arrays may be at home."""
+    config = Config(**SETTINGS | {"optimizer": "sgd", "lr": 1e30})
+    graph, said = make(n=301, f=33, degree=12), []
+    for run in (run_on_ranks, lambda work, ranks: run_on_gpu(work, GpuTurns(ranks, 2, SLOT))):
+        with pytest.raises(DivergedError) as found:
+            run(lambda comm: train(scattered(graph, as_comm(comm)), config, comm), 3)
+        said.append(str(found.value))
+    assert said[0] == said[1]

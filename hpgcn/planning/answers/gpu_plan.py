@@ -105,8 +105,8 @@ def check_settings(config):
     """Raise UsageError for settings that do not go with gpu_memory."""
     given = setting("gpu_memory", config.gpu_memory)
     if config.device != "cuda" or config.updates_on != "cuda" or config.aggregates_on_host:
-        raise UsageError(f"{given}: needs {setting('device', 'cuda')}, without aggregate_on and "
-                         "update_on")
+        raise UsageError(f"{given}: needs {setting('device', 'cuda')}, without "
+                         f"{setting('aggregate_on')} and {setting('update_on')}")
     if config.scratch:
         raise UsageError(f"{given}: does not combine with {setting('scratch', config.scratch)}")
     if config.task == "links" or config.delay != "0":

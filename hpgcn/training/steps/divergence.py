@@ -8,6 +8,7 @@ import numpy as np
 
 from hpgcn.errors import DivergedError, agreed, setting
 from hpgcn.kernels.bits16 import numbers
+from hpgcn.kernels.host.accesses import accessed
 from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.model.layers.layer import layer_of
 
@@ -28,6 +29,7 @@ def diverged(epoch: int, loss: float, view: StepView, number: int, gradient: Par
     error names the first layer of the forward, else of the backward, with numbers that
     are not finite.
     """
+    accessed((gradient.flat, parameters.flat))
     names, updated = ([name for name, array in each.arrays.items() if not np.isfinite(array).all()]
                       for each in (gradient, parameters))
 
@@ -41,7 +43,8 @@ def diverged(epoch: int, loss: float, view: StepView, number: int, gradient: Par
     else:
         wrong[:] = 0
 
-    learned = comm.sum([np.count_nonzero(~np.isfinite(each.rows))
+    accessed((gradient.flat, parameters.flat))
+    learned = comm.sum([int(np.count_nonzero(~np.isfinite(each.rows)))
                         for each in (gradient, parameters)]).astype(int)
     updated += [EMBEDDING] * bool(learned[1])
 
@@ -66,8 +69,9 @@ def diverged(epoch: int, loss: float, view: StepView, number: int, gradient: Par
 
 def _count_wrong(model: Model, comm: SerialComm) -> np.ndarray:
     """Return how many output numbers of each layer are not finite, over ranks."""
-    return comm.sum([int(np.count_nonzero(~np.isfinite(numbers(output))))
-                     for output in model.outputs()])
+    outputs = model.outputs()
+    accessed(outputs)
+    return comm.sum([int(np.count_nonzero(~np.isfinite(numbers(output)))) for output in outputs])
 
 
 def check_evaluation(epoch: int, metrics: dict[str, Any], lr: float) -> None:
