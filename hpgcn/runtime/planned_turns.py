@@ -1,8 +1,8 @@
-"""Where ranks of one process are in their passes through a model, as they take turns.
+"""Follow the ranks of a process through their passes of a model, as they take turns.
 
 A pass is a training step or an evaluation. Its products with A end its segments. What a
 segment reads, and which contents nothing reads after it, is known before the run
-(hpgcn.training.setup.pass_arrays).
+(hpgcn.training.steps.pass_arrays).
 """
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class PlannedTurns:
-    """Base class of what observes turns: the segment that each of the ranks is in."""
+    """Base class of observers of turns, with the segment that each rank is in."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
@@ -40,7 +40,7 @@ class PlannedTurns:
         self._between[rank] = False
 
     def _dead(self, rank: int) -> list[tuple]:
-        """Return what a rank overwrites before it reads it, a list of (array, first byte)."""
+        """Return contents that a rank will not read, a list of (array, first byte)."""
         arrays = self._passes[rank]
         if arrays is None or not self._between[rank]:
             return []

@@ -176,18 +176,16 @@ def test_a_pass_that_differs_from_its_plan_is_refused():
 
 
 @pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut"])
-@pytest.mark.parametrize("settings", [
-    [{"model": "gcn"}, {"model": "gcn", "dropout": 0, "residual": True, "norm": "layer"}],
-    [{"model": "sage-mean", "jump": "max", "output_layer": True},
-     {"model": "sage-mean", "dropout": 0, "activation": "gelu"}],
-    [{"model": "gin", "norm": "batch"}, {"model": "gin", "prune": False, "layers": 2}],
-    [{"model": "gat", "heads": 2}, {"model": "gat", "jump": "cat", "output_layer": True}],
-    [{"model": "sgc", "input_layer": True, "output_layer": True, "ffn": True, "norm": "layer"},
-     {"model": "appnp"}],
-    [{"model": "sage-gcn", "dtype": "bf16"}, {"model": "gcn", "embedding": 16}]],
-    ids=lambda each: each[0]["model"])
-def test_turns_touch_what_the_plan_names(strategy, settings, tmp_path):
+def test_turns_touch_what_the_plan_names(strategy, tmp_path):
     """Other accesses fault, and contents that were dropped too early change results."""
+    settings = [{"model": "gcn"}, {"model": "gin", "norm": "batch"}, {"model": "gat", "heads": 2}]
+    if strategy == "p2p":
+        settings += [
+            {"model": "gcn", "dropout": 0, "residual": True, "norm": "layer"},
+            {"model": "sage-mean", "jump": "max", "output_layer": True},
+            {"model": "sage-gcn", "dtype": "bf16"}, {"model": "gcn", "embedding": 16},
+            {"model": "sgc", "input_layer": True, "output_layer": True, "ffn": True},
+            {"model": "appnp"}]
     ended = python(ROOT / "tests" / "support" / "scratch_models.py", tmp_path, strategy,
                    *map(json.dumps, settings), HPGCN_CHECK_RESIDENCY="1", timeout=600)
     assert ended.returncode == 0, ended.stderr

@@ -7,7 +7,6 @@ from graphs import make
 from hpgcn import Config, save, train
 from hpgcn.comm import run_on_disk
 from hpgcn.planning.answers.candidates import candidates, count_candidate
-from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.disk import scratch_folder
@@ -22,10 +21,8 @@ pytestmark = pytest.mark.long
 def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):
     """Bytes that Linux counts in an epoch are near those of the plan.
 
-    Small arrays, which the plan leaves out, are many on this small graph.
+    With strategies that read by demand in a turn they are farther from it.
     """
-    monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
-    monkeypatch.setattr(touches, "LEAST", 1 << 14)
     save(make(n=16001, f=128, degree=8), tmp_path / "g.h5")
     path = str(tmp_path / "p.h5")
     method = strategy if strategy == "vertex-cut" else "random"
@@ -51,4 +48,4 @@ def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):
     counted = np.array(counts[3]) - counts[2]
     if not counted.any():
         pytest.skip("files of this folder are in memory")
-    assert counted == pytest.approx(planned, rel=0.05)
+    assert counted == pytest.approx(planned, rel=0.1 if strategy == "p2p" else 0.2)

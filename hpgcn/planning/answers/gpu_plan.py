@@ -38,8 +38,8 @@ class GpuPlan:
     evaluation_written: int
     eval_every: int
     compute_s: float  # seconds of all kernels in a training step
-    rates: CopyRates  # of PCIe
-    measured: bool  # whether these are of a machine file
+    rates: CopyRates  # over PCIe
+    measured: bool  # whether the rates are those of a machine file
 
     @property
     def nbytes(self):
