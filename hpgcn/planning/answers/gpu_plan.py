@@ -3,7 +3,7 @@ from dataclasses import asdict, dataclass, replace
 
 from hpgcn.errors import ConfigError, UsageError, assigned, setting
 from hpgcn.planning.answers.candidates import candidates, count_candidate
-from hpgcn.planning.answers.scratch_plan import has_one, local_candidates
+from hpgcn.planning.answers.scratch_plan import TurnsPlan, has_one, local_candidates
 from hpgcn.planning.counts.disk_traffic import gpu_traffic, small_bytes
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
@@ -20,7 +20,7 @@ SLOTS = 2, 3  # ranks on the GPU: one runs, the next one comes, the last one may
 
 
 @dataclass(frozen=True)
-class GpuPlan:
+class GpuPlan(TurnsPlan):
     """Number of ranks whose turns fit on a GPU, and the bytes that it copies."""
 
     graph: str
@@ -40,13 +40,6 @@ class GpuPlan:
     compute_s: float  # seconds of all kernels in a training step
     rates: CopyRates  # over PCIe
     measured: bool  # whether the rates are those of a machine file
-
-    @property
-    def nbytes(self):
-        """Bytes copied to the GPU and from it in an epoch, with its share of an evaluation."""
-        share = 1 / self.eval_every if self.eval_every else 0
-        return (round(self.read + share * self.evaluation_read),
-                round(self.written + share * self.evaluation_written))
 
     @property
     def least(self):

@@ -29,8 +29,19 @@ def process_bytes(ranks):
     return PROCESS + ranks * RANK
 
 
+class TurnsPlan:
+    """Base class of plans of ranks that take turns, with the bytes of an epoch."""
+
+    @property
+    def nbytes(self):
+        """Bytes read and written in an epoch, with its share of an evaluation: a pair."""
+        share = 1 / self.eval_every if self.eval_every else 0
+        return (round(self.read + share * self.evaluation_read),
+                round(self.written + share * self.evaluation_written))
+
+
 @dataclass(frozen=True)
-class ScratchPlan:
+class ScratchPlan(TurnsPlan):
     """Number of ranks on which a run fits the memory, and the bytes that it moves."""
 
     graph: str
@@ -53,13 +64,6 @@ class ScratchPlan:
     batches_memory: int = 0  # bytes of mini-batches, which are always in memory
     messages: int = 0  # bytes of messages between ranks that are in memory at a time
     small: int = 0  # bytes of arrays that are too small for files
-
-    @property
-    def nbytes(self):
-        """Bytes read and written in an epoch, with its share of an evaluation: a pair."""
-        share = 1 / self.eval_every if self.eval_every else 0
-        return (round(self.read + share * self.evaluation_read),
-                round(self.written + share * self.evaluation_written))
 
     @property
     def least(self):

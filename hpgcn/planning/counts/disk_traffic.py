@@ -66,7 +66,7 @@ def disk_traffic(footprint, strategy, near=None):
             operand = plan.operands[product.backward]
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
-            moved[MATRIX][0] += matrix + _sent_rows(plan, product) * POINTER
+            moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand) * POINTER
             spooled = 0 if near else _largest(plan, product, itemsize, strategy)
             moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy,
                                          near or ((1, 1) if spooled else (2, 2)))
@@ -85,10 +85,16 @@ def disk_traffic(footprint, strategy, near=None):
     return found
 
 
-def _sent_rows(plan, product):
-    """Return how many numbers of rows to send each rank reads, (P,)."""
+def _read_numbers(plan, product, operand):
+    """Return how many numbers of rows each rank reads in a product, (P,).
+
+    They are those of rows to send, and of rows that blocks touch.
+    """
     pulled = plan.traffic.transfers(product)[0]
-    return pulled.sent if isinstance(pulled, ExchangeSizes) else np.zeros(plan.num_ranks, np.int64)
+    if not isinstance(pulled, ExchangeSizes):
+        return np.zeros(plan.num_ranks, np.int64)
+    touched = (operand.index_entries - pulled.sent - pulled.received).clip(min=0)
+    return pulled.sent + touched
 
 
 def _largest(plan, product, itemsize, strategy):
