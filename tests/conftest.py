@@ -220,9 +220,11 @@ def forks(forked, monkeypatch):
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """Make arrays of a page files, and return a folder for them."""
+    from hpgcn.planning.answers import scratch_plan
     from hpgcn.planning.counts import touches
     from hpgcn.runtime.disk import scratch_folder
 
+    monkeypatch.setattr(scratch_plan, "PAIR", 0)
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 4096)
     monkeypatch.setattr(touches, "LEAST", 4096)
     monkeypatch.setattr(scratch_folder, "SAMPLE", 1 << 20)

@@ -241,6 +241,7 @@ def test_a_refusal_names_what_takes_the_memory(parts, features, process, rank, r
                                                tmp_path):
     monkeypatch.setattr(plans, "PROCESS", process)
     monkeypatch.setattr(plans, "RANK", rank)
+    monkeypatch.setattr(plans, "PAIR", 0)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
     monkeypatch.setattr(plans, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
     path = str(tmp_path / "p.h5")
@@ -284,6 +285,7 @@ def test_a_disk_with_little_space_is_measured_by_less(small, monkeypatch):
 def test_owners_of_nonzeros_are_planned_on_any_file(method, monkeypatch, tmp_path):
     """As without files: each nonzero of a file without owners stays with its row."""
     monkeypatch.setattr(plans, "PROCESS", 0)
+    monkeypatch.setattr(plans, "PAIR", 0)
     monkeypatch.setattr(plans, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
     graph = make(n=2001, f=64)
     path = str(tmp_path / "p.h5")

@@ -21,6 +21,7 @@ from hpgcn.strategies import CHOOSING, STRATEGIES, variant
 
 PROCESS = 240 << 20  # bytes of the interpreter, its libraries and small arrays
 RANK = 2 << 20  # bytes of the small arrays, the objects and the thread of each rank
+PAIR = 56 << 10  # bytes of Python's objects for a block of a matrix, and messages with its rank
 TURNS = 3  # turns whose pages are in memory: one runs, one is read, one is written
 
 
@@ -63,7 +64,7 @@ class ScratchPlan(TurnsPlan):
     steps: int = 1  # training steps in an epoch
     batches_memory: int = 0  # bytes of mini-batches, which are always in memory
     messages: int = 0  # bytes of messages between ranks that are in memory at a time
-    small: int = 0  # bytes of arrays that are too small for files
+    small: int = 0  # bytes of objects, and of arrays that are too small for files
 
     @property
     def least(self):
@@ -214,6 +215,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     # arrays of the last ranks stay in memory if there is room beside the turns
     total = footprint.total + counted.copies
     small = int(small_arrays(footprint).sum())
+    small += PAIR * sum(int(np.sum(operand.blocks)) for operand in footprint.operands)
     limit = memory - process_bytes(candidate.ranks) - counted.memory - messages - small
     spare = limit - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), spare, side="right")) if spare >= 0 else -1
