@@ -6,8 +6,8 @@ def ranks_for(world, args, config):
     """Return the arguments of `hpgcn.train` by which a command starts its ranks.
 
     They are `comm`, `ranks` and `nodes`. `world` are the ranks of the launcher, `config` the
-    settings of the run. Raise a
-    UsageError if there are several, and the command line names a number too.
+    settings of the run. Raise a UsageError if there are several, and the command line names
+    a number too.
     """
     nodes = getattr(args, "nodes", None)
     chooses = "--scratch" * bool(config.scratch) or "--gpu-memory" * bool(config.gpu_memory)

@@ -41,17 +41,17 @@ class PlannedTurns:
 
     def _dead(self, rank: int) -> list[tuple]:
         """Return contents that a rank will not read, a list of (array, first byte)."""
-        arrays = self._passes[rank]
-        if arrays is None or not self._between[rank]:
-            return []
-        return list(arrays.dead(self._segments[rank]))
+        arrays = self._next_arrays(rank)
+        return [] if arrays is None else [*arrays.dead(self._segments[rank])]
 
     def _coming(self, rank: int) -> list[tuple]:
         """Return the arrays that the next turn of a rank touches, as `PassArrays.coming`.
 
         The list is empty if they are not known.
         """
-        arrays = self._passes[rank]
-        if arrays is None or not self._between[rank]:
-            return []
-        return arrays.coming(self._segments[rank])
+        arrays = self._next_arrays(rank)
+        return [] if arrays is None else arrays.coming(self._segments[rank])
+
+    def _next_arrays(self, rank: int) -> Any:
+        """Return the PassArrays of a rank between two segments; None: not known, or within one."""
+        return self._passes[rank] if self._between[rank] else None

@@ -23,7 +23,7 @@ import numpy as np
 
 from hpgcn.kernels import Array
 from hpgcn.kernels.bits16 import number_dtype
-from hpgcn.kernels.host.accesses import accessed
+from hpgcn.kernels.host.accesses import accessed, is_observed
 from hpgcn.kernels.host.record import derived, recording
 
 BLOCK = 256  # threads; whole warps, and 8 blocks fill a multiprocessor
@@ -85,7 +85,8 @@ class Device:
                                 f"{', '.join(TYPES)}")
             macros.append(f"-D{macro}={TYPES[np.dtype(dtype).name]}")
         if threads:
-            accessed(arguments, [arguments[place] for place in written_places(source, name)])
+            if is_observed():
+                accessed(arguments, [arguments[place] for place in written_places(source, name)])
             call = (self.function(source, name, tuple(macros)), -(-threads // BLOCK), BLOCK,
                     [self._argument(name, argument) for argument in arguments])
             self.start(*call)

@@ -16,6 +16,11 @@ _observer: ContextVar = ContextVar("observer of accesses", default=None)
 IN_PLACE = {operator.setitem, operator.iadd, operator.imul, operator.itruediv}
 
 
+def is_observed() -> bool:
+    """Return whether accesses of this thread are observed."""
+    return _observer.get() is not None
+
+
 def accessed(read: Iterable = (), written: Iterable = ()) -> None:
     """Note that arrays are read and written next; objects other than arrays do not count.
 
@@ -31,7 +36,7 @@ def called(function: Callable, arguments: tuple, *, changes: bool) -> None:
 
     `changes`: whether it may change arguments.
     """
-    if _observer.get() is not None:
+    if is_observed():
         given = [getattr(function, "__self__", None), *flattened(arguments)]
         accessed(given, _results(function, arguments, given) if changes else ())
 

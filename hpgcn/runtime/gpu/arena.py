@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -167,10 +167,6 @@ class Arena:
         found = self.turns.find(array)
         if found is not None:
             found[0].discard(found[1])
-
-    def discarder(self, array: Array) -> Callable:
-        """Return a function that discards an array."""
-        return lambda: self.discard(array)
 
     def holds(self, block: Block, span: Span) -> bool:
         """Return whether the GPU has the newest contents of a span, if it has any."""

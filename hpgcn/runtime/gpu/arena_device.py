@@ -1,7 +1,6 @@
 """The GPU as a device of a rank whose arrays lie in an arena."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.runtime.device import Cuda
@@ -44,6 +43,3 @@ class ArenaDevice(Cuda):
         """Drop the contents of arrays, which are then not copied between GPU and host."""
         for array in arrays:
             self.arena.discard(array)
-
-    def discarder(self, array: Array) -> Callable:
-        return self.arena.discarder(array)
