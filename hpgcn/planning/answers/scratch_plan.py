@@ -21,7 +21,7 @@ from hpgcn.strategies import CHOOSING, STRATEGIES, variant
 
 PROCESS = 240 << 20  # bytes of the interpreter, its libraries and small arrays
 RANK = 2 << 20  # bytes of the small arrays, the objects and the thread of each rank
-PAIR = 56 << 10  # bytes of Python's objects for a block of a matrix, and messages with its rank
+PAIR = 8 << 10  # bytes of Python's objects for a block of a matrix, and messages with its rank
 TURNS = 3  # turns whose pages are in memory: one runs, one is read, one is written
 
 
