@@ -228,6 +228,7 @@ def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, **options: 
 
     ranks = Turns(turns.ranks, turns)
     post = local_mpi.Post(messages=turns.messages)
+    turns.waiting = post.waiting
     try:
         return ranks.run([partial(run, comm) for comm in _communicators(ranks, post)])
     finally:

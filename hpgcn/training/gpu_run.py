@@ -37,5 +37,5 @@ def run_with_gpu_memory(function: Callable, source: Any, config: Config, ranks: 
     log.info("GPU: %.4g GB copied to it, %.4g GB of them not ahead, and %.4g GB from it in all; "
              "kernels waited %.3g s at switches of ranks; %.4g GB of pinned host memory",
              to_gpu / 1e9, turns.unforeseen / 1e9, from_gpu / 1e9, turns.waited,
-             turns.homes.nbytes / 1e9)
+             turns.host.nbytes / 1e9)
     return result
