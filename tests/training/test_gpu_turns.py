@@ -164,7 +164,6 @@ def test_a_limit_that_is_too_small_is_refused(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("changes, words", [
     ({"device": "cpu"}, "needs device='cuda'"), ({"aggregate_on": "cpu"}, "needs device='cuda'"),
-    ({"scratch": "/tmp", "memory": "1G"}, "does not combine with scratch='/tmp'"),
     ({"batch": "vertices:60"}, "needs full batches, but batch='vertices:60'")], ids=str)
 def test_settings_that_do_not_go_together(changes, words):
     config = Config(**{"device": "cuda", "strategy": "mop", "gpu_memory": "8M", **changes})
