@@ -3,7 +3,7 @@ import mmap
 
 import numpy as np
 import pytest
-from cuda_ranks import cuda
+from cuda_ranks import cuda, real_or_fake
 from graphs import make
 from test_gpu_turns import SETTINGS, check, poisoned
 
@@ -47,3 +47,20 @@ def test_results_are_those_of_ranks_that_stay(cuda, folder, ranks, slots, kept):
     turns = check(make(n=601, f=33, degree=12), Config(**SETTINGS), ranks, slots,
                   Scratch(folder, ranks - kept, POOL))
     print(turns.host.files.moved, turns.copied, turns.unforeseen, turns.host.files.waited)
+
+
+@pytest.mark.parametrize("strategy, changes", [
+    *(("p2p", {"model": model}) for model in ("sage", "gin")),
+    ("p2p", {"model": "gat", "heads": 2, "attention_dropout": 0.3}),
+    *((strategy, {}) for strategy in ("cover", "vertex-cut", "1d", "mop"))], ids=str)
+def test_models_and_strategies(cuda, folder, strategy, changes):
+    turns = check(make(n=301, f=33, degree=12, directed=True),
+          Config(**SETTINGS | {"epochs": 3, "strategy": strategy} | changes), ranks=4,
+          scratch=Scratch(folder, 3, POOL))
+    print(turns.host.files.moved, turns.copied, turns.unforeseen, turns.host.files.waited)
+
+
+@pytest.mark.parametrize("late", ["all", "kernels"])
+def test_copies_kernels_and_the_disk_wait_for_each_other(folder, late):
+    with real_or_fake(late=late):
+        check(make(n=601, f=33, degree=12), Config(**SETTINGS), 4, 2, Scratch(folder, 4, POOL))
