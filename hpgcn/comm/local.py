@@ -119,6 +119,11 @@ class LocalComm(MpiComm):
             turns.observer.begin_segment(rank)
             self._record_disk()
 
+    def told(self) -> dict[str, Any]:
+        """Return what arrays of ranks that take turns moved, as a field of summary.json."""
+        observer = self.mpi.turns.observer
+        return {} if observer is None else {"turns": observer.told()}
+
     def _record_disk(self) -> None:
         """Add the times of the disk to the timeline of this rank."""
         disk = self.mpi.turns.observer

@@ -37,9 +37,8 @@ def run_with_gpu_memory(function: Callable, source: Any, config: Config, ranks: 
     scratch = Scratch(config.scratch, plan.ranks - plan.kept, plan.pool) if plan.pool else None
     turns = GpuTurns(plan.ranks, plan.slots, plan.slot_bytes, plan.gpu_memory, scratch)
     result = run_on_gpu(function, turns, source, config, *arguments, **options)[0]
-    to_gpu, from_gpu = map(sum, zip(*turns.copied.values()))
-    log.info("GPU: %.4g GB copied to it, %.4g GB of them not ahead, and %.4g GB from it in all; "
-             "kernels waited %.3g s at switches of ranks; %.4g GB of pinned host memory",
-             to_gpu / 1e9, turns.unforeseen / 1e9, from_gpu / 1e9, turns.waited,
-             turns.host.nbytes / 1e9)
+    told = turns.told()
+    log.info("GPU: %s", ", ".join(
+        f"{name} {value / 1e9:.4g} GB" if name.endswith("bytes") else f"{name} {value:.3g}"
+        for name, value in told.items()))
     return result

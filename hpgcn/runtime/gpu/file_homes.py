@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hpgcn.runtime.device import Cuda
 
 PIECE = 1 << 24  # bytes of a piece, at most
-LEAST = 4 * (PIECE + PAGE)  # bytes of the smallest pool
+LEAST = 4 * (PIECE + 2 * PAGE)  # bytes of the smallest pool
 
 
 def whole_pages(span: Span) -> Span:
@@ -180,10 +180,10 @@ class FileHomes:
         self.file.bypass = not use_directly(self.file)
 
         # direct reads and writes need memory that begins at a page
-        self.nbytes = max(nbytes, LEAST) // PAGE * PAGE
-        memory = gpu.pinned(self.nbytes + PAGE)
-        self.memory = memory[-memory.ctypes.data % PAGE:][:self.nbytes]
-        self.room = Places(self.nbytes)
+        self.nbytes = max(nbytes, LEAST)
+        memory = gpu.pinned(self.nbytes)
+        self.memory = memory[-memory.ctypes.data % PAGE:]
+        self.room = Places(self.memory.size // PAGE * PAGE)
         self.used: dict[Piece, None] = {}  # pieces that make room, the least recently used first
         self.ahead: dict[Piece, None] = {}  # pieces that turns to come need
         self.edge = np.frombuffer(mmap.mmap(-1, PAGE), np.uint8)

@@ -250,6 +250,13 @@ class GpuTurns(PlannedTurns):
             self.gpu.copy(*(there, here) if up else (here, there), part.memory.size, stream)
             part.owner.copied(self.gpu.event(stream))
 
+    def told(self) -> dict[str, Any]:
+        """Return what was copied and waited for so far, by names of summary.json."""
+        to_gpu, from_gpu = map(sum, zip(*self.copied.values()))
+        return {"to_gpu_bytes": to_gpu, "from_gpu_bytes": from_gpu,
+                "not_ahead_bytes": self.unforeseen, "kernels_waited_s": self.waited,
+                **self.host.told()}
+
     def count(self, purpose: str, way: int, span: Span) -> None:
         self.copied[purpose][way] += span[1] - span[0]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpgcn.runtime.gpu.file_homes import FileHomes
 from hpgcn.runtime.gpu.homes import Home, PinnedHomes
@@ -69,6 +69,14 @@ class HostMemory:
     def take_events(self, rank: int) -> list[tuple]:
         """Return events of the disk for the timeline of a rank: (name, begin, end) each."""
         return [] if self.residency is None else self.residency.take_events(rank)
+
+    def told(self) -> dict[str, Any]:
+        """Return the pinned bytes, and what was moved and waited for, by names of summary.json."""
+        found: dict[str, Any] = {"pinned_bytes": self.nbytes}
+        for kind in ("read", "write") if self.files else ():
+            found[f"disk_{kind}_bytes"] = self.files.moved[kind]
+            found[f"waited_to_{kind}_s"] = self.files.waited[kind] + self.residency.waited[kind]
+        return found
 
     def close(self) -> None:
         """Wait for the disk, and let go of the files."""
