@@ -1,18 +1,26 @@
 """Local ranks that take turns on a GPU, real or fake, with arrays at home in a file."""
 import mmap
 import os
+import resource
+import shutil
+from functools import partial
 
 import numpy as np
 import pytest
+from commands import refused, succeed
 from cuda_ranks import cuda, real_or_fake
-from graphs import make
-from test_gpu_turns import SETTINGS, check, poisoned
+from graphs import make, scattered
+from test_gpu_turns import SETTINGS, SLOT, check, poisoned
 
-from hpgcn import Config, save, train
-from hpgcn.errors import ConfigError
+from hpgcn import Config, run_on_ranks, save, train
+from hpgcn.comm import as_comm, run_on_disk, run_on_gpu
+from hpgcn.errors import ConfigError, StorageError, UsageError
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers import gpu_plan, scratch_plan
+from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
+from hpgcn.planning.counts.disk_traffic import gpu_traffic
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.runtime.gpu import file_homes, gpu_turns
@@ -20,6 +28,8 @@ from hpgcn.runtime.gpu.file_homes import PAGE, FileHomes
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
 from hpgcn.runtime.gpu.host_memory import Scratch
 from hpgcn.store import write_partitioned
+from hpgcn.strategies import STRATEGIES
+from hpgcn.training.trainer import Trainer
 
 __all__ = ["cuda", "poisoned"]
 POOL = 48 * PAGE
@@ -55,7 +65,8 @@ def folder(poisoned, monkeypatch, tmp_path):
 def test_results_are_those_of_ranks_that_stay(cuda, folder, ranks, slots, kept):
     turns = check(make(n=601, f=33, degree=12), Config(**SETTINGS), ranks, slots,
                   Scratch(folder, ranks - kept, POOL))
-    print(turns.host.files.moved, turns.copied, turns.unforeseen, turns.host.files.waited)
+    assert min(turns.host.files.moved.values()) > 10 * POOL and not os.listdir(folder)
+    assert (turns.host.pinned.nbytes > 0) == (kept > 0)
 
 
 @pytest.mark.parametrize("strategy, changes", [
@@ -63,10 +74,9 @@ def test_results_are_those_of_ranks_that_stay(cuda, folder, ranks, slots, kept):
     ("p2p", {"model": "gat", "heads": 2, "attention_dropout": 0.3}),
     *((strategy, {}) for strategy in ("cover", "vertex-cut", "1d", "mop"))], ids=str)
 def test_models_and_strategies(cuda, folder, strategy, changes):
-    turns = check(make(n=301, f=33, degree=12, directed=True),
+    check(make(n=301, f=33, degree=12, directed=True),
           Config(**SETTINGS | {"epochs": 3, "strategy": strategy} | changes), ranks=4,
           scratch=Scratch(folder, 3, POOL))
-    print(turns.host.files.moved, turns.copied, turns.unforeseen, turns.host.files.waited)
 
 
 @pytest.mark.parametrize("late", ["all", "kernels"])
@@ -90,7 +100,8 @@ def plain(monkeypatch):
 
 def test_a_run_chooses_ranks_that_fit_both_tiers(cuda, plain, monkeypatch, tmp_path):
     """Each limit needs more ranks, or is named; a run has the bits of these ranks."""
-    graph, path, parts = make(n=4001, f=512, degree=4), *map(str, (tmp_path / "g.h5", tmp_path / "p.h5"))
+    graph = make(n=4001, f=512, degree=4)
+    path, parts = str(tmp_path / "g.h5"), str(tmp_path / "p.h5")
     save(graph, path)
     write_partitioned(parts, graph, make_partition(graph, 8, method="random", refine=False))
     (folder := tmp_path / "scratch").mkdir()
@@ -117,5 +128,106 @@ def test_a_run_chooses_ranks_that_fit_both_tiers(cuda, plain, monkeypatch, tmp_p
     with pytest.raises(ConfigError, match=r"g\.h5: 8 ranks need [\d,]+ bytes of host memory, but "
                        r"memory= is 10,485,760: no number of ranks from 2 to 512 fits$"):
         gpu_plan.plan_gpu(path, config.replace(memory="10M"))
-    with pytest.raises(ConfigError, match=r"2 ranks need [\d,]+ bytes of GPU memory, .*: 8 ranks fit"):
+    with pytest.raises(ConfigError, match=r"2 ranks need [\d,]+ bytes of GPU memory, .*: 8 ranks "):
         gpu_plan.plan_gpu(path, config, [2])
+
+
+@pytest.mark.parametrize("strategy, model, kept, bound", [
+    ("p2p", "gcn", 2, 0.03),
+    *(pytest.param(*each, marks=pytest.mark.long) for each in (
+        ("p2p", "gcn", 0, 0.03), ("p2p", "gat", 0, 0.03), ("cover", "gcn", 0, 0.1),
+        ("vertex-cut", "gcn", 0, 0.2)))])
+def test_bytes_are_those_of_the_plan(cuda, plain, strategy, model, kept, bound, monkeypatch,
+                                     tmp_path):
+    """Bytes written in an epoch are near the plan; those read are at most as many.
+
+    What a rank reads soon after another one has written it is still in the pool.
+    """
+    path = str(tmp_path / "p.h5")
+    graph = make(n=6001, f=64, degree=8)
+    method = strategy if strategy == "vertex-cut" else "random"
+    write_partitioned(path, graph, make_partition(graph, 6, method=method, refine=False))
+    config = Config(layers=3, hidden=64, epochs=4, device="cuda", strategy=strategy,
+                    model=model, heads=1 + (model == "gat"))
+    inputs = PlanInput(path, config)
+    candidate, = (each for each in candidates(inputs, (6,)) if each.strategy == strategy)
+    steps = gpu_traffic(count_candidate(inputs, candidate), STRATEGIES[strategy], 2)
+    planned = np.sum([gpu_plan.bytes_in_file(each, 6 - kept) for each in steps], 0)
+    turns = GpuTurns(6, 2, 32 << 20, scratch=Scratch(
+        str(tmp_path), 6 - kept, max(int(each.turn.max()) for each in steps)))
+    counts, train_epoch = [], Trainer.train_epoch
+
+    def count(trainer, *given):
+        if (trainer.comm.size, trainer.comm.rank) == (6, 0):
+            counts.append(np.array([*turns.host.files.moved.values()]))
+        return train_epoch(trainer, *given)
+
+    monkeypatch.setattr(Trainer, "train_epoch", count)
+    run_on_gpu(lambda comm: train(path, config, comm), turns)
+    read, written = (counts[3] - counts[2]) / planned
+    print("RATIO", strategy, model, kept, read, written)
+    assert abs(written - 1) < bound and 0.5 < read < 1 + bound
+
+
+def test_a_run_moves_down_through_the_tiers_and_up_again(cuda, folder, tmp_path):
+    """From files of a CPU to a GPU with turns, to one above a file, and to one without.
+
+    From the same checkpoint on, all on the GPU are equal to the bit.
+    """
+    graph, out = make(n=601, f=33, degree=12), str(tmp_path / "run")
+    config = Config(**SETTINGS | {"epochs": 2}, checkpoint_every=1)
+
+    def run(start, out=out, **changes):
+        resumed = {"resume": out} if changes["epochs"] > 2 else {}
+        return start(lambda comm: train(scattered(graph, as_comm(comm)),
+                                        config.replace(out=out, **changes), comm, **resumed))
+
+    run(lambda work: run_on_disk(work, 4, folder), epochs=2, device="cpu")
+    shutil.copytree(out, straight := str(tmp_path / "straight"))
+    run(lambda work: run_on_gpu(work, GpuTurns(4, 2, SLOT)), epochs=3)
+    run(lambda work: run_on_gpu(work, GpuTurns(4, 2, SLOT, scratch=Scratch(folder, 3, POOL))),
+        epochs=5)
+    on_ranks = partial(run_on_ranks, ranks=4)
+    found, expected = run(on_ranks, epochs=6)[0], run(on_ranks, out=straight, epochs=6)[0]
+    on_cpu = run_on_ranks(lambda comm: train(
+        scattered(graph, as_comm(comm)),
+        config.replace(epochs=6, device="cpu", checkpoint_every=0), comm), 4)[0]
+    for name, weights in expected.weights.items():
+        np.testing.assert_array_equal(found.weights[name], weights)
+        np.testing.assert_allclose(found.weights[name], on_cpu.weights[name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_full_disk_is_one_line(cuda, folder):
+    """Whatever file does not fit, and on whatever rank; nothing remains in the folder."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    graph = make(n=601, f=33)
+    turns = GpuTurns(3, 1, SLOT, scratch=Scratch(folder, 3, POOL))
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+        with pytest.raises(StorageError, match=r"^scratch='.*': File too large: arrays of a GPU"):
+            run_on_gpu(lambda comm: train(scattered(graph, as_comm(comm)), Config(**SETTINGS),
+                                          comm), turns)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not os.listdir(folder)
+
+
+def test_settings_that_do_not_go_together(tmp_path):
+    config = Config(device="cuda", gpu_memory="8M", scratch=str(tmp_path))
+    with pytest.raises(UsageError, match=r"^scratch='.*': needs memory="):
+        train(make(), config)
+
+
+def test_commands(plain, tmp_path):
+    """`plan` and `train --dry-run` plan all tiers; refusals have their codes."""
+    path = tmp_path / "g.h5"
+    save(make(n=4001, f=512, degree=4), path)
+    tiers = ["--device", "cuda", "--gpu-memory", "18M", "--scratch", tmp_path]
+    settings = ["--hidden", 8, "--strategy", "p2p"]
+    said = succeed("train", path, *settings, *tiers, "--memory", "20M", "--dry-run")
+    assert "disk per epoch" in said and "of 3 ranks" in said
+    assert "disk per epoch" in succeed("plan", path, *settings, *tiers, "--memory", "20M")
+    assert "ranks need" in refused(78, "plan", path, *settings, *tiers, "--memory", "10M")
+    assert "needs --memory" in refused(2, "plan", path, *tiers)
+    none = [*tiers[:-1], tmp_path / "none"]
+    assert "No such file" in refused(74, "plan", path, *none, "--memory", "1G")

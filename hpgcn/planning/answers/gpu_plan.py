@@ -14,7 +14,13 @@ from hpgcn.planning.answers.scratch_plan import (
     local_candidates,
     process_bytes,
 )
-from hpgcn.planning.counts.disk_traffic import gpu_traffic, small_bytes
+from hpgcn.planning.counts.disk_traffic import (
+    ARRAYS,
+    MATRIX,
+    MESSAGES,
+    gpu_traffic,
+    small_bytes,
+)
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
 from hpgcn.runtime.copy_rates import PCIE, CopyRates
@@ -230,14 +236,25 @@ def _with_file(plan, memory, homes, footprint, traffics, disk):
     spare = memory - process - pool
     kept = int(np.searchsorted(np.cumsum(homes[::-1]), spare, side="right"))
     kept = min(kept, plan.ranks - 1)
-    train, evaluated = ({name: int(getattr(each, name)[:plan.ranks - kept].sum())
-                         for name in ("read", "written")} for each in traffics)
+    moved = [bytes_in_file(each, plan.ranks - kept) for each in traffics]
     filed = int(homes[:plan.ranks - kept].sum())
     return replace(
         plan, memory=memory, host=process + pool, kept=kept, pool=pool, scratch=filed,
-        pinned=plan.pinned - filed + pool, disk_read=train["read"], disk_written=train["written"],
-        disk_evaluation_read=evaluated["read"], disk_evaluation_written=evaluated["written"],
-        disk=disk)
+        pinned=plan.pinned - filed + pool, disk_read=moved[0][0], disk_written=moved[0][1],
+        disk_evaluation_read=moved[1][0], disk_evaluation_written=moved[1][1], disk=disk)
+
+
+def bytes_in_file(traffic, in_files):
+    """Return the bytes of `gpu_traffic` that are read from a file, and written: a pair.
+
+    The file has the homes of the first `in_files` ranks. The later of two ranks copies
+    their messages, both at the home of the earlier one.
+    """
+    ranks = traffic.read.size
+    pairs = in_files * (2 * ranks - 1 - in_files) / max(ranks * (ranks - 1), 1)
+    own = sum(traffic.moved[name][:, :in_files].sum(1) for name in (ARRAYS, MATRIX))
+    read, written = (own + pairs * traffic.moved[MESSAGES].sum(1)).astype(np.int64).tolist()
+    return read, written
 
 
 def table(plan):

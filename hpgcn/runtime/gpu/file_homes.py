@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hpgcn.runtime.device import Cuda
 
 PIECE = 1 << 24  # bytes of a piece, at most
+AT_ONCE: Future = Future()  # stands for a read that is complete
+AT_ONCE.set_result(None)
 LEAST = 4 * (PIECE + 2 * PAGE)  # bytes of the smallest pool
 
 
@@ -124,7 +126,9 @@ class FileHome(Home):
         piece = next((each for each in self.pieces if overlap(each.span, span) != EMPTY), None)
         if piece is None:
             piece = self.homes.piece(self, span)
-            self._read(piece)
+            self._add(piece, AT_ONCE)
+            with self.homes.waiting("read"):
+                self.homes.read(piece, self.written)
         self.homes.await_read(piece)
         yield piece.part(overlap(piece.span, span))
         for rest in without(span, piece.span):
@@ -143,11 +147,12 @@ class FileHome(Home):
                 piece = self.homes.piece(self, each, ahead=True)
                 if piece is None:
                     return
-                self._read(piece)
+                self._add(piece, self.homes.reader.submit(self.homes.read, piece, self.written))
                 self.homes.ahead[piece] = None
 
-    def _read(self, piece: Piece) -> None:
-        piece.disk = self.homes.reader.submit(self.homes.read, piece, self.written)
+    def _add(self, piece: Piece, read: Future) -> None:
+        """Note a piece that is read, or will be."""
+        piece.disk = read
         self.homes.moved["read"] += piece.pages[1] - piece.pages[0]
         self.pieces.append(piece)
 
@@ -222,7 +227,7 @@ class FileHomes:
         return Piece(home, span, place)
 
     def _free(self, piece: Piece) -> None:
-        with self._waiting("write"):
+        with self.waiting("write"):
             piece.wait()
         self.used.pop(piece, None)
         self.ahead.pop(piece, None)
@@ -238,11 +243,11 @@ class FileHomes:
     def await_read(self, piece: Piece) -> None:
         """Wait until a piece has been read, if it has."""
         if piece.moved is None and piece.disk is not None:
-            with self._waiting("read"):
+            with self.waiting("read"):
                 piece.disk.result()
 
     def read(self, piece: Piece, written: Future | None) -> None:
-        """Read the pages of a piece, after the last write to its home; the reader calls it."""
+        """Read the pages of a piece, after the last write to its home."""
         if written is not None:
             written.result()
         self.file.read_array(piece.memory, piece.home.place + piece.pages[0])
@@ -261,7 +266,8 @@ class FileHomes:
         self.file.write_array(piece.memory, piece.home.place + piece.pages[0])
 
     @contextmanager
-    def _waiting(self, kind: str) -> Iterator[None]:
+    def waiting(self, kind: str) -> Iterator[None]:
+        """Context manager: count the seconds of a wait."""
         begin = time.perf_counter()
         with self._errors():
             yield
