@@ -28,7 +28,7 @@ from hpgcn.strategies.plan import Operand
 
 MEMORIES = 32, 64, 128, 256  # GB
 DISKS = 1, 3, 7, 14  # GB/s, read and written together
-GPU_DISKS = 6, 12  # of one NVMe drive of PCIe 4.0, and of two
+GPU_DISKS = 6, 12  # GB/s, as one NVMe drive of PCIe 4.0 may have, and two
 SAR = 3.8 * 128 * 2  # socket-seconds of an epoch on 128 nodes of two sockets
 CARD = Machine(memory_bytes_per_s=768e9, gemm_float32_flops_per_s=20e12)  # a GPU of 24 GB
 CARD_BYTES = 23.5e9  # without the CUDA context and the work memory of cuBLAS

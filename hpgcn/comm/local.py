@@ -120,7 +120,7 @@ class LocalComm(MpiComm):
             self._record_disk()
 
     def told(self) -> dict[str, Any]:
-        """Return what arrays of ranks that take turns moved, as a field of summary.json."""
+        """Return bytes and seconds of ranks that take turns, as a field of summary.json."""
         observer = self.mpi.turns.observer
         return {} if observer is None else {"turns": observer.told()}
 

@@ -11,7 +11,7 @@ class Places:
         self.holes: dict[int, int] = {}  # bytes by the first one
 
     def take(self, size: int) -> int:
-        """Return the first byte of a place of `size` bytes; -1: there is none."""
+        """Return the first byte of a place of `size` bytes; -1 if all holes are too small."""
         large = [(hole, place) for place, hole in self.holes.items() if hole >= size]
         if not large:
             if self.end + size > self.limit:

@@ -40,7 +40,7 @@ class PlannedTurns:
         self._between[rank] = False
 
     def told(self) -> dict[str, Any]:
-        """Return what was moved and waited for so far, by names of summary.json."""
+        """Return bytes that were moved and seconds of waits, by names of summary.json."""
         return {}
 
     def _dead(self, rank: int) -> list[tuple]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpgcn.comm import run_on_gpu
 from hpgcn.planning.answers.gpu_plan import plan_gpu, table
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
-from hpgcn.runtime.gpu.host_memory import Scratch
+from hpgcn.runtime.gpu.host_memory import ScratchSpace
 from hpgcn.strategies import read_options, strategy_setting
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run_with_gpu_memory(function: Callable, source: Any, config: Config, ranks: 
         config = config.replace(gpu_memory="", scratch="", memory=memory)
         return function(None, source, config, *arguments, **options)
     config = config.replace(strategy=strategy_setting(plan.strategy, read_options(config)))
-    scratch = Scratch(config.scratch, plan.ranks - plan.kept, plan.pool) if plan.pool else None
+    scratch = ScratchSpace(config.scratch, plan.ranks - plan.kept, plan.pool) if plan.pool else None
     turns = GpuTurns(plan.ranks, plan.slots, plan.slot_bytes, plan.gpu_memory, scratch)
     result = run_on_gpu(function, turns, source, config, *arguments, **options)[0]
     told = turns.told()

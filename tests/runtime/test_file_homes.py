@@ -64,7 +64,7 @@ def test_contents_are_the_last_ones_stored(homes):
 
 
 def test_what_is_read_ahead_stays_until_it_has_been_used(homes):
-    """Then it is read once; what turns did not use makes room after them."""
+    """Then it is read once; pieces that turns did not use make room after them."""
     home, other = homes.take(2 * PAGE), homes.take(16 * PAGE)
     home.store((0, 2 * PAGE), bytes_of(1, 2 * PAGE))
     other.store((0, 16 * PAGE), bytes_of(2, 16 * PAGE))
@@ -81,7 +81,7 @@ def test_what_is_read_ahead_stays_until_it_has_been_used(homes):
 
 
 def test_reading_ahead_ends_where_the_pool_does(homes):
-    """It makes no room for itself among what is read ahead; other pieces find room all the same."""
+    """Pieces that are read ahead leave each other alone; other pieces find room."""
     home = homes.take(20 * PAGE)
     home.store((0, 20 * PAGE), bytes_of(3, 20 * PAGE))
     homes.settle()

@@ -26,7 +26,7 @@ from hpgcn.runtime.disk import scratch_folder
 from hpgcn.runtime.gpu import file_homes, gpu_turns
 from hpgcn.runtime.gpu.file_homes import PAGE, FileHomes
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
-from hpgcn.runtime.gpu.host_memory import Scratch
+from hpgcn.runtime.gpu.host_memory import ScratchSpace
 from hpgcn.store import write_partitioned
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.trainer import Trainer
@@ -64,7 +64,7 @@ def folder(poisoned, monkeypatch, tmp_path):
                                                 (3, 1, 0), (2, 1, 0)])
 def test_results_are_those_of_ranks_that_stay(cuda, folder, ranks, slots, kept):
     turns = check(make(n=601, f=33, degree=12), Config(**SETTINGS), ranks, slots,
-                  Scratch(folder, ranks - kept, POOL))
+                  ScratchSpace(folder, ranks - kept, POOL))
     assert min(turns.host.files.moved.values()) > 10 * POOL and not os.listdir(folder)
     assert (turns.host.pinned.nbytes > 0) == (kept > 0)
 
@@ -76,13 +76,13 @@ def test_results_are_those_of_ranks_that_stay(cuda, folder, ranks, slots, kept):
 def test_models_and_strategies(cuda, folder, strategy, changes):
     check(make(n=301, f=33, degree=12, directed=True),
           Config(**SETTINGS | {"epochs": 3, "strategy": strategy} | changes), ranks=4,
-          scratch=Scratch(folder, 3, POOL))
+          scratch=ScratchSpace(folder, 3, POOL))
 
 
 @pytest.mark.parametrize("late", ["all", "kernels"])
 def test_copies_kernels_and_the_disk_wait_for_each_other(folder, late):
     with real_or_fake(late=late):
-        check(make(n=601, f=33, degree=12), Config(**SETTINGS), 4, 2, Scratch(folder, 4, POOL))
+        check(make(n=601, f=33, degree=12), Config(**SETTINGS), 4, 2, ScratchSpace(folder, 4, POOL))
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_a_run_chooses_ranks_that_fit_both_tiers(cuda, plain, monkeypatch, tmp_p
         ("vertex-cut", "gcn", 0, 0.2)))])
 def test_bytes_are_those_of_the_plan(cuda, plain, strategy, model, kept, bound, monkeypatch,
                                      tmp_path):
-    """Bytes written in an epoch are near the plan; those read are at most as many.
+    """Bytes written in an epoch are near the plan, and those read are not above it.
 
     What a rank reads soon after another one has written it is still in the pool.
     """
@@ -153,7 +153,7 @@ def test_bytes_are_those_of_the_plan(cuda, plain, strategy, model, kept, bound, 
     candidate, = (each for each in candidates(inputs, (6,)) if each.strategy == strategy)
     steps = gpu_traffic(count_candidate(inputs, candidate), STRATEGIES[strategy], 2)
     planned = np.sum([gpu_plan.bytes_in_file(each, 6 - kept) for each in steps], 0)
-    turns = GpuTurns(6, 2, 32 << 20, scratch=Scratch(
+    turns = GpuTurns(6, 2, 32 << 20, scratch=ScratchSpace(
         str(tmp_path), 6 - kept, max(int(each.turn.max()) for each in steps)))
     counts, train_epoch = [], Trainer.train_epoch
 
@@ -184,7 +184,7 @@ def test_a_run_moves_down_through_the_tiers_and_up_again(cuda, folder, tmp_path)
     run(lambda work: run_on_disk(work, 4, folder), epochs=2, device="cpu")
     shutil.copytree(out, straight := str(tmp_path / "straight"))
     run(lambda work: run_on_gpu(work, GpuTurns(4, 2, SLOT)), epochs=3)
-    run(lambda work: run_on_gpu(work, GpuTurns(4, 2, SLOT, scratch=Scratch(folder, 3, POOL))),
+    run(lambda work: run_on_gpu(work, GpuTurns(4, 2, SLOT, scratch=ScratchSpace(folder, 3, POOL))),
         epochs=5)
     on_ranks = partial(run_on_ranks, ranks=4)
     found, expected = run(on_ranks, epochs=6)[0], run(on_ranks, out=straight, epochs=6)[0]
@@ -200,7 +200,7 @@ def test_a_full_disk_is_one_line(cuda, folder):
     """Whatever file does not fit, and on whatever rank; nothing remains in the folder."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     graph = make(n=601, f=33)
-    turns = GpuTurns(3, 1, SLOT, scratch=Scratch(folder, 3, POOL))
+    turns = GpuTurns(3, 1, SLOT, scratch=ScratchSpace(folder, 3, POOL))
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
         with pytest.raises(StorageError, match=r"^scratch='.*': File too large"):

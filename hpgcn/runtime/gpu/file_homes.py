@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,11 +46,12 @@ def cut_in_pieces(span: Span) -> list[Span]:
     return [*pairwise(cuts)]
 
 
-class Piece:
+class HomePiece:
     """Bytes of a home in the pool, as the file has them, or will have them.
 
-    `moved` is an event after the copy that filled it; None: it was read. `disk` is the
-    Future of its read or write, `copies` are events after copies from it.
+    `moved` is an event after the copy that filled it; None: it was read, or the host has
+    filled it. `disk` is the Future of its read or write. `copies` are events after copies
+    from it.
     """
 
     def __init__(self, home: FileHome, span: Span, place: int) -> None:
@@ -82,8 +84,8 @@ class Piece:
         elif event is not None:
             self.copies.append(event)
         homes.ahead.pop(self, None)
-        homes.used.pop(self, None)
-        homes.used[self] = None  # last
+        homes.used[self] = None
+        homes.used.move_to_end(self)
 
     def edges(self) -> list[tuple[int, Span]]:
         """Return the pages that it covers in part: (page, bytes outside of the piece)."""
@@ -109,7 +111,7 @@ class FileHome(Home):
         self.homes = homes
         self.nbytes = nbytes
         self.place = homes.reserve(nbytes)
-        self.pieces: list[Piece] = []  # those in the pool that are as the file
+        self.pieces: list[HomePiece] = []  # those in the pool that are as the file
         self.written: Future | None = None
 
     def parts(self, span: Span, *, filled: bool) -> Iterator[Part]:
@@ -135,7 +137,7 @@ class FileHome(Home):
             yield from self._contents(rest)
 
     def read_ahead(self, span: Span) -> None:
-        """Begin to read what the pool has room for."""
+        """Begin to read as much as the pool has room for."""
         for part in cut_in_pieces(span):
             missing = [part]
             for piece in self.pieces:
@@ -150,7 +152,7 @@ class FileHome(Home):
                 self._add(piece, self.homes.reader.submit(self.homes.read, piece, self.written))
                 self.homes.ahead[piece] = None
 
-    def _add(self, piece: Piece, read: Future) -> None:
+    def _add(self, piece: HomePiece, read: Future) -> None:
         """Note a piece that is read, or will be."""
         piece.disk = read
         self.homes.moved["read"] += piece.pages[1] - piece.pages[0]
@@ -189,8 +191,9 @@ class FileHomes:
         memory = gpu.pinned(self.nbytes)
         self.memory = memory[-memory.ctypes.data % PAGE:]
         self.room = Places(self.memory.size // PAGE * PAGE)
-        self.used: dict[Piece, None] = {}  # pieces that make room, the least recently used first
-        self.ahead: dict[Piece, None] = {}  # pieces that turns to come need
+        # pieces that make room, the least recently used first, and pieces that turns to come need
+        self.used: OrderedDict[HomePiece, None] = OrderedDict()
+        self.ahead: dict[HomePiece, None] = {}
         self.edge = np.frombuffer(mmap.mmap(-1, PAGE), np.uint8)
         self.writer, self.reader = (ThreadPoolExecutor(1, name) for name in
                                     ("write homes", "read homes"))
@@ -209,8 +212,8 @@ class FileHomes:
             self.reserved = self.places.end
         return place
 
-    def piece(self, home: FileHome, span: Span, *, ahead: bool = False) -> Piece | None:
-        """Return a new Piece, for which others make room.
+    def piece(self, home: FileHome, span: Span, *, ahead: bool = False) -> HomePiece | None:
+        """Return a new HomePiece, for which others make room.
 
         What is read ahead makes none for other pieces that are: then the result is None.
         """
@@ -224,9 +227,9 @@ class FileHomes:
                 self._free(next(reversed(self.ahead)))
             else:
                 raise InternalError(f"a piece of {end - first} bytes in a pool of {self.nbytes}")
-        return Piece(home, span, place)
+        return HomePiece(home, span, place)
 
-    def _free(self, piece: Piece) -> None:
+    def _free(self, piece: HomePiece) -> None:
         with self.waiting("write"):
             piece.wait()
         self.used.pop(piece, None)
@@ -237,26 +240,23 @@ class FileHomes:
 
     def settle(self) -> None:
         """Let pieces that were read ahead make room from now on."""
-        self.used |= self.ahead
+        self.used.update(self.ahead)
         self.ahead = {}
 
-    def await_read(self, piece: Piece) -> None:
+    def await_read(self, piece: HomePiece) -> None:
         """Wait until a piece has been read, if it has."""
         if piece.moved is None and piece.disk is not None:
             with self.waiting("read"):
                 piece.disk.result()
 
-    def read(self, piece: Piece, written: Future | None) -> None:
+    def read(self, piece: HomePiece, written: Future | None) -> None:
         """Read the pages of a piece, after the last write to its home."""
         if written is not None:
             written.result()
         self.file.read_array(piece.memory, piece.home.place + piece.pages[0])
 
-    def write(self, piece: Piece) -> None:
-        """Write a piece, after it has been filled, with what its pages have beside it.
-
-        The writer calls it.
-        """
+    def write(self, piece: HomePiece) -> None:
+        """Write the whole pages of a piece, once it is filled; the writer calls it."""
         if piece.moved is not None:
             piece.moved.synchronize()
         for page, (first, end) in piece.edges():

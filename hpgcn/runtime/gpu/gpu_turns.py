@@ -29,7 +29,7 @@ from hpgcn.runtime.gpu.arena import Arena, Block
 from hpgcn.runtime.gpu.gpu_messages import PURPOSE as MESSAGES
 from hpgcn.runtime.gpu.gpu_messages import GpuMessages
 from hpgcn.runtime.gpu.homes import Home
-from hpgcn.runtime.gpu.host_memory import HostMemory, Scratch
+from hpgcn.runtime.gpu.host_memory import HostMemory, ScratchSpace
 from hpgcn.runtime.gpu.spans import EMPTY, Span, overlap
 from hpgcn.runtime.planned_turns import PlannedTurns
 
@@ -64,7 +64,7 @@ class GpuTurns(PlannedTurns):
         Bytes of a slot, into which the arrays of any rank fit.
     limit : int
         Bytes of GPU memory that CuPy may allocate, slots included; 0: no limit.
-    scratch : Scratch or None
+    scratch : ScratchSpace or None
         Where homes are that pinned memory has no room for; None: all are pinned.
 
     Attributes
@@ -80,7 +80,7 @@ class GpuTurns(PlannedTurns):
     """
 
     def __init__(self, ranks: int, slots: int, slot_bytes: int, limit: int = 0,
-                 scratch: Scratch | None = None) -> None:
+                 scratch: ScratchSpace | None = None) -> None:
         super().__init__(ranks)
         self.gpu = Cuda()
         self.xp = self.gpu.xp
@@ -89,8 +89,6 @@ class GpuTurns(PlannedTurns):
         self.pool = self.xp.get_default_memory_pool()
         self.compute = self.xp.cuda.get_current_stream()
         self.down, self.up = self.gpu.stream(), self.gpu.stream()
-        self.host = HostMemory(self.gpu, ranks, scratch)
-        self.waiting: Callable = tuple
         gc.collect()  # arrays of runs before this one may be in cycles
         self.pool.free_all_blocks()
         free, total = self.gpu.memory()
@@ -98,6 +96,8 @@ class GpuTurns(PlannedTurns):
             raise DeviceMemoryError(f"{setting('gpu_memory', limit)}: only {free:,} of {total:,} "
                                     f"bytes are free on GPU {self.gpu.number}")
         self.memory = self.pool.malloc(slots * slot_bytes)
+        self.host = HostMemory(self.gpu, ranks, scratch)
+        self.waiting: Callable = tuple
         self.limit_before = self.pool.get_limit()
         if limit:
             self.pool.set_limit(size=limit)
@@ -251,7 +251,7 @@ class GpuTurns(PlannedTurns):
             part.owner.copied(self.gpu.event(stream))
 
     def told(self) -> dict[str, Any]:
-        """Return what was copied and waited for so far, by names of summary.json."""
+        """Return bytes that were copied and seconds of waits, by names of summary.json."""
         to_gpu, from_gpu = map(sum, zip(*self.copied.values()))
         return {"to_gpu_bytes": to_gpu, "from_gpu_bytes": from_gpu,
                 "not_ahead_bytes": self.unforeseen, "kernels_waited_s": self.waited,

@@ -1,4 +1,4 @@
-"""Where blocks of a GPU are at home while their rank does not run: pinned host memory."""
+"""Homes of blocks while their rank does not run, in pinned host memory."""
 from __future__ import annotations
 
 from collections import defaultdict
@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """Bytes of a home in pinned memory; `owner` learns of copies, and knows the last one."""
+    """Bytes of a home in pinned memory.
+
+    `owner.moved` is an event after the last copy, or None. `owner.copied(event)` notes one.
+    """
 
     span: Span
-    memory: np.ndarray  # of the span, uint8
-    owner: Any  # has moved, an event or None, and copied(event)
+    memory: np.ndarray  # uint8
+    owner: Any
 
 
 class Home:
@@ -28,7 +31,7 @@ class Home:
     def parts(self, span: Span, *, filled: bool) -> Iterator[Part]:
         """Yield the Parts of a span: with its contents if `filled`, else to be overwritten.
 
-        Each is copied, or a copy is queued, before the next one is asked for.
+        The caller copies each, or queues a copy, before it takes the next one.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Host memory below a GPU: homes of blocks, and a scratch folder for what it has no room for."""
+"""Host memory below a GPU, with homes of blocks, and a scratch folder below it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hpgcn.runtime.device import Cuda
 
 
-class Scratch(NamedTuple):
+class ScratchSpace(NamedTuple):
     """A folder for homes of the first `in_files` ranks, and for large arrays of the host.
 
     `pool` are the bytes of pinned memory through which contents of these homes pass.
@@ -24,9 +24,9 @@ class Scratch(NamedTuple):
 
 
 class HostMemory:
-    """Where the blocks of `ranks` ranks are at home; without a Scratch all are pinned."""
+    """Homes of the blocks of `ranks` ranks; without a ScratchSpace all are pinned."""
 
-    def __init__(self, gpu: Cuda, ranks: int, scratch: Scratch | None) -> None:
+    def __init__(self, gpu: Cuda, ranks: int, scratch: ScratchSpace | None) -> None:
         self.scratch = scratch
         self.pinned = PinnedHomes(gpu)
         self.files = self.arrays = self.residency = None
@@ -71,7 +71,7 @@ class HostMemory:
         return [] if self.residency is None else self.residency.take_events(rank)
 
     def told(self) -> dict[str, Any]:
-        """Return the pinned bytes, and what was moved and waited for, by names of summary.json."""
+        """Return pinned bytes, bytes of the disk and seconds of waits, by names of summary.json."""
         found: dict[str, Any] = {"pinned_bytes": self.nbytes}
         for kind in ("read", "write") if self.files else ():
             found[f"disk_{kind}_bytes"] = self.files.moved[kind]
