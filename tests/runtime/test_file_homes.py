@@ -53,7 +53,7 @@ def test_contents_are_the_last_ones_stored(homes):
         elif kind < 7:
             home.read_ahead((begin, end))
         elif kind < 8:
-            homes.settle()
+            homes.release_ahead()
         else:  # another home gets its place
             home.free()
             known[:] = 0
@@ -74,7 +74,7 @@ def test_what_is_read_ahead_stays_until_it_has_been_used(homes):
     assert_all(home.load((0, 2 * PAGE)) == 1)
     assert homes.moved == before
     home.read_ahead((0, 2 * PAGE))
-    homes.settle()
+    homes.release_ahead()
     other.load((0, 16 * PAGE))
     assert_all(home.load((0, 2 * PAGE)) == 1)
     assert homes.moved["read"] == before["read"] + 18 * PAGE
@@ -84,7 +84,7 @@ def test_reading_ahead_ends_where_the_pool_does(homes):
     """Pieces that are read ahead leave each other alone; other pieces find room."""
     home = homes.take(20 * PAGE)
     home.store((0, 20 * PAGE), bytes_of(3, 20 * PAGE))
-    homes.settle()
+    homes.release_ahead()
     home.read_ahead((0, 20 * PAGE))
     assert sum(piece.memory.size for piece in homes.ahead) == 8 * PAGE
     assert_all(home.load((0, 20 * PAGE)) == 3)

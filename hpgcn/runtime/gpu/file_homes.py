@@ -238,7 +238,7 @@ class FileHomes:
             piece.home.pieces.remove(piece)
         self.room.give(piece.place, piece.memory.size)
 
-    def settle(self) -> None:
+    def release_ahead(self) -> None:
         """Let pieces that were read ahead make room from now on."""
         self.used.update(self.ahead)
         self.ahead = {}

@@ -164,7 +164,7 @@ class GpuTurns(PlannedTurns):
 
     def _read_ahead(self, entering: int) -> None:
         """Begin to read the messages to the next ranks, and arrays of the second one from now."""
-        self.host.files.settle()
+        self.host.files.release_ahead()
         near = {entering, (entering + 1) % self.ranks}
         found = [self.find(array) for rank, array in self.waiting() if rank in near]
         coming = [each for each in found if each is not None and not each[0].arena.holds(*each)]
