@@ -122,7 +122,8 @@ class LocalComm(MpiComm):
     def told(self) -> dict[str, Any]:
         """Return bytes and seconds of ranks that take turns, as a field of summary.json."""
         observer = self.mpi.turns.observer
-        return {} if observer is None else {"turns": observer.told()}
+        found = {} if observer is None else observer.told()
+        return {"turns": found} if found else {}
 
     def _record_disk(self) -> None:
         """Add the times of the disk to the timeline of this rank."""

@@ -181,7 +181,7 @@ def test_a_run_moves_down_through_the_tiers_and_up_again(cuda, folder, tmp_path)
         return start(lambda comm: train(scattered(graph, as_comm(comm)),
                                         config.replace(out=out, **changes), comm, **resumed))
 
-    run(lambda work: run_on_disk(work, 4, folder), epochs=2, device="cpu")
+    assert "turns" not in run(lambda work: run_on_disk(work, 4, folder), epochs=2, device="cpu")[0]
     shutil.copytree(out, straight := str(tmp_path / "straight"))
     run(lambda work: run_on_gpu(work, GpuTurns(4, 2, SLOT)), epochs=3)
     run(lambda work: run_on_gpu(work, GpuTurns(4, 2, SLOT, scratch=ScratchSpace(folder, 3, POOL))),
