@@ -268,8 +268,8 @@ class Config:
         "(default: no limit)", PARALLEL, metavar="BYTES", resumable=True)
     gpu_memory: str = setting(
         "", "with --device cuda. Bytes of a GPU for all arrays, such as 8G: if they do not fit, "
-        "local ranks take turns on it, with arrays at home in pinned host memory. Does not change "
-        "results (default: no limit)", PARALLEL, metavar="BYTES", resumable=True)
+        "local ranks take turns on it, with arrays at home in host memory or --scratch. Does not "
+        "change results (default: no limit)", PARALLEL, metavar="BYTES", resumable=True)
     scratch: str = setting(
         "", "with --memory. Folder on a fast disk for arrays that do not fit: local ranks take "
         "turns in memory. Does not change results (default: none)", PARALLEL, metavar="DIR",

@@ -15,6 +15,7 @@ from hpgcn.comm.spool import BUFFERS
 from hpgcn.config import Config
 from hpgcn.graphs.graph import Header
 from hpgcn.model import make_spec
+from hpgcn.planning.answers.gpu_plan import CONTEXT
 from hpgcn.planning.answers.scratch_plan import TURNS, process_bytes
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.footprint import VERTEX
@@ -27,6 +28,7 @@ from hpgcn.strategies.plan import Operand
 
 MEMORIES = 32, 64, 128, 256  # GB
 DISKS = 1, 3, 7, 14  # GB/s, read and written together
+GPU_DISKS = 6, 12  # GB/s, as one NVMe drive of PCIe 4.0 may have, and two
 SAR = 3.8 * 128 * 2  # socket-seconds of an epoch on 128 nodes of two sockets
 CARD = Machine(memory_bytes_per_s=768e9, gemm_float32_flops_per_s=20e12)  # a GPU of 24 GB
 CARD_BYTES = 23.5e9  # without the CUDA context and the work memory of cuBLAS
@@ -42,6 +44,7 @@ class Case(NamedTuple):
     widths: tuple
     memory: float = CARD_BYTES  # bytes of the GPU
     peer: str = "-"  # seconds of an epoch
+    host: float = np.inf  # bytes of the host; beyond them homes are in a file
 
     @property
     def spec(self):
@@ -53,7 +56,8 @@ class Case(NamedTuple):
 PAPERS = Case("papers100M", 111_059_956, 3_228_124_712, (128, 256, 256, 172))
 PRODUCTS = Case("ogbn-products", 2_449_029, 123_718_280, (100, 256, 47), peer="1.55")
 CASES = (PRODUCTS, PRODUCTS._replace(memory=6.2e9, peer="6.7"),
-         Case("IGB-medium", 10_000_000, 240_155_388, (1024, 256, 19), peer="102"), PAPERS)
+         MEDIUM := Case("IGB-medium", 10_000_000, 240_155_388, (1024, 256, 19), peer="102"),
+         MEDIUM._replace(host=128e9), PAPERS, PAPERS._replace(host=128e9))
 
 
 class Plan(NamedTuple):
@@ -84,11 +88,12 @@ def plan(case, ranks, ghosts):
         period=1, slices=1, transfers=lambda product: (largest, SimpleNamespace(largest=0)),
         counts=lambda product, itemsize: np.array([[others * product.width * itemsize]] * 2))
     grid = SimpleNamespace(nodes=SimpleNamespace(aware=False))
-    maps = [SimpleNamespace(operands=(matrix, matrix), traffic=traffic, rank_grid=grid)] * levels
+    maps = [SimpleNamespace(operands=(matrix, matrix), traffic=traffic, rank_grid=grid,
+                            num_ranks=1)] * levels
     whole = SimpleNamespace(buffer_bytes=lambda *_: 0)
     footprint = SimpleNamespace(
         spec=spec, rank_steps=[step], train_plans=maps, evaluated_plans=maps, rows=np.array([m]),
-        products=step.turns[0].products, widest=0,
+        products=step.turns(frees_rows=True)[0].products, widest=0,
         training=SimpleNamespace(plan_for_product=lambda number: whole))
     moved, _ = disk_traffic(footprint, PointToPoint)
     stored = (step.nbytes + m * (VERTEX + 4 * spec.widths[0]) + int(matrix.nbytes(4)[0])
@@ -115,18 +120,24 @@ def on_disk(ghosts):
 
 
 def on_gpu(ghosts):
-    """Print a line for each case: ranks take turns on a GPU, with arrays in host memory."""
+    """Print a line for each case: ranks take turns on a GPU, above host memory and maybe a disk."""
     for case in CASES:
         for ranks in (2**k for k in range(12)):
             found = plan(case, ranks, ghosts)
-            if found.stored * (1 if ranks == 1 else SLOTS * GAPS) <= case.memory:
+            room = case.host - process_bytes(ranks) - CONTEXT - TURNS * found.turn
+            if room >= 0 and found.stored * (1 if ranks == 1 else SLOTS * GAPS) <= case.memory:
                 break
         home, read, written = (ranks * each * (ranks > 1)
                                for each in (found.stored, found.read, found.written))
+        kept = ranks if home <= room else int(room // found.stored)
+        filed = 1 - kept / ranks
         copies, compute = PCIE.seconds(read, written), ranks * found.compute_s
-        print(f"| {case.name} | {case.memory / 1e9:.3g} | {ranks} | {home / 1e9:,.0f} | "
-              f"{read / 1e9:,.0f} | {written / 1e9:,.0f} | {copies:.2f} | {compute:.2f} | "
-              f"{max(copies, compute):.2f} | {case.peer} |")
+        pinned = home * kept / ranks + TURNS * found.turn * (filed > 0)
+        disks = [filed * (read + written) / 1e9 / rate for rate in GPU_DISKS]
+        epochs = [f"{max(copies, compute, disk):.2f}" for disk in disks]
+        print(f"| {case.name} | {case.memory / 1e9:.3g} | {ranks} | {pinned / 1e9:,.0f} | "
+              f"{filed * home / 1e9:,.0f} | {read / 1e9:,.0f} | {written / 1e9:,.0f} | "
+              f"{copies:.2f} | {compute:.2f} | {' | '.join(epochs)} | {case.peer} |")
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def plan(command):
              "none)")
     add("--gpu-memory", metavar="BYTES", default="",
         help="plan a run on local ranks that take turns on a GPU with this memory: bytes copied, "
-             "seconds. With --device cuda (default: none)")
+             "seconds. With --device cuda; --scratch adds a disk below the host (default: none)")
     add("--goal", metavar="GOAL",
         help="10s: fewest ranks with an epoch of at most 10 seconds. 64ranks: fastest case with at "
              "most 64 ranks. cheapest: smallest product of ranks and seconds")

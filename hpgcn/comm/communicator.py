@@ -83,6 +83,10 @@ class SerialComm(Collectives, CollectiveErrors):
         self.stager = GpuStager(device, way.direct) if several_gpus else None
         return way
 
+    def told(self) -> dict[str, Any]:
+        """Return fields of summary.json on ranks that take turns in a process; here none."""
+        return {}
+
     def group(self, ranks: Sequence[int]) -> SerialComm:
         """Return the communicator of the ranks in `ranks`, renumbered from 0 in their order.
 

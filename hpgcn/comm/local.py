@@ -119,6 +119,12 @@ class LocalComm(MpiComm):
             turns.observer.begin_segment(rank)
             self._record_disk()
 
+    def told(self) -> dict[str, Any]:
+        """Return bytes and seconds of ranks that take turns, as a field of summary.json."""
+        observer = self.mpi.turns.observer
+        found = {} if observer is None else observer.told()
+        return {"turns": found} if found else {}
+
     def _record_disk(self) -> None:
         """Add the times of the disk to the timeline of this rank."""
         disk = self.mpi.turns.observer
@@ -228,6 +234,7 @@ def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, **options: 
 
     ranks = Turns(turns.ranks, turns)
     post = local_mpi.Post(messages=turns.messages)
+    turns.waiting = post.waiting
     try:
         return ranks.run([partial(run, comm) for comm in _communicators(ranks, post)])
     finally:

@@ -15,6 +15,7 @@ import numpy as np
 from hpgcn.errors import StorageError, setting
 from hpgcn.kernels.disk.direct import use_directly
 from hpgcn.runtime.disk.page_cache import PAGE, nameless_file
+from hpgcn.runtime.places import Places
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -183,33 +184,3 @@ class Spool:
         for worker in (self._writer, self._reader):
             worker.shutdown(cancel_futures=True)
         self._file.close()
-
-
-class Places:
-    """Places in a file that grows: the smallest hole that is large enough, or the end."""
-
-    def __init__(self) -> None:
-        self.end = 0
-        self.holes: dict[int, int] = {}  # bytes by the first one
-
-    def take(self, size: int) -> int:
-        """Return the first byte of a place of `size` bytes."""
-        large = [(hole, place) for place, hole in self.holes.items() if hole >= size]
-        if not large:
-            self.end += size
-            return self.end - size
-        hole, place = min(large)
-        del self.holes[place]
-        if hole > size:
-            self.holes[place + size] = hole - size
-        return place
-
-    def give(self, place: int, size: int) -> None:
-        """Let a place be used again, together with the holes beside it."""
-        size += self.holes.pop(place + size, 0)
-        before = next((each for each, hole in self.holes.items() if each + hole == place), place)
-        size += self.holes.pop(before, 0)
-        if before + size == self.end:
-            self.end = before
-        else:
-            self.holes[before] = size

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpgcn.comm import run_on_gpu
 from hpgcn.planning.answers.gpu_plan import plan_gpu, table
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
+from hpgcn.runtime.gpu.host_memory import ScratchSpace
 from hpgcn.strategies import read_options, strategy_setting
 
 if TYPE_CHECKING:
@@ -29,13 +30,15 @@ def run_with_gpu_memory(function: Callable, source: Any, config: Config, ranks: 
     for line in table(plan).splitlines():
         log.info("%s", line)
     if plan.ranks == 1:
-        return function(None, source, config.replace(gpu_memory=""), *arguments, **options)
+        memory = "" if config.scratch else config.memory
+        config = config.replace(gpu_memory="", scratch="", memory=memory)
+        return function(None, source, config, *arguments, **options)
     config = config.replace(strategy=strategy_setting(plan.strategy, read_options(config)))
-    turns = GpuTurns(plan.ranks, plan.slots, plan.slot_bytes, plan.gpu_memory)
+    scratch = ScratchSpace(config.scratch, plan.ranks - plan.kept, plan.pool) if plan.pool else None
+    turns = GpuTurns(plan.ranks, plan.slots, plan.slot_bytes, plan.gpu_memory, scratch)
     result = run_on_gpu(function, turns, source, config, *arguments, **options)[0]
-    to_gpu, from_gpu = map(sum, zip(*turns.copied.values()))
-    log.info("GPU: %.4g GB copied to it, %.4g GB of them not ahead, and %.4g GB from it in all; "
-             "kernels waited %.3g s at switches of ranks; %.4g GB of pinned host memory",
-             to_gpu / 1e9, turns.unforeseen / 1e9, from_gpu / 1e9, turns.waited,
-             turns.homes.nbytes / 1e9)
+    told = turns.told()
+    log.info("GPU: %s", ", ".join(
+        f"{name} {value / 1e9:.4g} GB" if name.endswith("bytes") else f"{name} {value:.3g}"
+        for name, value in told.items()))
     return result

@@ -191,7 +191,7 @@ class Trainer(CollectiveClose):
         summary = self.run_info.summary(state)
         if self.training.replay:
             summary["steps"] = self.training.replay.told()
-        summary |= comm.device.arithmetic()
+        summary |= comm.device.arithmetic() | comm.told()
         if trace:
             trace.write(os.path.join(config.out, "trace.json"))
         if config.out and state.epoch >= first:

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from hpgcn.comm.spool import BUFFERS, PAGE, Places, Spool
+from hpgcn.comm.spool import BUFFERS, PAGE, Spool
 from hpgcn.errors import StorageError
 
 
@@ -79,15 +79,3 @@ def test_a_full_disk_is_one_line(spool, monkeypatch):
     with pytest.raises(StorageError, match=r"^scratch=.*: No space left on device: messages"):
         take(spool, 0, 2)
     spool._writes.clear()
-
-
-def test_holes_are_joined():
-    places = Places()
-    assert [places.take(size) for size in (4, 8, 4, 4)] == [0, 4, 12, 16]
-    places.give(0, 4)
-    places.give(12, 4)
-    assert places.take(2) == 0
-    places.give(4, 8)
-    assert places.holes == {2: 14}
-    places.give(16, 4)
-    assert (places.end, places.holes) == (2, {})

@@ -326,8 +326,9 @@ class Event:
         return not behind
 
     def synchronize(self):
-        while self.behind():
-            self.stream.step()
+        with Stream.lock:
+            while self.behind():
+                self.stream.step()
 
 
 class Stream:
@@ -341,6 +342,7 @@ class Stream:
     numbers: ClassVar = itertools.count()
     launches: ClassVar = Counter()
     allocator: ClassVar = None
+    lock: ClassVar = threading.RLock()  # threads of the host may wait for events
 
     @staticmethod
     def count(name):
@@ -373,9 +375,10 @@ class Stream:
             assert after is None, "an event of another stream"
             self.captured.append(task)
             return
-        self.tasks.append((task, after or Event()))
-        self.queued += 1
-        Stream.early()
+        with Stream.lock:
+            self.tasks.append((task, after or Event()))
+            self.queued += 1
+            Stream.early()
 
     @staticmethod
     def early():
@@ -387,11 +390,13 @@ class Stream:
                 stream.tasks.popleft()[0]()
 
     def step(self):
-        first = self.tasks[0]
-        first[1].synchronize()
-        if self.tasks and self.tasks[0] == first:  # early work may have been it
-            self.tasks.popleft()[0]()
-        Stream.early()
+        """Run the first operation, unless another thread has run it."""
+        with Stream.lock:
+            first = self.tasks[0] if self.tasks else (None, Event())
+            first[1].synchronize()
+            if self.tasks and self.tasks[0] == first:  # early work may have been it
+                self.tasks.popleft()[0]()
+            Stream.early()
 
     def run(self):
         if self.captured is not None:

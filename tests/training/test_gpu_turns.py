@@ -16,7 +16,8 @@ from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.disk_traffic import gpu_traffic
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.gpu import gpu_turns
-from hpgcn.runtime.gpu.gpu_turns import GpuTurns, Homes
+from hpgcn.runtime.gpu.gpu_turns import GpuTurns
+from hpgcn.runtime.gpu.homes import PinnedHomes
 from hpgcn.runtime.gpu.spans import is_within, overlap
 from hpgcn.store import write_partitioned
 from hpgcn.strategies import STRATEGIES
@@ -34,7 +35,7 @@ ONES = np.full(SLOT, 255, np.uint8)
 def poisoned(monkeypatch):
     """Let most arrays have homes; memory that must not be read is 0xFF, a NaN."""
     monkeypatch.setattr(gpu_turns, "THRESHOLD", 1 << 8)
-    empty, take = GpuTurns._empty, Homes.take
+    empty, take = GpuTurns._empty, PinnedHomes.take
 
     def fill(turns, slot):
         empty(turns, slot)
@@ -43,13 +44,14 @@ def poisoned(monkeypatch):
 
     def fill_home(homes, nbytes):
         home = take(homes, nbytes)
-        home.wait()
+        if home.moved is not None:
+            home.moved.synchronize()
         home.memory[:] = 255
         return home
 
     monkeypatch.setattr(fake_cupy.ndarray, "check", staticmethod(check_access))
     monkeypatch.setattr(GpuTurns, "_empty", fill)
-    monkeypatch.setattr(Homes, "take", fill_home)
+    monkeypatch.setattr(PinnedHomes, "take", fill_home)
 
 
 def check_access(array, written):
@@ -73,9 +75,9 @@ def results(graph, config, ranks, turns=None):
     return (run_on_ranks(work, ranks) if turns is None else run_on_gpu(work, turns))[0]
 
 
-def check(graph, config, ranks=3, slots=2):
+def check(graph, config, ranks=3, slots=2, scratch=None):
     history, weights, logits = results(graph, config, ranks)
-    turns = GpuTurns(ranks, slots, SLOT)
+    turns = GpuTurns(ranks, slots, SLOT, scratch=scratch)
     found, found_weights, found_logits = results(graph, config, ranks, turns)
     assert [each["loss"] for each in found] == [each["loss"] for each in history]
     for name in weights:
@@ -162,7 +164,6 @@ def test_a_limit_that_is_too_small_is_refused(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("changes, words", [
     ({"device": "cpu"}, "needs device='cuda'"), ({"aggregate_on": "cpu"}, "needs device='cuda'"),
-    ({"scratch": "/tmp", "memory": "1G"}, "does not combine with scratch='/tmp'"),
     ({"batch": "vertices:60"}, "needs full batches, but batch='vertices:60'")], ids=str)
 def test_settings_that_do_not_go_together(changes, words):
     config = Config(**{"device": "cuda", "strategy": "mop", "gpu_memory": "8M", **changes})

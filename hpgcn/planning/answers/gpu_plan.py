@@ -1,14 +1,31 @@
 """Plan a run whose ranks take turns on a GPU: ranks, slots, bytes copied and seconds."""
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
+
 from hpgcn.errors import ConfigError, UsageError, assigned, setting
 from hpgcn.planning.answers.candidates import candidates, count_candidate
-from hpgcn.planning.answers.scratch_plan import TurnsPlan, has_one, local_candidates
-from hpgcn.planning.counts.disk_traffic import gpu_traffic, small_bytes
+from hpgcn.planning.answers.scratch_plan import (
+    PAIR,
+    TURNS,
+    TurnsPlan,
+    check_space,
+    has_one,
+    local_candidates,
+    process_bytes,
+)
+from hpgcn.planning.counts.disk_traffic import (
+    ARRAYS,
+    MATRIX,
+    MESSAGES,
+    gpu_traffic,
+    small_bytes,
+)
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
 from hpgcn.runtime.copy_rates import PCIE, CopyRates
-from hpgcn.runtime.gpu import gpu_turns
+from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
+from hpgcn.runtime.gpu import file_homes, gpu_turns
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.sampling import FULL
@@ -17,6 +34,8 @@ from hpgcn.strategies import STRATEGIES
 SMALL_ARRAYS = 64  # arrays of a rank below the threshold, at most, besides those of the matrix
 MARGIN = 16  # one part in this many of a slot is for gaps between its arrays
 SLOTS = 2, 3  # ranks on the GPU: one runs, the next one comes, the last one may still go
+CONTEXT = 1 << 29  # bytes of host memory of CuPy and of the CUDA context, assumed
+SET_UP = 2  # ranks whose arrays of set-up are in host memory: one runs, those of the last one go
 
 
 @dataclass(frozen=True)
@@ -31,7 +50,7 @@ class GpuPlan(TurnsPlan):
     small: int  # bytes of small arrays of all ranks, which stay on the GPU
     gpu_memory: int  # bytes of the GPU that the run may take
     needed: int  # bytes of a run in one piece; 0: not counted, because the file has no such parts
-    home: int  # bytes of pinned host memory
+    pinned: int  # bytes of pinned host memory: homes of blocks, and the pool before a file of them
     read: int  # bytes that a training step copies to the GPU
     written: int  # from it
     evaluation_read: int
@@ -40,6 +59,21 @@ class GpuPlan(TurnsPlan):
     compute_s: float  # seconds of all kernels in a training step
     rates: CopyRates  # over PCIe
     measured: bool  # whether the rates are those of a machine file
+    memory: int = 0  # bytes of the host that the process may take; 0: no limit
+    host: int = 0  # bytes of it that the run needs at least
+    kept: int = 0  # the last ranks, whose homes are in pinned memory
+    pool: int = 0  # bytes of pinned memory before the file; 0: no file
+    scratch: int = 0  # bytes of the file
+    disk_read: int = 0  # bytes that a training step reads from the file
+    disk_written: int = 0
+    disk_evaluation_read: int = 0
+    disk_evaluation_written: int = 0
+    disk: CopyRates | None = None
+
+    @property
+    def fits(self):
+        """Whether the run fits the GPU, and the memory of the host if that is limited."""
+        return self.least <= self.gpu_memory and (not self.memory or self.host <= self.memory)
 
     @property
     def least(self):
@@ -57,39 +91,55 @@ class GpuPlan(TurnsPlan):
         return self.rates.seconds(*self.nbytes)
 
     @property
+    def disk_nbytes(self):
+        """Bytes read from the file and written to it in an epoch: a pair."""
+        return self.in_epoch(self.disk_read, self.disk_written, self.disk_evaluation_read,
+                             self.disk_evaluation_written)
+
+    @property
+    def disk_s(self):
+        """Seconds of the disk in an epoch."""
+        return self.disk.seconds(*self.disk_nbytes) if self.pool else 0.0
+
+    @property
     def seconds(self):
-        """Seconds of an epoch: those of copies or of kernels, if these are more."""
-        return max(self.copy_s, self.compute_s)
+        """Seconds of an epoch: those of copies, of the disk or of kernels, whichever are most."""
+        return max(self.copy_s, self.disk_s, self.compute_s)
 
     def as_dict(self):
         """Return the JSON object of docs/larger-than-gpu.md."""
-        read, written = self.nbytes
-        return {**asdict(self), "bytes_to_gpu_per_epoch": read, "bytes_from_gpu_per_epoch": written,
-                "seconds_per_epoch": self.seconds}
+        names = "to_gpu", "from_gpu", "read", "written"
+        return {**asdict(self), "seconds_per_epoch": self.seconds,
+                **{f"bytes_{name}_per_epoch": count
+                   for name, count in zip(names, (*self.nbytes, *self.disk_nbytes))}}
 
 
 def plan_gpu(path, config, ranks=None, widths=None, machine=None):
-    """Return the GpuPlan of a run with config.gpu_memory.
+    """Return the GpuPlan of a run with config.gpu_memory, and maybe with config.scratch.
 
     The number of ranks is the first that fits of `ranks`, a list. By default these are the
     parts of a partitioned file, else powers of two. ConfigError if none fits, which names
-    the number that does. UsageError for settings that do not go together.
+    the number that does. UsageError for settings that do not go together. StorageError if
+    the folder cannot be written or has too little space.
     """
     check_settings(config)
     machine = machine or Machine()
     machine = replace(machine, rates=machine.rates[:1])  # one rank computes at a time
+    if config.scratch:
+        check_scratch(config.scratch)
+        machine = replace(machine, disk=machine.disk or measure_disk(config.scratch))
     inputs = PlanInput(path, config, widths)
     limit = size(config.gpu_memory)
     needed = 0
     if has_one(inputs):
         whole = _plan_of(inputs, candidates(inputs, (1,))[0], limit, 0, machine)
         needed = whole.slot
-        if needed <= limit and (ranks is None or 1 in ranks):
-            return replace(whole, slots=1, read=0, written=0, evaluation_read=0,
-                           evaluation_written=0, home=0)
+        if whole.fits and (ranks is None or 1 in ranks):
+            return whole
 
     wanted = _first_that_fits(inputs, ranks, limit, needed, machine)
     if wanted[0] is not None:
+        check_space(config.scratch, wanted[0].scratch)
         return wanted[0]
     raise ConfigError(_shortage(inputs, wanted[1], ranks, limit, needed, machine))
 
@@ -100,8 +150,8 @@ def check_settings(config):
     if config.device != "cuda" or config.updates_on != "cuda" or config.aggregates_on_host:
         raise UsageError(f"{given}: needs {setting('device', 'cuda')}, without "
                          f"{setting('aggregate_on')} and {setting('update_on')}")
-    if config.scratch:
-        raise UsageError(f"{given}: does not combine with {setting('scratch', config.scratch)}")
+    if config.scratch and not config.memory:
+        raise UsageError(f"{setting('scratch', config.scratch)}: needs {setting('memory')}")
     if config.task == "links" or config.delay != "0":
         raise UsageError(f"{given}: trains neither {assigned('task', 'links')} nor with "
                          f"{assigned('delay')}")
@@ -115,7 +165,7 @@ def _first_that_fits(inputs, ranks, limit, needed, machine):
     plans = []
     for candidate in local_candidates(inputs, ranks):
         plans.append(_plan_of(inputs, candidate, limit, needed, machine))
-        if plans[-1].least <= limit:
+        if plans[-1].fits:
             return plans[-1], plans
     return None, plans
 
@@ -124,9 +174,14 @@ def _shortage(inputs, plans, ranks, limit, needed, machine):
     """Return the bytes that a run needs beyond the limit, and ranks that fit, as text."""
     if not plans:
         return f"{inputs.name}: {setting('gpu_memory', limit)} needs a graph with parts"
-    best = min(plans, key=lambda each: each.least)
-    text = (f"{inputs.name}: {best.ranks} ranks need {best.least:,} bytes of GPU memory, but "
-            f"{setting('gpu_memory')} is {limit:,}")
+    on_gpu = min(plans, key=lambda each: each.least)
+    on_host = min((each for each in plans if each.least <= limit), default=None,
+                  key=lambda each: each.host)
+    best, where, needs, name, given = on_gpu, "GPU", on_gpu.least, "gpu_memory", limit
+    if on_host is not None:
+        best, where, needs, name, given = on_host, "host", on_host.host, "memory", on_host.memory
+    text = (f"{inputs.name}: {best.ranks} ranks need {needs:,} bytes of {where} "
+            f"memory, but {setting(name)} is {given:,}")
     if ranks is not None:
         other, plans = _first_that_fits(inputs, None, limit, needed, machine)
         if other is not None:
@@ -150,13 +205,56 @@ def _plan_of(inputs, candidate, limit, needed, machine):
     slots = min(slots, candidate.ranks)
     if slots != SLOTS[0]:
         train, evaluated = gpu_traffic(footprint, STRATEGIES[candidate.strategy], slots)
-    return GpuPlan(
+    homes = total - footprint.on_gpu["kernels"]
+    moved = [int(each.sum()) for traffic in (train, evaluated)
+             for each in (traffic.read, traffic.written)]
+    if candidate.ranks == 1:
+        slots, homes, moved = 1, 0 * homes, [0] * 4
+    plan = GpuPlan(
         inputs.name, candidate.strategy, candidate.ranks, slots, slot, small, limit, needed or slot,
-        int((total - footprint.on_gpu["kernels"]).sum()), int(train.read.sum()),
-        int(train.written.sum()), int(evaluated.read.sum()), int(evaluated.written.sum()),
-        inputs.config.eval_every,
+        int(homes.sum()), *moved, inputs.config.eval_every,
         float(machine.compute_factor * compute_seconds(machine, footprint).sum()),
         machine.pcie or PCIE, machine.pcie is not None)
+    if not inputs.config.scratch:
+        return plan
+    return _with_file(plan, size(inputs.config.memory), homes, footprint, (train, evaluated),
+                      machine.disk)
+
+
+def _with_file(plan, memory, homes, footprint, traffics, disk):
+    """Return a GpuPlan with homes in a file, if `memory` has no room for all of them.
+
+    `homes` are bytes by rank, (P,). Those of the last ranks stay in memory if there is room
+    beside the pool.
+    """
+    blocks = sum(int(np.sum(operand.blocks)) for operand in footprint.operands)
+    process = (process_bytes(plan.ranks) + CONTEXT + PAIR * blocks
+               + min(SET_UP, plan.ranks) * int(footprint.setup.max()))
+    if process + plan.pinned <= memory:
+        return replace(plan, memory=memory, host=process + plan.pinned, kept=plan.ranks)
+    pool = max(TURNS * max(int(each.turn.max()) for each in traffics), file_homes.LEAST)
+    spare = memory - process - pool
+    kept = int(np.searchsorted(np.cumsum(homes[::-1]), spare, side="right"))
+    kept = min(kept, plan.ranks - 1)
+    moved = [bytes_in_file(each, plan.ranks - kept) for each in traffics]
+    filed = int(homes[:plan.ranks - kept].sum())
+    return replace(
+        plan, memory=memory, host=process + pool, kept=kept, pool=pool, scratch=filed,
+        pinned=plan.pinned - filed + pool, disk_read=moved[0][0], disk_written=moved[0][1],
+        disk_evaluation_read=moved[1][0], disk_evaluation_written=moved[1][1], disk=disk)
+
+
+def bytes_in_file(traffic, in_files):
+    """Return the bytes of `gpu_traffic` that are read from a file, and written: a pair.
+
+    The file has the homes of the first `in_files` ranks. The later of two ranks copies
+    their messages, both at the home of the earlier one.
+    """
+    ranks = traffic.read.size
+    pairs = in_files * (2 * ranks - 1 - in_files) / max(ranks * (ranks - 1), 1)
+    own = sum(traffic.moved[name][:, :in_files].sum(1) for name in (ARRAYS, MATRIX))
+    read, written = (own + pairs * traffic.moved[MESSAGES].sum(1)).astype(np.int64).tolist()
+    return read, written
 
 
 def table(plan):
@@ -171,9 +269,21 @@ def table(plan):
         ("local ranks", f"{plan.ranks} take turns, strategy {plan.strategy}"),
         ("peak on the GPU", f"{plan.least / 1e9:.3g} GB: {plan.slots} ranks of at most "
          f"{plan.slot / 1e9:.3g} GB, {plan.small / 1e9:.3g} GB of small arrays"),
-        ("pinned host memory", f"{plan.home / 1e9:.3g} GB"),
+        ("pinned host memory", f"{plan.pinned / 1e9:.3g} GB"),
         ("copies per epoch", f"{read / 1e9:.4g} GB to the GPU, {written / 1e9:.4g} GB from it"),
-        ("seconds per epoch", f"{plan.seconds:.3g}: copies {plan.copy_s:.3g}, computing "
-         f"{plan.compute_s:.3g} on the machine of the plan"),
         ("copies", f"{plan.rates.text} ({source})")]
+    if plan.memory:
+        lines.insert(-2, ("host memory", f"{plan.memory / 1e9:.3g} GB, of which the run needs "
+                          f"{plan.host / 1e9:.3g} GB"))
+    disk = ""
+    if plan.pool:
+        read, written = plan.disk_nbytes
+        disk = f"disk {plan.disk_s:.3g}, "
+        lines += [
+            ("scratch", f"{plan.scratch / 1e9:.3g} GB; pinned are a pool of "
+             f"{plan.pool / 1e9:.3g} GB, and homes of {plan.kept} ranks"),
+            ("disk per epoch", f"{read / 1e9:.4g} GB read, {written / 1e9:.4g} GB written"),
+            ("disk", plan.disk.text)]
+    lines.append(("seconds per epoch", f"{plan.seconds:.3g}: copies {plan.copy_s:.3g}, {disk}"
+                  f"computing {plan.compute_s:.3g} on the machine of the plan"))
     return label_list(lines, width=19)

@@ -36,9 +36,12 @@ class TurnsPlan:
     @property
     def nbytes(self):
         """Bytes read and written in an epoch, with its share of an evaluation: a pair."""
+        return self.in_epoch(self.read, self.written, self.evaluation_read, self.evaluation_written)
+
+    def in_epoch(self, read, written, evaluation_read, evaluation_written):
+        """Return the bytes of an epoch from those of its training steps and of an evaluation."""
         share = 1 / self.eval_every if self.eval_every else 0
-        return (round(self.read + share * self.evaluation_read),
-                round(self.written + share * self.evaluation_written))
+        return round(read + share * evaluation_read), round(written + share * evaluation_written)
 
 
 @dataclass(frozen=True)
@@ -127,12 +130,16 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     else:
         raise ConfigError(f"{inputs.name}: needs {_shortage(plans, memory)}")
     plan = plans[-1]
-    free = os.statvfs(config.scratch)
-    if free.f_bavail * free.f_frsize < plan.scratch:
-        raise StorageError(f"{setting('scratch', config.scratch)}: "
-                           f"{free.f_bavail * free.f_frsize:,} bytes are free, but the arrays need "
-                           f"{plan.scratch:,}")
+    check_space(config.scratch, plan.scratch)
     return plan
+
+
+def check_space(folder, needed):
+    """Raise StorageError if a folder has less than `needed` bytes of free space."""
+    found = os.statvfs(folder) if needed else None
+    if found and found.f_bavail * found.f_frsize < needed:
+        raise StorageError(f"{setting('scratch', folder)}: {found.f_bavail * found.f_frsize:,} "
+                           f"bytes are free, but the arrays need {needed:,}")
 
 
 def _shortage(plans, memory):

@@ -7,22 +7,21 @@ writes, and `discard` shortens them. What lies between two parts belongs to a sp
 from __future__ import annotations
 
 import gc
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from hpgcn.errors import InternalError
 from hpgcn.kernels.host.accesses import flattened, observed
 from hpgcn.runtime.gpu import current_arena
 from hpgcn.runtime.gpu.spans import Span, cut, hull, is_within, overlap, without
+from hpgcn.runtime.places import Places
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
     from hpgcn.runtime.gpu.arena_device import ArenaDevice
     from hpgcn.runtime.gpu.gpu_turns import GpuTurns, Slot
+    from hpgcn.runtime.gpu.homes import Home
 
 ALIGNMENT = 512  # bytes, as CuPy's own pool
 
@@ -59,23 +58,6 @@ class Block:
         self.here, self.dirty = (overlap(each, self.contents) for each in (self.here, self.dirty))
 
 
-class Home:
-    """Pinned host memory of a block, (nbytes,) uint8.
-
-    `moved` is an event after the last copy from or to it.
-    """
-
-    def __init__(self, memory: np.ndarray) -> None:
-        self.memory = memory
-        self.address = memory.ctypes.data
-        self.moved: Any = None
-
-    def wait(self) -> None:
-        """Let the host wait for the last copy."""
-        if self.moved is not None:
-            self.moved.synchronize()
-
-
 class Arena:
     """The blocks of a rank, in one slot of GPU memory.
 
@@ -87,15 +69,15 @@ class Arena:
         self.rank = rank
         self.slot = slot
         self.blocks: dict[int, Block] = {}  # by offset
-        self.gaps = [(0, slot.nbytes)]  # spans without blocks, in order
-        self.peak = 0  # bytes up to the end of the last block, at most
+        self.places = Places(slot.nbytes)
 
     @contextmanager
     def use(self) -> Iterator[None]:
         """Context manager: arrays that this thread allocates are in the arena."""
         token = current_arena.set(self)
         try:
-            with self.turns.xp.cuda.using_allocator(self.allocate), observed(self.accessed):
+            with (self.turns.host.use(), self.turns.xp.cuda.using_allocator(self.allocate),
+                  observed(self.accessed)):
                 yield
         finally:
             current_arena.reset(token)
@@ -111,20 +93,13 @@ class Arena:
         if nbytes < self.turns.threshold:
             return self.turns.pool.malloc(nbytes)
         size = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        for collect in (gc.collect, lambda: None):
-            found = min((gap for gap in self.gaps if gap[1] - gap[0] >= size),
-                        key=lambda gap: gap[1] - gap[0], default=None)
-            if found is not None:
-                break
-            collect()  # arrays in cycles
-        else:
+        offset = self.places.take(size)
+        if offset < 0:
+            gc.collect()  # arrays in cycles
+            offset = self.places.take(size)
+        if offset < 0:
             raise self.turns.gpu.exhausted[0](nbytes, self.nbytes, self.slot.nbytes)
-        self.gaps.remove(found)
-        offset = found[0]
-        if found[1] - offset > size:
-            insort(self.gaps, (offset + size, found[1]))
         block = self.blocks[offset] = Block(self, offset, nbytes)
-        self.peak = max(self.peak, offset + size)
         return self.turns.pointer(block)
 
     @property
@@ -135,15 +110,9 @@ class Arena:
     def release(self, block: Block) -> None:
         """Free a block, whose arrays have all ended; its home serves another one."""
         del self.blocks[block.offset]
-        begin, end = block.offset, block.offset + -(-block.nbytes // ALIGNMENT) * ALIGNMENT
-        place = bisect_left(self.gaps, (begin, end))
-        if place < len(self.gaps) and self.gaps[place][0] == end:
-            end = self.gaps.pop(place)[1]
-        if place and self.gaps[place - 1][1] == begin:
-            begin = self.gaps.pop(place - 1)[0]
-        insort(self.gaps, (begin, end))
+        self.places.give(block.offset, -(-block.nbytes // ALIGNMENT) * ALIGNMENT)
         if block.home is not None:
-            self.turns.homes.give(block.home)
+            block.home.free()
             block.home = None
 
     def accessed(self, read: Iterable, written: Iterable = ()) -> None:

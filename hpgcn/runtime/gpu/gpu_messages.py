@@ -13,8 +13,9 @@ from hpgcn.runtime.device import address
 from hpgcn.runtime.gpu.spans import EMPTY, Span, hull, overlap
 
 if TYPE_CHECKING:
-    from hpgcn.runtime.gpu.arena import Block, Home
+    from hpgcn.runtime.gpu.arena import Block
     from hpgcn.runtime.gpu.gpu_turns import GpuTurns
+    from hpgcn.runtime.gpu.homes import Home
 
 PURPOSE = "messages"
 
@@ -77,8 +78,7 @@ class GpuMessages:
         block, span = there
         home = self._written_home(block, span)
         if isinstance(source, np.ndarray):
-            home.wait()
-            home.memory[slice(*span)] = source.reshape(-1).view(np.uint8)
+            home.store(span, source)
         else:
             self.turns.move(address(source), home, span, self.turns.compute, up=False)
             self.turns.count(PURPOSE, 1, span)
@@ -98,14 +98,11 @@ class GpuMessages:
             turns.move(address(target), home, span, turns.compute, up=True)
             turns.count(PURPOSE, 0, span)
             return
-        home.wait()
-        memory = home.memory[slice(*span)]
+        contents = home.load(span)
         if there is None:
-            target.reshape(-1).view(np.uint8)[:] = memory
+            target.reshape(-1).view(np.uint8)[:] = contents
         else:
-            other = self._written_home(*there)
-            other.wait()
-            other.memory[slice(*there[1])] = memory
+            self._written_home(*there).store(there[1], contents)
 
     def readable(self, arrays: list) -> list:
         """Return arrays that one rank can add: the same, or all on the host if one has a home."""
@@ -114,7 +111,7 @@ class GpuMessages:
         return [self._on_host(each) for each in arrays]
 
     def _on_host(self, array: Any) -> np.ndarray:
-        """Return the contents of an array in host memory; they are not changed there."""
+        """Return the contents of an array in host memory."""
         if isinstance(array, np.ndarray):
             return array
         found = self.turns.find(array)
@@ -124,9 +121,7 @@ class GpuMessages:
                 self.turns.count(PURPOSE, 1, found[1])
             return self.turns.xp.asnumpy(array)
         block, span = found
-        home = self.turns.home_of(block)
-        home.wait()
-        return home.memory[slice(*span)].view(array.dtype).reshape(array.shape)
+        return self.turns.home_of(block).load(span).view(array.dtype).reshape(array.shape)
 
 
 def put(target: Any, source: Any) -> None:

@@ -1,4 +1,6 @@
-"""Move arrays of local ranks between a GPU and pinned host memory, as the ranks take turns.
+"""Move arrays of local ranks between a GPU and their homes, as the ranks take turns.
+
+Homes are in pinned host memory, or in a file that pinned memory stands before.
 
 The GPU has a few slots. Ranks r, r + slots, ... share slot r mod slots, and the arrays of a
 rank have fixed places in it. While a rank computes, the arrays of the next one come into
@@ -15,16 +17,19 @@ read.
 from __future__ import annotations
 
 import gc
-from collections import defaultdict, deque
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hpgcn.errors import DeviceMemoryError, setting
 from hpgcn.runtime.device import Cuda
-from hpgcn.runtime.gpu.arena import Arena, Block, Home
+from hpgcn.runtime.gpu.arena import Arena, Block
 from hpgcn.runtime.gpu.gpu_messages import PURPOSE as MESSAGES
 from hpgcn.runtime.gpu.gpu_messages import GpuMessages
+from hpgcn.runtime.gpu.homes import Home
+from hpgcn.runtime.gpu.host_memory import HostMemory, ScratchSpace
 from hpgcn.runtime.gpu.spans import EMPTY, Span, overlap
 from hpgcn.runtime.planned_turns import PlannedTurns
 
@@ -46,24 +51,6 @@ class Slot:
         self.ready: Any = None  # set by GpuTurns
 
 
-class Homes:
-    """Pinned host memory for blocks, which is used again once its block has ended."""
-
-    def __init__(self, gpu: Cuda) -> None:
-        self.gpu = gpu
-        self.unused = defaultdict(list)  # by size
-        self.nbytes = 0  # bytes of all homes, used and unused
-
-    def take(self, nbytes: int) -> Home:
-        if self.unused[nbytes]:
-            return self.unused[nbytes].pop()
-        self.nbytes += nbytes
-        return Home(self.gpu.pinned(nbytes))
-
-    def give(self, home: Home) -> None:
-        self.unused[home.memory.size].append(home)
-
-
 class GpuTurns(PlannedTurns):
     """Moves blocks of arrays between a GPU and host memory as ranks of a process take turns.
 
@@ -77,6 +64,8 @@ class GpuTurns(PlannedTurns):
         Bytes of a slot, into which the arrays of any rank fit.
     limit : int
         Bytes of GPU memory that CuPy may allocate, slots included; 0: no limit.
+    scratch : ScratchSpace or None
+        Where homes are that pinned memory has no room for; None: all are pinned.
 
     Attributes
     ----------
@@ -86,9 +75,12 @@ class GpuTurns(PlannedTurns):
         Bytes of arrays that came once a kernel needed them.
     waited : float
         Seconds that kernels waited for the copies of a rank that enters.
+    waiting : callable
+        Returns messages that no rank has received yet: (rank that will, array) each.
     """
 
-    def __init__(self, ranks: int, slots: int, slot_bytes: int, limit: int = 0) -> None:
+    def __init__(self, ranks: int, slots: int, slot_bytes: int, limit: int = 0,
+                 scratch: ScratchSpace | None = None) -> None:
         super().__init__(ranks)
         self.gpu = Cuda()
         self.xp = self.gpu.xp
@@ -97,7 +89,6 @@ class GpuTurns(PlannedTurns):
         self.pool = self.xp.get_default_memory_pool()
         self.compute = self.xp.cuda.get_current_stream()
         self.down, self.up = self.gpu.stream(), self.gpu.stream()
-        self.homes = Homes(self.gpu)
         gc.collect()  # arrays of runs before this one may be in cycles
         self.pool.free_all_blocks()
         free, total = self.gpu.memory()
@@ -105,6 +96,8 @@ class GpuTurns(PlannedTurns):
             raise DeviceMemoryError(f"{setting('gpu_memory', limit)}: only {free:,} of {total:,} "
                                     f"bytes are free on GPU {self.gpu.number}")
         self.memory = self.pool.malloc(slots * slot_bytes)
+        self.host = HostMemory(self.gpu, ranks, scratch)
+        self.waiting: Callable = tuple
         self.limit_before = self.pool.get_limit()
         if limit:
             self.pool.set_limit(size=limit)
@@ -128,6 +121,7 @@ class GpuTurns(PlannedTurns):
         for stream in (self.compute, self.down, self.up):
             stream.synchronize()
         self._add_waits()
+        self.host.close()
         self.pool.set_limit(size=self.limit_before)
         self.memory = None
 
@@ -164,6 +158,19 @@ class GpuTurns(PlannedTurns):
         following = self.arenas[(entering + 1) % self.ranks]
         if following.slot is not self.arenas[entering].slot:
             self._enter(following)
+        self.host.switch(leaving, entering)
+        if self.host.files is not None:
+            self._read_ahead(entering)
+
+    def _read_ahead(self, entering: int) -> None:
+        """Begin to read the messages to the next ranks, and arrays of the second one from now."""
+        self.host.files.release_ahead()
+        near = {entering, (entering + 1) % self.ranks}
+        found = [self.find(array) for rank, array in self.waiting() if rank in near]
+        coming = [each for each in found if each is not None and not each[0].arena.holds(*each)]
+        for block, span in [*coming, *self._expected(self.arenas[(entering + 2) % self.ranks])]:
+            for part in block.missing(span) if block.home is not None else ():
+                block.home.read_ahead(part)
 
     def _timed(self) -> Any:
         """Return an event of the compute stream that has a time."""
@@ -214,8 +221,8 @@ class GpuTurns(PlannedTurns):
         arena.slot.ready = self.gpu.event(self.down)
 
     def take_events(self, rank: int) -> list[tuple]:
-        """Return events for the timeline of a rank: none, because the host waits for no copy."""
-        return []
+        """Return events of the disk for the timeline of a rank; the host waits for no copy."""
+        return self.host.take_events(rank)
 
     def bring_in(self, block: Block, span: Span, stream: Any) -> None:
         """Queue the copy of a span from its home to the GPU."""
@@ -227,7 +234,7 @@ class GpuTurns(PlannedTurns):
     def home_of(self, block: Block) -> Home:
         """Return the home of a block, made if it has none."""
         if block.home is None:
-            block.home = self.homes.take(block.nbytes)
+            block.home = self.host.home(block.arena.rank, block.nbytes)
         return block.home
 
     def _copy_home(self, block: Block, span: Span, stream: Any) -> None:
@@ -235,12 +242,20 @@ class GpuTurns(PlannedTurns):
         self.count(ARRAYS, 1, span)
 
     def move(self, place: int, home: Home, span: Span, stream: Any, *, up: bool) -> None:
-        """Queue a copy between an address of the GPU and a span of a home."""
-        if home.moved is not None:
-            stream.wait_event(home.moved)
-        host, size = home.address + span[0], span[1] - span[0]
-        self.gpu.copy(*(place, host) if up else (host, place), size, stream)
-        home.moved = self.gpu.event(stream)
+        """Queue copies between a span of a home and an address of the GPU, of its first byte."""
+        for part in home.parts(span, filled=up):
+            if part.owner.moved is not None:
+                stream.wait_event(part.owner.moved)
+            there, here = place + part.span[0] - span[0], part.memory.ctypes.data
+            self.gpu.copy(*(there, here) if up else (here, there), part.memory.size, stream)
+            part.owner.copied(self.gpu.event(stream))
+
+    def told(self) -> dict[str, Any]:
+        """Return bytes that were copied and seconds of waits, by names of summary.json."""
+        to_gpu, from_gpu = map(sum, zip(*self.copied.values()))
+        return {"to_gpu_bytes": to_gpu, "from_gpu_bytes": from_gpu,
+                "not_ahead_bytes": self.unforeseen, "kernels_waited_s": self.waited,
+                **self.host.told()}
 
     def count(self, purpose: str, way: int, span: Span) -> None:
         self.copied[purpose][way] += span[1] - span[0]
