@@ -1,6 +1,7 @@
 """The GPU as a device of a rank whose arrays lie in an arena."""
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.runtime.device import Cuda
@@ -20,7 +21,7 @@ class ArenaDevice(Cuda):
     def __init__(self, arena: Arena) -> None:
         super().__init__(arena.turns.gpu.number)
         self.arena = arena
-        self.place = (*self.place, arena.rank)  # each rank has memory of its own
+        self.place = (*self.place, os.getpid(), arena.rank)  # each rank has memory of its own
 
     def memory(self) -> tuple[int, int]:
         """Return the bytes that this rank may still allocate, and those of its slot."""

@@ -77,6 +77,8 @@ class GpuTurns(PlannedTurns):
         Bytes of a slot, into which the arrays of any rank fit.
     limit : int
         Bytes of GPU memory that CuPy may allocate, slots included; 0: no limit.
+    gpu : Cuda, optional
+        The GPU; the first one by default.
 
     Attributes
     ----------
@@ -88,9 +90,10 @@ class GpuTurns(PlannedTurns):
         Seconds that kernels waited for the copies of a rank that enters.
     """
 
-    def __init__(self, ranks: int, slots: int, slot_bytes: int, limit: int = 0) -> None:
+    def __init__(self, ranks: int, slots: int, slot_bytes: int, limit: int = 0,
+                 gpu: Cuda | None = None) -> None:
         super().__init__(ranks)
-        self.gpu = Cuda()
+        self.gpu = gpu or Cuda()
         self.xp = self.gpu.xp
         self.threshold = THRESHOLD
         self.block_memory = _block_memory(self.xp)
