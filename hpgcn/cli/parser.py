@@ -102,8 +102,8 @@ def plan(command):
     add("--gpu-memory", metavar="BYTES", default="",
         help="plan a run on local ranks that take turns on a GPU with this memory: bytes copied, "
              "seconds. With --device cuda (default: none)")
-    add("--gpus", type=int, default=1, metavar="N",
-        help="with --gpu-memory: number of GPUs, of a process each, that divide the ranks "
+    add("--gpus", type=int, metavar="N",
+        help="with --gpu-memory: number of GPUs that divide the ranks, each with a process "
              "(default: 1)")
     add("--goal", metavar="GOAL",
         help="10s: fewest ranks with an epoch of at most 10 seconds. 64ranks: fastest case with at "

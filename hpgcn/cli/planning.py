@@ -36,6 +36,8 @@ def answer(args, settings):
     sizes = _sizes(args, graph, settings)
     if graph is None and sizes is None:
         raise UsageError("plan: give GRAPH.h5, --from RUN, or --vertices N --edges N")
+    if args.gpus is not None and not args.gpu_memory:
+        raise UsageError(f"--gpus {args.gpus}: needs --gpu-memory")
     if args.scratch or args.gpu_memory:
         return answer_turns(args, _config_of_turns(args, settings), args.ranks, args.widths,
                             args.machine, args.gpus)
@@ -105,7 +107,7 @@ def _forecast_ranks(comm, source, config):
         return dry_run.forecast_process(placed, config, ranks)
 
 
-def answer_turns(args, config, ranks=None, widths=None, machine=None, gpus=1):
+def answer_turns(args, config, ranks=None, widths=None, machine=None, gpus=None):
     """Return the text of a plan of ranks that take turns, or its JSON object.
 
     They do so on GPUs with config.gpu_memory, or in memory with files in config.scratch.
@@ -117,7 +119,7 @@ def answer_turns(args, config, ranks=None, widths=None, machine=None, gpus=1):
     options = Options.parse(ranks, widths, machine=machine)
     given = args.graph, config, options.ranks, options.widths, options.machine
     if config.gpu_memory:
-        plan, table = gpu_plan.plan_gpu(*given, gpus=gpus), gpu_plan.table
+        plan, table = gpu_plan.plan_gpu(*given, 1 if gpus is None else gpus), gpu_plan.table
     else:
         plan, table = scratch_plan.plan_scratch(*given), scratch_plan.table
     return json.dumps(plan.as_dict()) if args.json else table(plan)

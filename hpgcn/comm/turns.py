@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from hpgcn.errors import DeadlockError, HpgcnError, InternalError
+from hpgcn.errors import DeadlockError, HpgcnError, InternalError, StoppedError
 
 if TYPE_CHECKING:
     from hpgcn.comm.processes import Processes
@@ -84,7 +84,7 @@ class Turns:
         # if no rank can go on, this one reports the deadlock
         following = self._following(rank)
         if following is None:
-            error = DeadlockError(self._describe_waits())
+            error = self._deadlock()
             self._failure = rank, error
             raise error
 
@@ -192,7 +192,8 @@ class Turns:
         if found is not None or self.processes is None or len(self._over) == self.size:
             return found
         try:
-            self.processes.wait(lambda: self._next(rank) is not None, self._describe_waits,
+            self.processes.wait(lambda: self._next(rank) is not None,
+                                lambda: f"other processes: {self._describe_waits()}",
                                 max(timeout for *_, timeout in self._waits.values()))
         except BaseException as error:
             self._failure = self._failure or (rank, error)
@@ -202,7 +203,7 @@ class Turns:
         """Let the next rank run, after this rank has ended."""
         following = self._following(rank)
         if following is None and len(self._over) < self.size:
-            self._failure = rank, DeadlockError(self._describe_waits())
+            self._failure = rank, self._deadlock()
             following = self._next(rank)
         if following is not None:
             self._switch(rank, following)
@@ -220,7 +221,10 @@ class Turns:
         waits = [f"rank {self._number(rank)} has returned" if rank in self._over else
                  f"rank {self._number(rank)} waits for {self._waits[rank][1]()}"
                  for rank in range(self.size)]
-        return f"no rank can go on: {'; '.join(waits)}"
+        return "; ".join(waits)
+
+    def _deadlock(self) -> DeadlockError:
+        return DeadlockError(f"no rank can go on: {self._describe_waits()}")
 
     def _number(self, rank: int) -> int:
         """Return the number of a rank among those of all processes."""
@@ -229,7 +233,8 @@ class Turns:
     def _named_failure(self) -> BaseException:
         rank, error = self._failure
         total = self.size if self.processes is None else self.processes.size
-        if not isinstance(error, Exception) or total == 1 or isinstance(error, DeadlockError):
+        of_several = isinstance(error, DeadlockError | StoppedError)
+        if not isinstance(error, Exception) or total == 1 or of_several:
             return error
         place = f"(on rank {self._number(rank)} of {total})"
         if isinstance(error, HpgcnError):

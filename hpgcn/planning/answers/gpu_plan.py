@@ -92,6 +92,8 @@ def plan_gpu(path, config, ranks=None, widths=None, machine=None, gpus=1):
     check_settings(config)
     if gpus < 1:
         raise UsageError(f"{assigned('gpus', gpus)}: expected a number from 1")
+    for uneven in (each for each in ranks or () if each % gpus):
+        raise ConfigError(f"{setting('ranks', uneven)}: {gpus} GPUs cannot divide them evenly")
     machine = machine or Machine()
     machine = replace(machine, rates=machine.rates[:1])  # one rank of a GPU computes at a time
     inputs = PlanInput(path, config, widths)
@@ -101,7 +103,7 @@ def plan_gpu(path, config, ranks=None, widths=None, machine=None, gpus=1):
         plan = _plan_of(inputs, whole, limit, 0, machine, gpus)
         needed = plan.slot
         if needed <= limit and (ranks is None or gpus in ranks):
-            return replace(plan, slots=1, read=0, written=0, evaluation_read=0,
+            return replace(plan, needed=needed, slots=1, read=0, written=0, evaluation_read=0,
                            evaluation_written=0, home=0)
 
     wanted = _first_that_fits(inputs, ranks, limit, needed, machine, gpus)
@@ -200,7 +202,7 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         sent = bytes_between(footprint.prediction, places, footprint.plan.is_floor)
     return GpuPlan(
         inputs.name, candidate.strategy, candidate.ranks, gpus, slots, slot, small, limit,
-        needed or slot, most(total - footprint.on_gpu["kernels"]), most(train.read),
+        needed, most(total - footprint.on_gpu["kernels"]), most(train.read),
         most(train.written), most(evaluated.read), most(evaluated.written),
         inputs.config.eval_every, most(sent),
         float(machine.compute_factor * np.reshape(

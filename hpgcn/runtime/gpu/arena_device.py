@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.runtime.device import Cuda
@@ -35,6 +36,10 @@ class ArenaDevice(Cuda):
     def get(self, array: Array) -> Any:
         self.arena.accessed((array,))
         return super().get(array)
+
+    def lasting(self, known: dict, key: Hashable, array: Array) -> Array:
+        self.arena.accessed((array,))
+        return super().lasting(known, key, array)
 
     def keep(self, array: Array) -> Array:
         """Return the array itself."""
