@@ -163,8 +163,7 @@ def local_ranks(command, text=""):
     """Add the flag --ranks, the number of ranks in each process."""
     command.add_argument(
         "-k", "--ranks", type=int, default=1, metavar="N",
-        help=f"number of ranks in this process, or in each that mpiexec -n starts{text} "
-             "(default: 1)")
+        help=f"number of ranks in each process, with or without mpiexec -n{text} (default: 1)")
 
 
 def add_settings(command, names, *, common=False, **texts):

@@ -67,11 +67,16 @@ class LocalComm(MpiComm):
         Arguments as in `Collectives.wait`.
         """
         pending = set(range(len(requests))) if pending is None else pending
+        alone = self.mpi.post.processes is None
 
         def ready() -> bool:
             queued = (request for queue in self.busy for request in queue.running)
-            return (any(requests[number].Get_status() for number in pending)
-                    or any(request.Get_status() for request in queued))
+            if any(request.Get_status() for request in queued):
+                return True
+            if alone:
+                return any(requests[number].Get_status() for number in pending)
+            # messages of other processes come one by one: a turn for each would move its arrays
+            return all(request.Get_status() for request in requests)
 
         if not pending:
             return

@@ -55,8 +55,10 @@ def run_with_gpu_memory(function: Callable, source: Any, config: Config, comm: A
     result = run_on_gpu(function, turns, source, config, *arguments, processes=processes,
                         **options)[0]
     to_gpu, from_gpu = map(sum, zip(*turns.copied.values()))
-    log.info("GPU: %.4g GB copied to it, %.4g GB of them not ahead, and %.4g GB from it in all; "
-             "kernels waited %.3g s at switches of ranks; %.4g GB of pinned host memory",
-             to_gpu / 1e9, turns.unforeseen / 1e9, from_gpu / 1e9, turns.waited,
-             turns.homes.nbytes / 1e9)
+    figures = to_gpu, turns.unforeseen, from_gpu, turns.homes.nbytes, turns.waited
+    *sizes, waited = zip(*processes.allgather(figures))
+    log.info("%s: %.4g GB copied to it, %.4g GB of them not ahead, and %.4g GB from it in all; "
+             "%.4g GB of pinned host memory; kernels waited %.3g s at switches of ranks",
+             "GPU" if plan.gpus == 1 else f"a GPU of {plan.gpus}, at most",
+             *(max(size) / 1e9 for size in sizes), max(waited))
     return result

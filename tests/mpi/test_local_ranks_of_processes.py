@@ -1,19 +1,16 @@
-"""Local ranks of several processes give the bits and files of as many ranks of one process."""
+"""Local ranks of several processes give the bits and files of ranks of one process."""
 from pathlib import Path
 
-import fake_cupy
 import numpy as np
 import pytest
 from cuda_ranks import real_or_fake
 from graphs import make, scattered
-from mpi4py import MPI
 from test_equal_local_ranks import contents, on_rank_0
 
 import hpgcn
 from hpgcn import Config, run_on_ranks
 from hpgcn.comm import as_comm, run_on_gpu
 from hpgcn.errors import ConfigError, DataError, DivergedError, StoppedError, UsageError
-from hpgcn.planning.counts import touches
 from hpgcn.runtime.gpu import gpu_turns
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
 
@@ -49,7 +46,7 @@ def work(comm, graph, config):
 
 
 def check(comm, run, graph, config, ranks):
-    """Compare `run`, by which each process has local ranks, with as many of one process."""
+    """Compare `run`, by which each process has local ranks, with the same ranks of one process."""
     found = run(work, graph, config, processes=comm.mpi)
     expected = on_rank_0(comm, lambda: run_on_ranks(work, ranks * comm.size, graph, config))
     own = expected[comm.rank * ranks:(comm.rank + 1) * ranks]

@@ -46,8 +46,8 @@ def test_a_rank_that_raises_ends_all(launcher, karate, tmp_path):
     ("raise:3:2:backward", (70,), "RuntimeError: a fault on purpose (raise:3:2:backward) "
      "(on rank 3 of 4)"),
     pytest.param("kill:3:2:forward", (9, 137), "", marks=pytest.mark.long),
-    pytest.param("hang:1:2:forward", (75,), "process 1 waited 2 s for other processes: rank 2 waits "
-                 "for ", marks=pytest.mark.long)], ids=range(3))
+    pytest.param("hang:1:2:forward", (75,), "process 1 waited 2 s for other processes: rank 2 "
+                 "waits for ", marks=pytest.mark.long)], ids=range(3))
 def test_local_ranks_of_two_processes(here, karate, tmp_path, fault, codes, said):
     """Two ranks of each process end with one of them, and one line says why."""
     code, err = here.run("train", karate / "karate.h5", *settings(tmp_path), "--strategy", "1d",

@@ -196,14 +196,14 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
     slots = max((each for each in SLOTS if each * slot + small <= limit), default=SLOTS[0])
     slots = min(slots, turns)
     train, evaluated = gpu_traffic(footprint, STRATEGIES[candidate.strategy], slots, gpus)
-    sent = np.zeros(candidate.ranks)
+    sent = np.zeros(candidate.ranks, int)
     if gpus > 1:
         places = np.repeat(np.arange(gpus), turns)
-        sent = bytes_between(footprint.prediction, places, footprint.plan.is_floor)
+        sent = bytes_between(footprint.prediction, places, footprint.plan.is_floor).astype(int)
     return GpuPlan(
         inputs.name, candidate.strategy, candidate.ranks, gpus, slots, slot, small, limit,
         needed, most(total - footprint.on_gpu["kernels"]), most(train.read),
-        most(train.written), most(evaluated.read), most(evaluated.written),
+        most(train.written + sent), most(evaluated.read), most(evaluated.written),
         inputs.config.eval_every, most(sent),
         float(machine.compute_factor * np.reshape(
             compute_seconds(machine, footprint), (gpus, turns)).sum(1).max()),

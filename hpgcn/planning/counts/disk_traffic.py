@@ -110,7 +110,7 @@ def gpu_traffic(footprint, strategy, slots, gpus=1):
 
     A rank that has one of the `slots` of its GPU to itself keeps its arrays there. With two
     slots, messages to the next rank go by way of homes as well: its own are then in the
-    other slot. Messages between GPUs are taken to be like those of one.
+    other slot. Messages between GPUs are counted like those of one.
     """
     ranks = footprint.rows.size
     local = ranks // gpus
