@@ -112,10 +112,10 @@ class Post:
                 buffer: np.ndarray, request: Request) -> None:
         """Enqueue one side of a message, and copy it if the other side is there."""
         queue[key].append((buffer, request))
-        if not counterparts[key]:
+        if key not in counterparts:
             return
-        sent, sender = self.sends[key].popleft()
-        received, receiver = self.receives[key].popleft()
+        sent, sender = _take(self.sends, key)
+        received, receiver = _take(self.receives, key)
         if sent.size > received.size:
             raise InternalError(f"a message of {sent.size} bytes from rank {key[1]} to rank "
                                 f"{key[2]}, which has room for {received.size}")
@@ -370,6 +370,15 @@ class _Group:
 
     def Free(self) -> None:
         pass
+
+
+def _take(queues: defaultdict, key: tuple) -> Any:
+    """Remove and return the first item of a queue, and an empty queue."""
+    queue = queues[key]
+    first = queue.popleft()
+    if not queue:
+        del queues[key]
+    return first
 
 
 def _on_host(array: Any) -> np.ndarray:

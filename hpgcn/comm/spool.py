@@ -50,12 +50,13 @@ class Message:
 class Arrival:
     """A request that is complete once a message is there."""
 
-    def __init__(self, queue: deque) -> None:
-        self._queue = queue
+    def __init__(self, sent: dict, pair: tuple[int, int]) -> None:
+        self._sent = sent
+        self._pair = pair
 
     @property
     def done(self) -> bool:
-        return bool(self._queue)
+        return self._pair in self._sent
 
     def Get_status(self) -> bool:
         """Return whether the message is there."""
@@ -134,11 +135,11 @@ class Spool:
 
     def arrival(self, source: int, target: int) -> Arrival:
         """Return a request that is complete once a message from `source` to `target` is there."""
-        return Arrival(self._sent[source, target])
+        return Arrival(self._sent, (source, target))
 
     def read_ahead(self, source: int, target: int) -> None:
         """Begin to read the next message of two ranks, if it is there and in the file."""
-        sent = self._sent[source, target]
+        sent = self._sent.get((source, target))
         if sent and sent[0].place >= 0 and (source, target) not in self._ahead:
             message = self._with_memory(sent[0].empty_copy())
             message.moved = self._reader.submit(self._read, message, sent[0].moved)
@@ -152,7 +153,10 @@ class Spool:
     def take(self, source: int, target: int) -> Message:
         """Return the next Message of two ranks, which must be there; `release` it later."""
         self.read_ahead(source, target)
-        message = self._sent[source, target].popleft()
+        sent = self._sent[source, target]
+        message = sent.popleft()
+        if not sent:  # a queue takes a kilobyte
+            del self._sent[source, target]
         if message.place < 0:
             return message
         message = self._ahead.pop((source, target))

@@ -39,14 +39,22 @@ class _Threads:
 
 
 # not cached: Numba loses the code of a generator that it takes from its cache
-@numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_inner = numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+@_inner
 def chunks(counters, count):
     """Yield numbers from 0 to count - 1; each number goes to one of the threads.
 
     `counters`, (WORDS,) int64, are those that all threads of a call share. Each thread
     must take numbers until none is left.
     """
-    address = np.int64(counters.ctypes.data)
+    # not the array: Numba does not release the arguments of a generator
+    return _chunks(np.int64(counters.ctypes.data), count)
+
+
+@_inner
+def _chunks(address, count):
     taken = np.int64(0)
     while True:
         chunk = atomics.add(address, 1)

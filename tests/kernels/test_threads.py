@@ -1,4 +1,5 @@
 """Kernels give equal bits for any number of threads, and when Python threads call them at once."""
+import gc
 import os
 import sys
 import time
@@ -9,6 +10,7 @@ from threading import Barrier, Thread, current_thread
 import numpy as np
 import pytest
 from cases import case, long, outcome
+from numba.core.runtime import _nrt_python, rtsys
 
 from hpgcn.kernels import cpu, reference
 from hpgcn.kernels.cpu.emit.row_passes import is_packed
@@ -206,3 +208,18 @@ def test_two_frames_of_python_lie_between_a_caller_and_compiled_code(name, monke
     monkeypatch.setattr(Threaded, "__call__", counted)
     test()
     assert set(depths) <= {2}
+
+
+@pytest.mark.parametrize("name, changed", ALL)
+def test_a_call_keeps_no_array(name, changed):
+    def arrays_of_numba():
+        gc.collect()
+        stats = rtsys.get_allocation_stats()
+        return stats.mi_alloc - stats.mi_free
+
+    _nrt_python.memsys_enable_stats()
+    bits(name, changed, 1 << 60)
+    before = arrays_of_numba()
+    for _ in range(3):
+        bits(name, changed, 1 << 60)
+    assert arrays_of_numba() - before < 3  # a constant may be made late
