@@ -192,7 +192,7 @@ def test_plan_of_several_gpus(monkeypatch, tmp_path):
     graph = make(n=4001, f=512, degree=4)
     parts = str(tmp_path / "p.h5")
     write_partitioned(parts, graph, make_partition(graph, 8, method="random", refine=False))
-    with pytest.raises(ConfigError, match="more ranks than 3 that 3 GPUs divide, but the file has "
+    with pytest.raises(ConfigError, match=r"more ranks than 3 that 3 GPUs divide, but the file has "
                        "parts for 8$"):
         plan_gpu(parts, config, gpus=3)
 
