@@ -177,8 +177,8 @@ def _ranks(folder, graph, run):
 
 def _next(folder, names, graph, run, checkpoints):
     out = shlex.quote(str(folder))
-    in_process = run.summary.get("in_process") is True
-    train = resume_command(graph, folder, _ranks(folder, graph, run), in_process)
+    processes = int(run.number("processes") or run.summary.get("in_process") is True) or None
+    train = resume_command(graph, folder, _ranks(folder, graph, run), processes)
 
     if not run.summary:
         where = "continues" if checkpoints else "starts at epoch 1"

@@ -102,6 +102,9 @@ def plan(command):
     add("--gpu-memory", metavar="BYTES", default="",
         help="plan a run on local ranks that take turns on a GPU with this memory: bytes copied, "
              "seconds. With --device cuda; --scratch adds a disk below the host (default: none)")
+    add("--gpus", type=int, metavar="N",
+        help="with --gpu-memory: number of GPUs that divide the ranks, each with a process "
+             "(default: 1)")
     add("--goal", metavar="GOAL",
         help="10s: fewest ranks with an epoch of at most 10 seconds. 64ranks: fastest case with at "
              "most 64 ranks. cheapest: smallest product of ranks and seconds")

@@ -36,9 +36,11 @@ def answer(args, settings):
     sizes = _sizes(args, graph, settings)
     if graph is None and sizes is None:
         raise UsageError("plan: give GRAPH.h5, --from RUN, or --vertices N --edges N")
+    if args.gpus is not None and not args.gpu_memory:
+        raise UsageError(f"--gpus {args.gpus}: needs --gpu-memory")
     if args.scratch or args.gpu_memory:
         return answer_turns(args, _config_of_turns(args, settings), args.ranks, args.widths,
-                            args.machine)
+                            args.machine, args.gpus)
     options = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
                             args.goal, args.ranks_per_node, sizes, **settings)
 
@@ -83,11 +85,13 @@ def dry_run(args, source, config, started):
     from hpgcn.training.setup.placement import check_local_ranks
 
     if config.scratch or config.gpu_memory:
-        return answer_turns(args, config, None if args.ranks == 1 else str(args.ranks))
+        processes = started["comm"].size if "comm" in started else 1
+        ranks = None if args.ranks == 1 else str(args.ranks * processes)
+        return answer_turns(args, config, ranks, gpus=processes)
     if config.batch != Config.batch:
         raise agreed(UsageError("--dry-run without --scratch forecasts full batches only: `hpgcn "
                                 f"plan --batch {config.batch}` forecasts mini-batches"))
-    check_local_ranks(source, args.ranks)
+    check_local_ranks(source, args.ranks, started.get("comm"))
     report = in_process(_forecast_ranks, source=source, config=config, **started)
     return json.dumps(report) if args.json else dry_run.table(report)
 
@@ -103,20 +107,21 @@ def _forecast_ranks(comm, source, config):
         return dry_run.forecast_process(placed, config, ranks)
 
 
-def answer_turns(args, config, ranks=None, widths=None, machine=None):
+def answer_turns(args, config, ranks=None, widths=None, machine=None, gpus=None):
     """Return the text of a plan of ranks that take turns, or its JSON object.
 
-    They do so on a GPU with config.gpu_memory, or in memory with files in config.scratch.
+    They do so on GPUs with config.gpu_memory, or in memory with files in config.scratch.
     `ranks`, `widths` and `machine` are texts of the command line, as in Options.parse.
     """
     from hpgcn.planning.answers import gpu_plan, scratch_plan
     from hpgcn.planning.answers.options import Options
 
     options = Options.parse(ranks, widths, machine=machine)
-    plan_turns, table = scratch_plan.plan_scratch, scratch_plan.table
+    given = args.graph, config, options.ranks, options.widths, options.machine
     if config.gpu_memory:
-        plan_turns, table = gpu_plan.plan_gpu, gpu_plan.table
-    plan = plan_turns(args.graph, config, options.ranks, options.widths, options.machine)
+        plan, table = gpu_plan.plan_gpu(*given, 1 if gpus is None else gpus), gpu_plan.table
+    else:
+        plan, table = scratch_plan.plan_scratch(*given), scratch_plan.table
     return json.dumps(plan.as_dict()) if args.json else table(plan)
 
 

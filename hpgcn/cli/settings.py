@@ -160,10 +160,10 @@ def integers(command, *flags):
 
 
 def local_ranks(command, text=""):
-    """Add the flag --ranks, the number of ranks in this process."""
+    """Add the flag --ranks, the number of ranks in each process."""
     command.add_argument(
         "-k", "--ranks", type=int, default=1, metavar="N",
-        help=f"number of ranks in this process, instead of mpiexec -n{text} (default: 1)")
+        help=f"number of ranks in each process, with or without mpiexec -n{text} (default: 1)")
 
 
 def add_settings(command, names, *, common=False, **texts):

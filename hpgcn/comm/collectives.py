@@ -215,8 +215,8 @@ class Collectives:
         if not pending:
             return
         with self.clock("wait", name):
-            self._poll(lambda: self.test(requests, pending), lambda: not pending,
-                       lambda: what(sorted(pending)), patient)
+            self.poll(lambda: self.test(requests, pending), lambda: not pending,
+                      lambda: what(sorted(pending)), patient)
 
     def wait_for_one(self, groups: list[list[Pending]], what: str) -> None:
         """Wait until all Pendings of one of the lists in `groups` have arrived.
@@ -230,14 +230,18 @@ class Collectives:
             return sum(self.test(each.requests, each.open) for each in handles if each.open) > 0
 
         with self.clock("wait"):
-            self._poll(test, lambda: any(not any(each.open for each in group) for group in groups),
-                       lambda: first.describe(what, first.open))
+            self.poll(test, lambda: any(not any(each.open for each in group) for group in groups),
+                      lambda: first.describe(what, first.open))
         for each in handles:
             each.note_arrival()
 
-    def _poll(self, test: Callable, over: Callable, describe: Callable,
-              patient: bool = False) -> None:
-        """Call `test`, which returns whether anything arrived, until `over()` is true."""
+    def poll(self, test: Callable, over: Callable, describe: Callable,
+             patient: bool = False, named: str = "rank") -> None:
+        """Call `test`, which returns whether anything arrived, until `over()` is true.
+
+        StoppedError after `timeout` seconds, which calls the members of this communicator
+        `named`. `patient` as in `wait`.
+        """
         begin = time.monotonic()
         nap = NAP
         polls = 0
@@ -259,8 +263,8 @@ class Collectives:
                 nap = max(NAP, PATIENCE * waited)
             if waited > self.timeout:
                 missing = unresponsive_ranks(self, min(5.0, self.timeout / 4))
-                text = f"; no word from {format_ranks(missing)}" if missing else ""
-                raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
+                text = f"; no word from {format_ranks(missing, named)}" if missing else ""
+                raise StoppedError(f"{named} {self.ranks[self.rank]} waited {self.timeout:g} s "
                                    f"for {describe()}{text}")
 
     def test(self, requests: Sequence, pending: set[int]) -> bool:

@@ -52,11 +52,12 @@ class SerialComm(Collectives, CollectiveErrors):
     rank = 0  # within this communicator
     size = 1
     ranks = (0,)  # in messages: numbers in the communicator that the first group was made of
-    local_rank = 0  # number among the ranks of this node
+    turn = 0  # number among the ranks of this process
+    process_ranks = 1  # ranks of this process, which are threads if there are several
+    local_rank = 0  # number of this process among those of this node
     host = 0  # lowest rank with which this rank can share memory
     nodes = np.zeros(1, np.int32)  # (P,): the node of each rank, from 0
     mpi = None  # that of mpi4py
-    in_process = False  # whether the ranks are threads of this process
     device = HOST  # collectives take arrays of this device and of the host; see `use`
     stager = None  # GpuStager of messages, if the device is a GPU and there are several ranks
     spool = None  # the Spool of the ranks of this process, if memory is short

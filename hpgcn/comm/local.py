@@ -1,7 +1,8 @@
 """Ranks in one process: `run_on_ranks` calls a function on several ranks.
 
 One rank runs at a time, so nothing is faster than on one rank. Such ranks are useful to
-learn, to debug and to count messages.
+learn, to debug and to count messages, and where memory is short. Several processes may
+each have such ranks.
 """
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.comm import local_mpi
-from hpgcn.comm.communicator import MpiComm, SerialComm
+from hpgcn.comm.communicator import MpiComm, SerialComm, as_comm
 from hpgcn.comm.nodes import layout_of, requested_layout
+from hpgcn.comm.processes import Processes
 from hpgcn.comm.spool import Spool
 from hpgcn.comm.turns import Turns
 from hpgcn.errors import UsageError, setting
@@ -30,19 +32,21 @@ MOST_RANKS = 1024  # each has a thread, and a stack of its own
 
 
 class LocalComm(MpiComm):
-    """Communicator of ranks that are threads of this process.
+    """Communicator of ranks that are threads of this process, or of several processes.
 
-    Waits have no deadline: a deadlock raises an error.
+    Waits for ranks of this process have no deadline: a deadlock raises an error.
     """
-
-    in_process = True
 
     def _connect(self, mpi: Intracomm) -> None:
         self.MPI = local_mpi
         self._over(mpi, range(mpi.Get_size()))
-        self.local_rank = self.rank
+        self.process_ranks = mpi.turns.size
         self.nodes = mpi.nodes
         self.spool = mpi.post.spool
+        self.turn = mpi.turn
+        self.host = self.rank - self.turn
+        if mpi.post.processes is not None:
+            self.local_rank = mpi.post.processes.outer.local_rank
 
     def use(self, device: Host, aware: str | None = None) -> Route:
         """Accept arrays of this device in collectives, and return a Route.
@@ -63,20 +67,30 @@ class LocalComm(MpiComm):
         Arguments as in `Collectives.wait`.
         """
         pending = set(range(len(requests))) if pending is None else pending
+        alone = self.mpi.post.processes is None
 
         def ready() -> bool:
             queued = (request for queue in self.busy for request in queue.running)
-            return (any(requests[number].Get_status() for number in pending)
-                    or any(request.Get_status() for request in queued))
+            if any(request.Get_status() for request in queued):
+                return True
+            if alone:
+                return any(requests[number].Get_status() for number in pending)
+            # messages of other processes come one by one: a turn for each would move its arrays
+            return all(request.Get_status() for request in requests)
 
         if not pending:
             return
         with self.clock("wait", name):
             while pending:
                 if not self.test(requests, pending):
-                    self.mpi.turns.wait(self.mpi.world_ranks[self.mpi.rank], ready,
-                                        lambda: what(sorted(pending)))
+                    self.mpi.turns.wait(self.turn, ready, lambda: what(sorted(pending)),
+                                        self.timeout)
                     self._record_disk()
+
+    def test(self, requests: Sequence, pending: set[int]) -> bool:
+        if self.mpi.post.processes is not None:
+            self.mpi.post.processes.advance()
+        return super().test(requests, pending)
 
     def wait_for_one(self, groups: list[list], what: str) -> None:
         """Wait for the first group: another one may be ready no earlier in a turn."""
@@ -90,7 +104,7 @@ class LocalComm(MpiComm):
         calls a collective would go on first. Its next messages would be in files twice, in
         its array and in those of ranks that do not wait for them yet.
         """
-        turns, rank = self.mpi.turns, self.mpi.world_ranks[self.mpi.rank]
+        turns, rank = self.mpi.turns, self.turn
         if turns.observer is not None:
             turns.observer.begin_pass(rank, arrays)
             turns.in_order(rank)
@@ -103,7 +117,7 @@ class LocalComm(MpiComm):
         Without a product, note that a pass has ended.
         """
         if self.mpi.turns.observer is not None:
-            self.mpi.turns.observer.end_segment(self.mpi.world_ranks[self.mpi.rank], *product)
+            self.mpi.turns.observer.end_segment(self.turn, *product)
 
     def end_product(self, *product: Any) -> None:
         """Let the other ranks run if this is the last one and arrays are in files.
@@ -111,10 +125,10 @@ class LocalComm(MpiComm):
         The last rank finds all messages, so it need not wait. If it went on it would be a
         product ahead, and messages of others would be in files for two products.
         """
-        turns, rank = self.mpi.turns, self.mpi.world_ranks[self.mpi.rank]
+        turns, rank = self.mpi.turns, self.turn
         if turns.observer is not None:
             turns.observer.end_segment(rank, *product)  # if the product has no own rows
-            if self.rank == self.size - 1:
+            if rank == turns.size - 1:
                 turns.pass_turn(rank)
             turns.observer.begin_segment(rank)
             self._record_disk()
@@ -128,13 +142,14 @@ class LocalComm(MpiComm):
     def _record_disk(self) -> None:
         """Add the times of the disk to the timeline of this rank."""
         disk = self.mpi.turns.observer
-        for event in disk.take_events(self.mpi.world_ranks[self.mpi.rank]) if disk else ():
+        for event in disk.take_events(self.turn) if disk else ():
             self.clock.note(*event)
 
 
 def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
-                 nodes: int | Sequence[int] | None = None, **options: Any) -> list[Any]:
-    """Call a function on several ranks, all of them in this process; return their results.
+                 nodes: int | Sequence[int] | None = None, processes: Any = None,
+                 **options: Any) -> list[Any]:
+    """Call a function on several ranks of this process; return their results.
 
     The ranks are threads of which one runs at a time: it runs until it waits for
     another. Kernels use all threads of the process. Losses, counters and files are
@@ -148,16 +163,19 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
         has mpi4py's `Barrier`, `bcast`, `gather`, `allgather` and `allreduce` of Python
         objects.
     ranks : int
-        Number of ranks, 1 to 1024.
+        Number of ranks in this process, 1 to 1024.
     nodes : int or sequence of int, optional
         Nodes that the ranks are taken to run on, which determine what they send to each
         other: a number of nodes with consecutive ranks, or the node of each rank.
         Default: one node, or as the variable HPGCN_NODES says.
+    processes : mpi4py communicator, optional
+        Processes that call this together, each for the same number of ranks: those of
+        the first process are the first ranks. Then MPI finds the nodes.
 
     Returns
     -------
     list
-        The result of the function on each rank, in rank order.
+        The result of the function on each rank of this process, in rank order.
 
     Raises
     ------
@@ -183,9 +201,10 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
     if not callable(function):
         raise UsageError(f"function is of type {type(function).__name__}, expected a function")
 
-    turns = Turns(ranks)
+    post = local_mpi.Post(processes=_processes(processes, ranks))
+    turns = Turns(ranks, processes=post.processes)
     return turns.run([partial(function, comm, *arguments, **options)
-                      for comm in _communicators(turns, local_mpi.Post(), nodes)])
+                      for comm in _communicators(turns, post, nodes)])
 
 
 def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, kept: int = 0,
@@ -225,15 +244,16 @@ def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, k
     return results
 
 
-def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, **options: Any) -> list:
-    """Call a function like `run_on_ranks`, on ranks that take turns on a GPU."""
-    def run(comm: SerialComm) -> Any:
-        comm.arena = turns.arenas[comm.rank]
+def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, processes: Any = None,
+               **options: Any) -> list:
+    """Call a function like `run_on_ranks`, on ranks that take turns on the GPU of a process."""
+    def run(comm: Intracomm) -> Any:
+        comm.arena = turns.arenas[comm.turn]
         with comm.arena.use():
             return function(comm, *arguments, **options)
 
-    ranks = Turns(turns.ranks, turns)
-    post = local_mpi.Post(messages=turns.messages)
+    post = local_mpi.Post(messages=turns.messages, processes=_processes(processes, turns.ranks))
+    ranks = Turns(turns.ranks, turns, post.processes)
     turns.waiting = post.waiting
     try:
         return ranks.run([partial(run, comm) for comm in _communicators(ranks, post)])
@@ -241,15 +261,29 @@ def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, **options: 
         turns.close()
 
 
+def _processes(comm: Any, ranks: int) -> Processes | None:
+    """Return the Processes of a communicator; None for one process."""
+    outer = SerialComm() if comm is None else as_comm(comm)
+    if outer.process_ranks > 1:
+        raise UsageError(f"{setting('ranks', ranks)}: starts ranks in each process, so comm must "
+                         "not be of such ranks already")
+    return None if outer.size == 1 else Processes(outer, ranks)
+
+
 def _communicators(turns: Turns, post: local_mpi.Post, nodes: Any = None) -> list:
-    """Return a communicator for each rank, all over the same post.
+    """Return a communicator for each rank of this process, all over the same post.
 
     `nodes` as in `run_on_ranks`.
     """
-    ranks = range(turns.size)
-    given = nodes is not None
-    found = layout_of(nodes, turns.size, "nodes") if given else requested_layout(turns.size)
-    communicators = [local_mpi.Intracomm(post, turns, ranks, rank) for rank in ranks]
+    processes, ranks, first = post.processes, range(turns.size), 0
+    if processes is not None:
+        ranks, first, found = range(processes.size), processes.number * turns.size, processes.nodes
+    elif nodes is None:
+        found = requested_layout(turns.size)
+    else:
+        found = layout_of(nodes, turns.size, "nodes")
+    own = ranks[first:first + turns.size]
+    communicators = [local_mpi.Intracomm(post, turns, ranks, rank) for rank in own]
     for comm in communicators:
         comm.nodes = comm.nodes if found is None else found
     return communicators
@@ -257,14 +291,11 @@ def _communicators(turns: Turns, post: local_mpi.Post, nodes: Any = None) -> lis
 
 def in_process(function: Callable, comm: Any = None, ranks: int = 1, *arguments: Any,
                nodes: Any = None, **options: Any) -> Any:
-    """Call `function(comm, ...)` here, or on `ranks` ranks in this process.
+    """Call `function(comm, ...)` here, or on `ranks` ranks in each process of `comm`.
 
     One rank calls it directly. `nodes` is that of `run_on_ranks`. Returns the result of
-    rank 0. UsageError if both `comm` and `ranks` are given.
+    the first rank of this process.
     """
     if type(ranks) is int and ranks == 1:
         return function(comm, *arguments, **options)
-    if comm is not None:
-        raise UsageError(f"{setting('ranks', ranks)}: runs ranks in this process, so comm must not "
-                         "be given")
-    return run_on_ranks(function, ranks, *arguments, nodes=nodes, **options)[0]
+    return run_on_ranks(function, ranks, *arguments, nodes=nodes, processes=comm, **options)[0]

@@ -3,7 +3,7 @@
 The module stands for `mpi4py.MPI`, an `Intracomm` for its communicator. A message is
 copied from the sender's array to the receiver's when both are there. Sums are taken in
 the order in which MPICH takes them, so that results are equal to the bit. Scripts also
-get the calls with Python objects.
+get the calls with Python objects. Ranks of other processes take part by `Processes`.
 """
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn.errors import InternalError, UsageError
+from hpgcn.runtime.gpu.gpu_messages import put
 
 if TYPE_CHECKING:
+    from hpgcn.comm.processes import Processes
     from hpgcn.comm.spool import Spool
     from hpgcn.comm.turns import Turns
     from hpgcn.runtime.gpu.gpu_messages import GpuMessages
@@ -37,9 +39,11 @@ class Request:
     """A call under way, or one that can be started again and again (persistent).
 
     `copied`, a function or None, is called after a message that this request sends is copied.
+    A complete collective call has the `parts` of the ranks, by their number.
     """
 
     copied = None
+    parts: dict
 
     def __init__(self, start: Callable | None = None, *, done: bool = False) -> None:
         self.done = done
@@ -87,14 +91,18 @@ class Post:
     """Messages that the ranks of a run have sent or expect, until they meet their counterpart.
 
     `spool` is the Spool of rows between ranks, or None. `messages` copies rows between
-    arrays that take turns on a GPU; None: all stay. `observer`, a
-    hpgcn.runtime.disk.residency.Residency or None, learns which arrays were copied.
+    arrays that take turns on a GPU; None: all stay. `processes` are those with other
+    ranks of the run, or None. `observer`, a hpgcn.runtime.disk.residency.Residency or
+    None, learns which arrays were copied.
     """
 
-    def __init__(self, spool: Spool | None = None, messages: GpuMessages | None = None) -> None:
+    def __init__(self, spool: Spool | None = None, messages: GpuMessages | None = None,
+                 processes: Processes | None = None) -> None:
         self.spool = spool
-        self.copy = _copy if messages is None else messages.copy
+        self.processes = processes
+        self.copy = put if messages is None else messages.copy
         self.readable = list if messages is None else messages.readable
+        self.on_host = _on_host if messages is None else messages.on_host
         self.observer = None
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
         self.receives = defaultdict(deque)
@@ -118,27 +126,61 @@ class Post:
         if sender.copied is not None:
             sender.copied()
 
-    def collective(self, key: tuple, rank: int, size: int, kind: str,
-                   part: Any, finish: Callable) -> Request:
+    def send(self, process: int, key: tuple, buffer: np.ndarray, request: Request) -> None:
+        """Send a message to a rank of another process."""
+        def finish() -> None:
+            request.done = True
+            if request.copied is not None:
+                request.copied()
+
+        self.processes.send(process, key, self.on_host(buffer), finish)
+
+    def receive(self, process: int, key: tuple, buffer: np.ndarray, request: Request) -> None:
+        """Receive a message of a rank of another process."""
+        memory = buffer if isinstance(buffer, np.ndarray) else np.empty(buffer.size, np.uint8)
+
+        def finish() -> None:
+            if memory is not buffer:
+                self.copy(buffer, memory)
+            request.done = True
+
+        self.processes.receive(process, key, memory, finish)
+
+    def collective(self, comm: Intracomm, kind: str, part: Any, finish: Callable,
+                   source: int | None, target: int | None) -> Request:
         """Add a rank's part of a collective call.
 
-        The last rank to call it runs `finish(parts)`.
+        The last rank of this process to call it runs `finish(parts)`, a dict by rank, once
+        the parts of other processes have arrived. `source` and `target` as in
+        `Processes.exchange`.
         """
-        parts = self.collectives.setdefault(key, {})
+        key = comm.name, comm.calls
+        calls = self.collectives.setdefault(key, {})
         request = Request()
-        parts[rank] = kind, part, request
-        if len({kind for kind, *_ in parts.values()}) > 1:
-            calls = ", ".join(f"rank {q} {parts[q][0]}" for q in sorted(parts))
-            raise InternalError(f"ranks make different collective calls: {calls}")
-        if len(parts) == size:
-            del self.collectives[key]
-            finish([parts[q][1] for q in range(size)])
-            if self.observer is not None:
-                self.observer.note_messages(part for _, part, _ in parts.values())
-            for *_, waiting in parts.values():
-                waiting.done = True
-        return request
+        calls[comm.rank] = kind, part, request
+        if len({kind for kind, *_ in calls.values()}) > 1:
+            names = ", ".join(f"rank {q} {calls[q][0]}" for q in sorted(calls))
+            raise InternalError(f"ranks make different collective calls: {names}")
+        if len(calls) < len(comm.own):
+            return request
 
+        def complete(parts: dict) -> None:
+            finish(parts)
+            if self.observer is not None:
+                self.observer.note_messages(part for _, part, _ in calls.values())
+            for *_, waiting in calls.values():
+                waiting.parts, waiting.done = parts, True
+
+        del self.collectives[key]
+        parts = {rank: part for rank, (_, part, _) in sorted(calls.items())}
+        if comm.is_local:
+            complete(parts)
+        else:
+            self.processes.exchange(
+                comm.name, comm.world_ranks, {rank: self.on_host(each) for rank, each in
+                                              parts.items()}, source, target,
+                lambda found: complete({**found, **parts}))
+        return request
 
     def waiting(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (rank in its communicator, bytes) of messages that no rank has received yet."""
@@ -157,6 +199,11 @@ class Intracomm:
         self.world_ranks = tuple(world_ranks)
         self.rank = rank
         self.size = len(self.world_ranks)
+        first = 0 if post.processes is None else post.processes.number * turns.size
+        self.turn = self.world_ranks[rank] - first  # number among the ranks of this process
+        self.own = [place for place, each in enumerate(self.world_ranks)
+                    if first <= each < first + turns.size]  # ranks of this process
+        self.is_local = len(self.own) == self.size
         self.name = name  # equal on all its ranks, and on no other communicator
         self.calls = 0  # collective calls so far
         self.made = defaultdict(int)  # communicators made of this one, by their ranks
@@ -206,32 +253,37 @@ class Intracomm:
         return False
 
     def Ibarrier(self) -> Request:
-        return self._collective("barrier", None, lambda parts: None)
+        return self._collective("barrier", np.empty(0), lambda parts: None)
 
     def Ibcast(self, buffer: np.ndarray, root: int) -> Request:
-        def copy(parts: list[np.ndarray]) -> None:
-            for rank, part in enumerate(parts):
+        def copy(parts: dict) -> None:
+            for rank in self.own:
                 if rank != root:
-                    self.post.copy(part, parts[root])
+                    self.post.copy(parts[rank], parts[root])
 
-        return self._collective(f"broadcast of rank {root}", buffer, copy)
+        return self._collective(f"broadcast of rank {root}", buffer, copy, source=root)
 
     def Ireduce(self, sent: Any, received: np.ndarray | None, op: Callable,
                 root: int) -> Request:
-        def reduce(parts: list[tuple]) -> None:
-            total = parts[root][1]
-            arrays = [total if rank == root else part[0] for rank, part in enumerate(parts)]
-            self.post.copy(total, reduced(self.post.readable(arrays), op, root))
+        def reduce(parts: dict) -> None:
+            if root in self.own:
+                self.post.copy(parts[root], reduced(self._readable(parts), op, root))
 
-        return self._collective(f"reduction at rank {root}", (sent, received), reduce)
+        part = received if self.rank == root else sent
+        return self._collective(f"reduction at rank {root}", part, reduce, target=root)
 
     def Iallreduce(self, sent: Any, received: np.ndarray, op: Callable) -> Request:
-        def reduce(parts: list[np.ndarray]) -> None:
-            total = folded(self.post.readable(parts), op)
-            for part in parts:
-                self.post.copy(part, total)
+        def reduce(parts: dict) -> None:
+            total = folded(self._readable(parts), op)
+            for rank in self.own:
+                self.post.copy(parts[rank], total)
 
         return self._collective("allreduce", received, reduce)
+
+    def _readable(self, parts: dict) -> list:
+        """Return the arrays of all ranks, in their order, so that they can be added."""
+        arrays = [parts[rank] for rank in range(self.size)]
+        return self.post.readable(arrays) if self.is_local else [*map(self.post.on_host, arrays)]
 
     def Barrier(self) -> None:
         self.share(None, "Barrier")
@@ -260,18 +312,20 @@ class Intracomm:
     def share(self, value: Any, kind: str = "exchange of objects") -> list:
         """Return a list of the values of all ranks: the objects themselves, not copies.
 
-        All ranks call it with the same `kind`; InternalError if one differs.
+        They are copies if the ranks are in several processes. All ranks call it with the
+        same `kind`; InternalError if one of this process differs.
         """
-        values = []
+        if self.is_local:
+            return self._parts(kind, value)
+        text = np.frombuffer(pickled(value), np.uint8)
+        sizes = [int(size) for size, in self._parts(f"sizes of {kind}", np.array([text.size]))]
+        texts = self._parts(kind, np.resize(text, max(sizes)))
+        return [pickle.loads(each[:size]) for each, size in zip(texts, sizes)]
 
-        def copy(parts: list[tuple]) -> None:
-            everything = [value for value, _ in parts]
-            for _, theirs in parts:
-                theirs.extend(everything)
-
-        request = self._collective(kind, (value, values), copy)
-        self.turns.wait(self.world_ranks[self.rank], lambda: request.done, lambda: kind)
-        return values
+    def _parts(self, kind: str, part: Any) -> list:
+        request = self._collective(kind, part, lambda parts: None)
+        self.turns.wait(self.turn, lambda: request.done, lambda: kind)
+        return [request.parts[rank] for rank in range(self.size)]
 
     def _at(self, root: int, kind: str) -> str:
         if not isinstance(root, int | np.integer) or not 0 <= root < self.size:
@@ -286,19 +340,25 @@ class Intracomm:
     def _send(self, buffer: np.ndarray, dest: int, tag: int) -> Callable:
         key = self.name, self.rank, dest, tag
         view = as_bytes(buffer)
-        return lambda request: self.post.message(self.post.sends, self.post.receives, key, view,
-                                                 request)
+        if dest in self.own:
+            return lambda request: self.post.message(self.post.sends, self.post.receives, key, view,
+                                                     request)
+        process = self.post.processes.process_of(self.world_ranks[dest])
+        return lambda request: self.post.send(process, key, view, request)
 
     def _receive(self, buffer: np.ndarray, source: int, tag: int) -> Callable:
         key = self.name, source, self.rank, tag
         view = as_bytes(buffer)
-        return lambda request: self.post.message(self.post.receives, self.post.sends, key, view,
-                                                 request)
+        if source in self.own:
+            return lambda request: self.post.message(self.post.receives, self.post.sends, key, view,
+                                                     request)
+        process = self.post.processes.process_of(self.world_ranks[source])
+        return lambda request: self.post.receive(process, key, view, request)
 
-    def _collective(self, kind: str, part: Any, finish: Callable) -> Request:
+    def _collective(self, kind: str, part: Any, finish: Callable, source: int | None = None,
+                    target: int | None = None) -> Request:
         self.calls += 1
-        return self.post.collective((self.name, self.calls), self.rank, self.size, kind, part,
-                                    finish)
+        return self.post.collective(self, kind, part, finish, source, target)
 
 
 class _Group:
@@ -321,8 +381,8 @@ def _take(queues: defaultdict, key: tuple) -> Any:
     return first
 
 
-def _copy(target: Any, source: Any) -> None:
-    target[...] = source
+def _on_host(array: Any) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def as_bytes(buffer: np.ndarray) -> np.ndarray:

@@ -113,8 +113,8 @@ class Queue:
             self.advance(most=len(self.running) + len(self.waiting))
 
 
-def format_ranks(ranks: Iterable[int]) -> str:
+def format_ranks(ranks: Iterable[int], named: str = "rank") -> str:
     """Name ranks in words, at most eight of them: "rank(s) 0, 2, 5"."""
     ranks = sorted(ranks)
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"rank(s) {', '.join(map(str, ranks[:8]))}{more}"
+    return f"{named}(s) {', '.join(map(str, ranks[:8]))}{more}"

@@ -34,14 +34,17 @@ def install_command(extras: str) -> str:
 
 
 def resume_command(graph: Path | str, out: Path | str, ranks: int | str,
-                   in_process: bool = False) -> str:
+                   processes: int | None = None) -> str:
     """Return the command line that resumes a run.
 
-    It has no launcher if `ranks` is "unknown". `in_process` is true if the ranks are
-    threads of one process.
+    It has no launcher if `ranks` is "unknown". `processes` is the number of processes that
+    the ranks are divided among, by default one for each.
     """
     graph, out = (shlex.quote(os.fspath(path)) for path in (graph or "GRAPH", out))
     command = f"hpgcn train {graph} --out {out} --resume"
     if ranks in (1, "unknown"):
         return command
-    return f"{command} --ranks {ranks}" if in_process else f"mpiexec -n {ranks} {command}"
+    processes = processes or int(ranks)
+    local = int(ranks) // processes
+    launcher = f"mpiexec -n {processes} " * (processes > 1)
+    return f"{launcher}{command}" + f" --ranks {local}" * (local > 1)

@@ -28,7 +28,7 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.store import SCALE
 from hpgcn.strategies import find_strategy, read_options, without_grid
 from hpgcn.training.files.run_directory import read_run
-from hpgcn.training.gpu_run import run_with_gpu_memory
+from hpgcn.training.gpu_run import in_turns, run_with_gpu_memory
 from hpgcn.training.link_scores import LinkRequest
 from hpgcn.training.saved.checkpoint_state import checksum
 from hpgcn.training.saved.learned_rows import (
@@ -146,19 +146,22 @@ def predict(source: GraphSource | str | os.PathLike[str],
     request = LinkRequest(pairs, top, vertices if top else None, top_targets)
     chosen = partial(choose_results, vertices=None if top else vertices,
                      probabilities=probabilities)
-    if not (scratch or gpu_memory) or comm is not None:
+    turns = gpu_memory and not in_turns(comm)
+    if not turns and (not scratch or comm is not None):
         check_comm(config, comm)
-        check_local_ranks(source, ranks)
+        check_local_ranks(source, ranks, comm)
         return in_process(_predict, comm, ranks, source, run, config, chosen, request)
 
     # the plan is that of a training with the settings of the run
     config = Config(**read_run(run)[1]).replace(
         out="", device=device, memory=memory, scratch=scratch, gpu_memory=gpu_memory,
         batch=Config.batch)
-    start = run_with_gpu_memory if gpu_memory else run_with_scratch
-    return start(
-        lambda comm, source, config: _predict(comm, source, run, config, chosen, request),
-        source, config, ranks)
+    def start(comm: Any, source: Any, config: Config) -> dict | None:
+        return _predict(comm, source, run, config, chosen, request)
+
+    if turns:
+        return run_with_gpu_memory(start, source, config, comm, ranks)
+    return run_with_scratch(start, source, config, ranks)
 
 
 def choose_results(source: GraphSource, comm: SerialComm, predict: Callable[[], dict | None], *,

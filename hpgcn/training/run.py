@@ -19,7 +19,7 @@ from hpgcn.sampling.negatives import check_link_settings
 from hpgcn.strategies import find_strategy, read_options
 from hpgcn.training.compile.warmup import compiling
 from hpgcn.training.files.run_directory import RunDirectory, refuse_existing_run
-from hpgcn.training.gpu_run import run_with_gpu_memory
+from hpgcn.training.gpu_run import in_turns, run_with_gpu_memory
 from hpgcn.training.saved.checkpoint import Checkpoints
 from hpgcn.training.saved.resume import load_resume_state
 from hpgcn.training.scratch_run import check_comm, run_with_scratch
@@ -55,8 +55,9 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
         None: this process alone; no MPI is needed.
     ranks : int
         Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`.
-        Results are those of as many processes. With `scratch` or `gpu_memory` in the
-        config their number is chosen if it is 1.
+        Each process of `comm` has as many. Results are those of as many processes as there
+        are ranks. With `scratch` or `gpu_memory` in the config their number is chosen if it
+        is 1.
     nodes : int or sequence of int, optional
         Nodes that these ranks are taken to run on; see `hpgcn.run_on_ranks`.
     progress : bool
@@ -118,12 +119,12 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     options = {"progress": progress, "overwrite": overwrite, "resume": resume,
                "callbacks": callbacks}
     config = config or Config()
-    if config.gpu_memory and comm is None:
-        return run_with_gpu_memory(_train, source, config, ranks, **options)
+    if config.gpu_memory and not in_turns(comm):
+        return run_with_gpu_memory(_train, source, config, comm, ranks, **options)
     if config.scratch and comm is None:
         return run_with_scratch(_train, source, config, ranks, **options)
     check_comm(config, comm)
-    check_local_ranks(source, ranks)
+    check_local_ranks(source, ranks, comm)
     return in_process(_train, comm, ranks, source, config, nodes=nodes, **options)
 
 

@@ -39,9 +39,8 @@ def run_with_scratch(function: Callable, source: Any, config: Config, ranks: int
 
 
 def check_comm(config: Config, comm: Any) -> None:
-    """Raise UsageError if a setting needs ranks of this process, but `comm` has others."""
-    for name, given in (("scratch", "disk"), ("gpu_memory", "arena")):
-        value = getattr(config, name)
-        if value and not (hasattr(comm, given) or getattr(comm, "in_process", False)):
-            raise UsageError(f"{setting(name, value)}: runs ranks in this process, "
-                             "without a launcher and without a communicator")
+    """Raise UsageError if `scratch` needs ranks of this process, but `comm` has others."""
+    local = hasattr(comm, "disk") or getattr(comm, "process_ranks", 1) > 1
+    if config.scratch and not local:
+        raise UsageError(f"{setting('scratch', config.scratch)}: runs ranks in this process, "
+                         "without a launcher and without a communicator")

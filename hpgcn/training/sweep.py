@@ -85,7 +85,7 @@ def sweep(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     check_sweep(given)
     grid = RunGrid(given, _numbers("seeds", seeds),
                    ALL if isinstance(splits, str) and splits == ALL else _numbers("splits", splits))
-    started = {"ranks": ranks, "nodes": nodes} if comm is None else {"comm": comm}
+    started = {"comm": comm, "ranks": ranks, "nodes": nodes}
     world = as_comm(comm)
     with opened(source, world) as graph:
         grid = grid.of(graph.header)
@@ -118,7 +118,7 @@ def train_all(source: GraphSource, grid: RunGrid, configs: list[Config], comm: A
             check_trainable(source.header, config.split_index, source.where,
                             embedding=config.embedding, task=config.task)
             if not (config.scratch or config.gpu_memory):  # which chooses the number of ranks
-                check_on_graph(config, source.header, started.get("ranks", comm.size))
+                check_on_graph(config, source.header, comm.size * started.get("ranks", 1))
             if config.out and comm.rank == 0 and not overwrite:
                 begun[number] = is_begun(config, source)
     begun = comm.bcast(begun)

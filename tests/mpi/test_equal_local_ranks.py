@@ -34,7 +34,7 @@ RUNS = [*(pytest.param({"strategy": strategy}, marks=[pytest.mark.long] * (strat
 # what no two runs share, and threads, of which ranks of one process have more
 UNEQUAL = {"steps", "epoch_s_median", "peak_rss_bytes", "started_utc", "created_utc", "threads",
            "attributes_crc32", "sha256", "bytes", "seconds", "resident", "parts",
-           "in_process", *CLOCKED}
+           "in_process", "processes", *CLOCKED}
 
 
 def on_rank_0(comm, function):

@@ -42,6 +42,23 @@ def test_a_rank_that_raises_ends_all(launcher, karate, tmp_path):
     assert none_left(str(tmp_path))
 
 
+@pytest.mark.parametrize("fault, codes, said", [
+    ("raise:3:2:backward", (70,), "RuntimeError: a fault on purpose (raise:3:2:backward) "
+     "(on rank 3 of 4)"),
+    pytest.param("kill:3:2:forward", (9, 137), "", marks=pytest.mark.long),
+    pytest.param("hang:1:2:forward", (75,), "process 1 waited 2 s for other processes: rank 2 "
+                 "waits for ", marks=pytest.mark.long)], ids=range(3))
+def test_local_ranks_of_two_processes(here, karate, tmp_path, fault, codes, said):
+    """Two ranks of each process end with one of them, and one line says why."""
+    code, err = here.run("train", karate / "karate.h5", *settings(tmp_path), "--strategy", "1d",
+                         "--ranks", 2, HPGCN_FAULT=fault)
+    assert code in codes, err
+    if said:
+        line, = lines(err)
+        assert line.startswith(f"hpgcn: {said}")
+    assert none_left(str(tmp_path))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("copies, code", [(None, 0), ("1", 78)])
 def test_ranks_in_user_namespaces_of_their_own(here, karate, tmp_path, copies, code):

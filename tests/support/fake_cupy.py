@@ -64,6 +64,7 @@ def allocated(array):
     if allocator is None or not array.nbytes or holder_of(array) is not None:
         return array
     flat = np.asarray(Held(allocator(array.nbytes), array.nbytes))
+    current_stream().run()  # the memory may be that of an array that is still on its way home
     copied = flat.view(array.dtype).reshape(array.shape, order="F" if is_transposed(array) else "C")
     copied[...] = array
     return copied

@@ -28,7 +28,6 @@ SETTINGS = {"layers": 3, "hidden": 24, "epochs": 4, "eval_every": 2, "dropout": 
             "device": "cuda", "strategy": "p2p"}
 SLOT = 4 << 20
 ONES = np.full(SLOT, 255, np.uint8)  # kept: copies that are late read it
-ONES = np.full(SLOT, 255, np.uint8)
 
 
 @pytest.fixture
@@ -90,6 +89,11 @@ def check(graph, config, ranks=3, slots=2, scratch=None):
 def test_results_are_those_of_ranks_that_stay(cuda, poisoned, ranks, slots):
     turns = check(make(n=601, f=33, degree=12), Config(**SETTINGS), ranks, slots)
     assert all(sum(each) > 0 for each in turns.copied.values()) == (ranks > slots)
+
+
+def test_blocks_of_a_grid_that_move(cuda, poisoned):
+    """On 2 x 2 ranks blocks of A are messages, whose row pointers each rank keeps."""
+    check(make(n=301, f=33, degree=12, directed=True), Config(**SETTINGS | {"strategy": "2d"}), 4)
 
 
 @pytest.mark.parametrize("strategy, changes", [
@@ -171,8 +175,35 @@ def test_settings_that_do_not_go_together(changes, words):
         train(make(), config)
 
 
+def test_plan_of_several_gpus(monkeypatch, tmp_path):
+    """Each has a process with equally many ranks; the plan is that of the GPU with most."""
+    small(monkeypatch)
+    path = wide(tmp_path / "g.h5")
+    config = Config(hidden=8, device="cuda", strategy="p2p", gpu_memory="9M")
+    plan, one = (plan_gpu(path, config, gpus=gpus) for gpus in (2, 1))
+    assert (plan.ranks, plan.turns) == (8, 4) and plan.least <= 9 << 20
+    assert 0.4 * one.pinned < plan.pinned < 0.6 * one.pinned and one.sent == 0 < plan.sent
+    assert plan_gpu(path, config, gpus=3).turns == 4
+    assert plan_gpu(path, config.replace(gpu_memory="30M"), gpus=2).turns == 1
+    with pytest.raises(ConfigError, match=r"2 ranks on each of 2 GPUs need [\d,]+ bytes of GPU "
+                       r"memory, but gpu_memory= is 9,437,184: 4 ranks on each of 2 GPUs fit$"):
+        plan_gpu(path, config, [4], gpus=2)
+    with pytest.raises(ConfigError, match="ranks=5: 2 GPUs cannot divide them evenly"):
+        plan_gpu(path, config, [5], gpus=2)
+    graph = make(n=4001, f=512, degree=4)
+    parts = str(tmp_path / "p.h5")
+    write_partitioned(parts, graph, make_partition(graph, 8, method="random", refine=False))
+    with pytest.raises(ConfigError, match=r"more ranks than 3 that 3 GPUs divide, but the file has "
+                       "parts for 8$"):
+        plan_gpu(parts, config, gpus=3)
+
+
 def test_commands(tmp_path):
     save(make(n=203), tmp_path / "g.h5")
+    assert "needs --gpu-memory" in refused(2, "plan", tmp_path / "g.h5", "--gpus", 2)
+    several = "plan", tmp_path / "g.h5", "--gpu-memory", "1M", "--gpus"
+    assert "on each of 2 GPUs" in succeed(*several, 2)
+    assert "--gpus 0: expected a number from 1" in refused(2, *several, 0)
     said = succeed("plan", tmp_path / "g.h5", "--device", "cuda", "--gpu-memory", "1M")
     assert "none: the run fits" in said
     dry = succeed("train", tmp_path / "g.h5", "--device", "cuda", "--gpu-memory", "1M", "--dry-run")

@@ -270,5 +270,5 @@ def test_training_and_prediction_take_a_number_of_ranks(tmp_path):
     for ranks in (0, -1, 2.0, "2", True, 2000):
         with pytest.raises(UsageError, match=r"ranks=.*expected a number from 1 to 1024"):
             hpgcn.train(graph, config, ranks=ranks)
-    with pytest.raises(UsageError, match="ranks=2: runs ranks in this process"):
+    with pytest.raises(UsageError, match="ranks=2: starts ranks in each process"):
         run_on_ranks(lambda comm: hpgcn.train(graph, config, comm, ranks=2), 2)

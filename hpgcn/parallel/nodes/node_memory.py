@@ -83,7 +83,7 @@ class NodeMemory:
 
     def _blocks(self, nbytes: int) -> list:
         """Return the memory of each rank of the node, a list of uint8 arrays, or None."""
-        if self.node.in_process:
+        if self.node.process_ranks > 1:
             return self.node.mpi.share(HOST.empty(nbytes, np.uint8))
 
         # a step that fails on one rank ends the attempt on all of them
@@ -142,7 +142,7 @@ def node_memory(comm: SerialComm, nodes: np.ndarray) -> NodeMemory | None:
     """
     if nodes is None or comm.device is not HOST or comm.network is not None:
         return None
-    if comm.in_process and comm.mpi.turns.observer is not None:
+    if comm.process_ranks > 1 and comm.mpi.turns.observer is not None:
         return None
     ranks = tuple(np.flatnonzero(nodes == nodes[comm.rank]).tolist())
     if len(ranks) == 1:

@@ -49,7 +49,7 @@ def forecast_process(placed, config, comm):
     machine, and `total`.
     """
     # before the pattern is read; ranks that are threads share one process
-    process = comm.allgather(process_bytes() // (comm.size if comm.in_process else 1))
+    process = comm.allgather(process_bytes() // comm.process_ranks)
     report = forecast(placed, config, comm)
     for each, own in zip(report["memory"], process):
         each |= {"process": own, "total": own + each["peak"]}

@@ -1,10 +1,10 @@
-"""Plan a run whose ranks take turns on a GPU: ranks, slots, bytes copied and seconds."""
+"""Plan a run whose ranks take turns on GPUs: ranks, slots, bytes copied and seconds."""
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from hpgcn.errors import ConfigError, UsageError, assigned, setting
-from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.answers.candidates import candidates, count_candidate, default_ranks
 from hpgcn.planning.answers.scratch_plan import (
     PAIR,
     TURNS,
@@ -22,6 +22,7 @@ from hpgcn.planning.counts.disk_traffic import (
     small_bytes,
 )
 from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.seconds.message_seconds import bytes_between
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
 from hpgcn.runtime.copy_rates import PCIE, CopyRates
 from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
@@ -40,11 +41,15 @@ SET_UP = 2  # ranks whose arrays of set-up are in host memory: one runs, those o
 
 @dataclass(frozen=True)
 class GpuPlan(TurnsPlan):
-    """Number of ranks whose turns fit on a GPU, and the bytes that it copies."""
+    """Number of ranks whose turns fit on GPUs, and the bytes that a GPU copies.
+
+    Bytes and seconds are those of the GPU with most.
+    """
 
     graph: str
     strategy: str
-    ranks: int  # 1: the run fits in one piece
+    ranks: int  # one for each GPU: the run fits in one piece
+    gpus: int  # each of a process with equally many ranks
     slots: int  # parts of GPU memory, each for the arrays of a rank
     slot: int  # bytes that a slot needs
     small: int  # bytes of small arrays of all ranks, which stay on the GPU
@@ -56,6 +61,7 @@ class GpuPlan(TurnsPlan):
     evaluation_read: int
     evaluation_written: int
     eval_every: int
+    sent: int  # bytes that a process sends to others in a training step
     compute_s: float  # seconds of all kernels in a training step
     rates: CopyRates  # over PCIe
     measured: bool  # whether the rates are those of a machine file
@@ -74,6 +80,11 @@ class GpuPlan(TurnsPlan):
     def fits(self):
         """Whether the run fits the GPU, and the memory of the host if that is limited."""
         return self.least <= self.gpu_memory and (not self.memory or self.host <= self.memory)
+
+    @property
+    def turns(self):
+        """Number of ranks that take turns on a GPU."""
+        return self.ranks // self.gpus
 
     @property
     def least(self):
@@ -114,34 +125,58 @@ class GpuPlan(TurnsPlan):
                    for name, count in zip(names, (*self.nbytes, *self.disk_nbytes))}}
 
 
-def plan_gpu(path, config, ranks=None, widths=None, machine=None):
-    """Return the GpuPlan of a run with config.gpu_memory, and maybe with config.scratch.
+def plan_gpu(path, config, ranks=None, widths=None, machine=None, gpus=1):
+    """Return the GpuPlan of a run with config.gpu_memory on each GPU, and maybe config.scratch.
 
     The number of ranks is the first that fits of `ranks`, a list. By default these are the
-    parts of a partitioned file, else powers of two. ConfigError if none fits, which names
-    the number that does. UsageError for settings that do not go together. StorageError if
-    the folder cannot be written or has too little space.
+    parts of a partitioned file, else powers of two for each GPU. ConfigError if none fits,
+    which names the number that does, or if GPUs cannot divide them evenly. UsageError for
+    settings that do not go together. StorageError if the folder cannot be written or has
+    too little space.
     """
     check_settings(config)
+    if gpus < 1:
+        raise UsageError(f"{assigned('gpus', gpus)}: expected a number from 1")
+    for uneven in (each for each in ranks or () if each % gpus):
+        raise ConfigError(f"{setting('ranks', uneven)}: {gpus} GPUs cannot divide them evenly")
     machine = machine or Machine()
-    machine = replace(machine, rates=machine.rates[:1])  # one rank computes at a time
+    machine = replace(machine, rates=machine.rates[:1])  # one rank of a GPU computes at a time
     if config.scratch:
+        if gpus > 1:
+            raise UsageError(f"{setting('scratch', config.scratch)}: needs one GPU and one "
+                             f"process, but there are {gpus}")
         check_scratch(config.scratch)
         machine = replace(machine, disk=machine.disk or measure_disk(config.scratch))
     inputs = PlanInput(path, config, widths)
     limit = size(config.gpu_memory)
     needed = 0
-    if has_one(inputs):
-        whole = _plan_of(inputs, candidates(inputs, (1,))[0], limit, 0, machine)
-        needed = whole.slot
-        if whole.fits and (ranks is None or 1 in ranks):
-            return whole
+    for whole in _candidates(inputs, [gpus]):
+        plan = _plan_of(inputs, whole, limit, 0, machine, gpus)
+        needed = plan.slot
+        if plan.fits and (ranks is None or gpus in ranks):
+            return replace(plan, needed=needed)
 
-    wanted = _first_that_fits(inputs, ranks, limit, needed, machine)
+    wanted = _first_that_fits(inputs, ranks, limit, needed, machine, gpus)
     if wanted[0] is not None:
         check_space(config.scratch, wanted[0].scratch)
         return wanted[0]
-    raise ConfigError(_shortage(inputs, wanted[1], ranks, limit, needed, machine))
+    raise ConfigError(_shortage(inputs, wanted[1], ranks, limit, needed, machine, gpus))
+
+
+def _candidates(inputs, ranks):
+    """Return the Candidates of the strategy in the settings on some numbers of ranks."""
+    if ranks == [1]:
+        return candidates(inputs, (1,))[:1] if has_one(inputs) else []
+    fitting = [each for each in ranks if each in (inputs.part_counts or ranks)]
+    return [*local_candidates(inputs, fitting)] if fitting else []
+
+
+def _numbers(inputs, gpus):
+    """Return the numbers of ranks that a plan tries, in rising order."""
+    most = max(default_ranks(inputs))
+    if inputs.part_counts:
+        return sorted(each for each in inputs.part_counts if each > gpus and each % gpus == 0)
+    return [gpus << e for e in range(1, 10) if gpus << e <= most]
 
 
 def check_settings(config):
@@ -160,60 +195,77 @@ def check_settings(config):
                          "batches that fit on the GPU need no limit")
 
 
-def _first_that_fits(inputs, ranks, limit, needed, machine):
+def _first_that_fits(inputs, ranks, limit, needed, machine, gpus):
     """Return the first GpuPlan that fits, or None, and all that were counted."""
     plans = []
-    for candidate in local_candidates(inputs, ranks):
-        plans.append(_plan_of(inputs, candidate, limit, needed, machine))
+    for candidate in _candidates(inputs, _numbers(inputs, gpus) if ranks is None else ranks):
+        plans.append(_plan_of(inputs, candidate, limit, needed, machine, gpus))
         if plans[-1].fits:
             return plans[-1], plans
     return None, plans
 
 
-def _shortage(inputs, plans, ranks, limit, needed, machine):
+def _shortage(inputs, plans, ranks, limit, needed, machine, gpus):
     """Return the bytes that a run needs beyond the limit, and ranks that fit, as text."""
     if not plans:
-        return f"{inputs.name}: {setting('gpu_memory', limit)} needs a graph with parts"
+        parts = ", ".join(map(str, sorted(inputs.part_counts)))
+        wanted = f"{ranks[0]} ranks" if ranks else f"more ranks than {gpus} that {gpus} GPUs divide"
+        return (f"{inputs.name}: {setting('gpu_memory', limit)} needs {wanted}" +
+                f", but the file has parts for {parts}" * bool(parts))
     on_gpu = min(plans, key=lambda each: each.least)
     on_host = min((each for each in plans if each.least <= limit), default=None,
                   key=lambda each: each.host)
     best, where, needs, name, given = on_gpu, "GPU", on_gpu.least, "gpu_memory", limit
     if on_host is not None:
         best, where, needs, name, given = on_host, "host", on_host.host, "memory", on_host.memory
-    text = (f"{inputs.name}: {best.ranks} ranks need {needs:,} bytes of {where} "
+    text = (f"{inputs.name}: {_named(best)} need {needs:,} bytes of {where} "
             f"memory, but {setting(name)} is {given:,}")
     if ranks is not None:
-        other, plans = _first_that_fits(inputs, None, limit, needed, machine)
+        other, others = _first_that_fits(inputs, None, limit, needed, machine, gpus)
         if other is not None:
-            return f"{text}: {other.ranks} ranks fit"
+            return f"{text}: {_named(other)} fit"
+        plans = others or plans
     tried = [each.ranks for each in plans]
     return f"{text}: no number of ranks from {min(tried)} to {max(tried)} fits"
 
 
-def _plan_of(inputs, candidate, limit, needed, machine):
+def _named(plan):
+    """Return the number of ranks as text."""
+    return f"{plan.turns} ranks" + f" on each of {plan.gpus} GPUs" * (plan.gpus > 1)
+
+
+def _plan_of(inputs, candidate, limit, needed, machine, gpus):
     """Return the GpuPlan of a Candidate; it fits if `least` is at most `gpu_memory`."""
     footprint = count_candidate(inputs, candidate)
-    train, evaluated = gpu_traffic(footprint, STRATEGIES[candidate.strategy], SLOTS[0])
+    turns = candidate.ranks // gpus
+
+    def most(values):
+        return int(np.reshape(values, (gpus, turns)).sum(1).max())
+
     itemsize = footprint.spec.row_itemsize
     total = footprint.on_gpu["total"]
     small = sum(small_bytes(operand, itemsize) for operand in footprint.operands)
-    small = int((small + SMALL_ARRAYS * gpu_turns.THRESHOLD).clip(max=total).sum())
+    small = most((small + SMALL_ARRAYS * gpu_turns.THRESHOLD).clip(max=total))
     slot = int(total.max())
-    if candidate.ranks > 1:
+    if turns > 1:
         slot += slot // MARGIN
     slots = max((each for each in SLOTS if each * slot + small <= limit), default=SLOTS[0])
-    slots = min(slots, candidate.ranks)
-    if slots != SLOTS[0]:
-        train, evaluated = gpu_traffic(footprint, STRATEGIES[candidate.strategy], slots)
+    slots = min(slots, turns)
+    train, evaluated = gpu_traffic(footprint, STRATEGIES[candidate.strategy], slots, gpus)
+    sent = np.zeros(candidate.ranks, int)
+    if gpus > 1:
+        places = np.repeat(np.arange(gpus), turns)
+        sent = bytes_between(footprint.prediction, places, footprint.plan.is_floor).astype(int)
     homes = total - footprint.on_gpu["kernels"]
-    moved = [int(each.sum()) for traffic in (train, evaluated)
-             for each in (traffic.read, traffic.written)]
-    if candidate.ranks == 1:
+    moved = [most(each) for each in (train.read, train.written + sent, evaluated.read,
+                                     evaluated.written)]
+    if turns == 1:
         slots, homes, moved = 1, 0 * homes, [0] * 4
     plan = GpuPlan(
-        inputs.name, candidate.strategy, candidate.ranks, slots, slot, small, limit, needed or slot,
-        int(homes.sum()), *moved, inputs.config.eval_every,
-        float(machine.compute_factor * compute_seconds(machine, footprint).sum()),
+        inputs.name, candidate.strategy, candidate.ranks, gpus, slots, slot, small, limit, needed,
+        most(homes), *moved, inputs.config.eval_every, most(sent),
+        float(machine.compute_factor * np.reshape(
+            compute_seconds(machine, footprint), (gpus, turns)).sum(1).max()),
         machine.pcie or PCIE, machine.pcie is not None)
     if not inputs.config.scratch:
         return plan
@@ -259,18 +311,22 @@ def bytes_in_file(traffic, in_files):
 
 def table(plan):
     """Return a GpuPlan as text."""
-    whole = f"; in one piece the run needs {plan.needed / 1e9:.3g} GB" if plan.needed else ""
-    lines = [("GPU memory", f"{plan.gpu_memory / 1e9:.3g} GB{whole}")]
-    if plan.ranks == 1:
+    several = f" on each of {plan.gpus} GPUs" * (plan.gpus > 1)
+    pieces = f"on {plan.gpus} ranks" if several else "in one piece"
+    whole = f"; {pieces} the run needs {plan.needed / 1e9:.3g} GB" if plan.needed else ""
+    lines = [("GPU memory", f"{plan.gpu_memory / 1e9:.3g} GB{several}{whole}")]
+    if plan.turns == 1:
         return label_list([*lines, ("turns", "none: the run fits")], width=19)
     read, written = plan.nbytes
     source = "of the machine file" if plan.measured else "assumed, as of PCIe 4.0 x16"
     lines += [
-        ("local ranks", f"{plan.ranks} take turns, strategy {plan.strategy}"),
+        ("local ranks", f"{plan.turns} take turns{several}, strategy {plan.strategy}"),
         ("peak on the GPU", f"{plan.least / 1e9:.3g} GB: {plan.slots} ranks of at most "
          f"{plan.slot / 1e9:.3g} GB, {plan.small / 1e9:.3g} GB of small arrays"),
         ("pinned host memory", f"{plan.pinned / 1e9:.3g} GB"),
         ("copies per epoch", f"{read / 1e9:.4g} GB to the GPU, {written / 1e9:.4g} GB from it"),
+        *[("between GPUs", f"{plan.sent / 1e9:.4g} GB sent by a process in a training step, at "
+           "most")] * bool(several),
         ("copies", f"{plan.rates.text} ({source})")]
     if plan.memory:
         lines.insert(-2, ("host memory", f"{plan.memory / 1e9:.3g} GB, of which the run needs "

@@ -105,14 +105,17 @@ def _largest(plan, product, itemsize, strategy):
     return product.width * max(pulled.largest * itemsize, pushed.largest * sum_bytes(itemsize))
 
 
-def gpu_traffic(footprint, strategy, slots):
-    """Return the traffic between a GPU and the homes of its arrays, as `disk_traffic` does.
+def gpu_traffic(footprint, strategy, slots, gpus=1):
+    """Return the traffic between GPUs and the homes of their arrays, as `disk_traffic` does.
 
-    A rank that has one of the `slots` to itself keeps its arrays there. With two slots,
-    messages to the next rank go by way of homes as well: its own are then in the other slot.
+    A rank that has one of the `slots` of its GPU to itself keeps its arrays there. With two
+    slots, messages to the next rank go by way of homes as well: its own are then in the
+    other slot. Messages between GPUs are counted like those of one.
     """
     ranks = footprint.rows.size
-    alone = np.bincount(np.arange(ranks) % slots)[np.arange(ranks) % slots] == 1
+    local = ranks // gpus
+    places = np.arange(local) % slots
+    alone = np.tile(np.bincount(places)[places] == 1, gpus)
     found = disk_traffic(footprint, strategy, near=(int(slots > 2), 0))
     for number, each in enumerate(found):
         plans = (footprint.train_plans, footprint.evaluated_plans)[number]
@@ -125,8 +128,8 @@ def gpu_traffic(footprint, strategy, slots):
                 each.moved[MESSAGES][1] -= (sent - sent // ranks) * (np.arange(ranks) < ranks - 1)
             elif strategy.waits > 1:  # `near` does not count there
                 each.moved[MESSAGES] += sent // (ranks - 1) * np.array([[slots < 3], [1]])
-        for purpose in ((ARRAYS, MATRIX) if ranks > slots else PURPOSES):
-            each.moved[purpose] = each.moved[purpose] * ~(alone | (ranks <= slots))
+        for purpose in ((ARRAYS, MATRIX) if local > slots else PURPOSES):
+            each.moved[purpose] = each.moved[purpose] * ~(alone | (local <= slots))
     return found
 
 

@@ -81,8 +81,6 @@ class Residency(PlannedTurns):
 
     def switch(self, leaving: int, entering: int) -> None:
         """Exchange arrays between the turns of two ranks, after that of `leaving`."""
-        if leaving == entering:  # no other rank can go on
-            return
         self._enter(entering)
         following = (entering + 1) % self.ranks
         near = {entering, following} - {leaving}

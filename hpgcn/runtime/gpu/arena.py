@@ -73,7 +73,8 @@ class Arena:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Context manager: arrays that this thread allocates are in the arena."""
+        """Context manager: arrays that this thread allocates are in the arena, on its GPU."""
+        self.turns.xp.cuda.Device(self.turns.gpu.number).use()  # a thread begins with GPU 0
         token = current_arena.set(self)
         try:
             with (self.turns.host.use(), self.turns.xp.cuda.using_allocator(self.allocate),

@@ -1,6 +1,8 @@
 """The GPU as a device of a rank whose arrays lie in an arena."""
 from __future__ import annotations
 
+import os
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.runtime.device import Cuda
@@ -20,7 +22,7 @@ class ArenaDevice(Cuda):
     def __init__(self, arena: Arena) -> None:
         super().__init__(arena.turns.gpu.number)
         self.arena = arena
-        self.place = (*self.place, arena.rank)  # each rank has memory of its own
+        self.place = (*self.place, os.getpid(), arena.rank)  # each rank has memory of its own
 
     def memory(self) -> tuple[int, int]:
         """Return the bytes that this rank may still allocate, and those of its slot."""
@@ -34,6 +36,10 @@ class ArenaDevice(Cuda):
     def get(self, array: Array) -> Any:
         self.arena.accessed((array,))
         return super().get(array)
+
+    def lasting(self, known: dict, key: Hashable, array: Array) -> Array:
+        self.arena.accessed((array,))
+        return super().lasting(known, key, array)
 
     def keep(self, array: Array) -> Array:
         """Return the array itself."""

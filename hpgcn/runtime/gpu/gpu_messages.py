@@ -108,9 +108,9 @@ class GpuMessages:
         """Return arrays that one rank can add: the same, or all on the host if one has a home."""
         if all(self.turns.find(each) is None for each in arrays):
             return arrays
-        return [self._on_host(each) for each in arrays]
+        return [self.on_host(each) for each in arrays]
 
-    def _on_host(self, array: Any) -> np.ndarray:
+    def on_host(self, array: Any) -> np.ndarray:
         """Return the contents of an array in host memory."""
         if isinstance(array, np.ndarray):
             return array

@@ -66,6 +66,8 @@ class GpuTurns(PlannedTurns):
         Bytes of GPU memory that CuPy may allocate, slots included; 0: no limit.
     scratch : ScratchSpace or None
         Where homes are that pinned memory has no room for; None: all are pinned.
+    gpu : Cuda, optional
+        The GPU; the first one by default.
 
     Attributes
     ----------
@@ -80,9 +82,9 @@ class GpuTurns(PlannedTurns):
     """
 
     def __init__(self, ranks: int, slots: int, slot_bytes: int, limit: int = 0,
-                 scratch: ScratchSpace | None = None) -> None:
+                 scratch: ScratchSpace | None = None, gpu: Cuda | None = None) -> None:
         super().__init__(ranks)
-        self.gpu = Cuda()
+        self.gpu = gpu or Cuda()
         self.xp = self.gpu.xp
         self.threshold = THRESHOLD
         self.block_memory = _block_memory(self.xp)

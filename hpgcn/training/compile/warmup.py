@@ -102,7 +102,7 @@ def warm_up(comm: SerialComm, header: Header, config: Config, spec: ModelSpec) -
     loads.
     """
     for turn in (True, False):
-        if (comm.local_rank == 0) == turn and (turn or not comm.in_process):
+        if (comm.local_rank == 0) == turn and comm.turn == 0:
             with faults.ignored(), mute_progress_log(), _workers(comm, header, config, spec, turn):
                 call_kernels(header, config, spec, comm.device, comm.size)
         with comm.extended_timeout(COMPILING):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hpgcn")
 # fields that are in summary.json only in some cases, or not at all
-UNTOLD = ("in_process", "nodes", "node_aware", "predicted_between", "period", "graph_checksum")
+UNTOLD = ("processes", "nodes", "node_aware", "predicted_between", "period", "graph_checksum")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RunInfo:
     grid: str  # ROWSxCOLUMNS
     replication: int
     ranks: int
-    in_process: bool  # whether the ranks share a process
+    processes: int  # several ranks share one if it is less than `ranks`
     threads: int  # per rank
     device: str
     metric: str
@@ -84,7 +84,8 @@ class RunInfo:
         known = {name: value for name, value in vars(self).items() if name not in UNTOLD}
         return {
             **known, "hosts": list(self.hosts),
-            **({"in_process": True} if self.in_process else {}),
+            **({"in_process": True} if self.processes < self.ranks else {}),
+            **({"processes": self.processes} if 1 < self.processes < self.ranks else {}),
             **({"graph_checksum": self.graph_checksum} if self.graph_checksum else {}),
             "epochs": final["epoch"], "final_loss": final["loss"], "best_epoch": best.epoch,
             "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
@@ -121,7 +122,7 @@ def make_run_info(plan: RunPlan, source: GraphSource, comm: SerialComm, threads:
         grid="x".join(map(str, plan.grid_shape)),
         replication=strategy.replication,
         ranks=comm.size,
-        in_process=comm.in_process,
+        processes=comm.size // comm.process_ranks,
         threads=threads,
         device=plan.device,
         metric=plan.metric,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgcn.comm import MOST_RANKS, SerialComm
+from hpgcn.comm import MOST_RANKS, SerialComm, as_comm
 from hpgcn.errors import ConfigError, DataError, agreed, setting
 from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.graphs.graph_source import GraphSource, check_source
@@ -63,9 +63,10 @@ def _closing(files: ExitStack, given: Any, found: GraphSource) -> GraphSource:
     return found
 
 
-def check_local_ranks(source: Any, ranks: int) -> None:
-    """Refuse (DataError) more ranks of this process than vertices, before they start."""
+def check_local_ranks(source: Any, ranks: int, comm: Any = None) -> None:
+    """Refuse (DataError) more ranks than vertices, before they start: `ranks` in each process."""
     if type(ranks) is int and 1 < ranks <= MOST_RANKS:
+        ranks *= 1 if comm is None else as_comm(comm).size
         with opened(source, SerialComm()) as graph:
             n = graph.header.num_nodes
             if ranks > n:

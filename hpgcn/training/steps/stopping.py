@@ -52,10 +52,11 @@ def make_stop_error(pending: int, where: str, graph: str, out: str, comm: Serial
     """
     ranks = ""
     if comm.size > 1:
-        ranks = f"ranks={comm.size}, " if comm.in_process else "comm=comm, "
+        ranks = "comm=comm, " if comm.process_ranks < comm.size else ""
+        ranks += f"ranks={comm.process_ranks}, " if comm.process_ranks > 1 else ""
     again = f"hpgcn.train(graph, {ranks}{setting('resume', out)})"
     if COMMAND_LINE.get():
-        again = resume_command(graph, out, comm.size, comm.in_process)
+        again = resume_command(graph, out, comm.size, comm.size // comm.process_ranks)
     if pending == signals.INTERRUPTED:
         return agreed(CancelledError(f"interrupted {where}; continue with `{again}`"))
     name = signal.Signals(pending).name
