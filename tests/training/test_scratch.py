@@ -164,7 +164,8 @@ def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
 
 def test_a_pass_that_differs_from_its_plan_is_refused():
     """Else contents that are read would be dropped."""
-    turns = SimpleNamespace(segments=((), ()), products=(SimpleNamespace(width=8, backward=True),))
+    wait = SimpleNamespace(product=SimpleNamespace(width=8, backward=True))
+    turns = SimpleNamespace(segments=((), ()), waits=(wait,))
     passed = PassArrays(turns, SimpleNamespace(
         field=SimpleNamespace(hops=[]), workspace=Workspace(np.float32),
         columns=SimpleNamespace(comm=SimpleNamespace(rank=0))), ())

@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from hpgcn.comm.spool import BUFFERS
 from hpgcn.errors import ConfigError, StorageError, UsageError, setting
 from hpgcn.planning.answers.batch_report import plans_of
 from hpgcn.planning.answers.candidates import Candidate, arranged, candidates, count_candidate
@@ -210,7 +209,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     if not counted.memory:
         moving, read, written = [evaluated, train], train.read, train.written
     turn = max(int(each.turn.max()) for each in moving)
-    messages = BUFFERS * max(each.largest for each in moving)
+    messages = max(each.messages for each in moving)
 
     # arrays of the last ranks stay in memory if there is room beside the turns
     total = footprint.total + counted.copies

@@ -114,14 +114,18 @@ class RankStep:
         """Bytes of the work arrays."""
         return sum(self.arrays.values())
 
-    def turns(self, *, frees_rows):
+    def turns(self, strategy, spools):
         """Return the PassTurns of the training step and of the evaluation.
 
-        `frees_rows` is that of the strategy.
+        `strategy` is a subclass of hpgcn.strategies.strategy.Strategy. `spools` says
+        whether its messages pass through a Spool.
         """
-        if frees_rows not in self._turns:
-            self._turns[frees_rows] = pass_turns(self.touches, self.names, frees_rows=frees_rows)
-        return self._turns[frees_rows]
+        frees_rows = strategy.frees_rows or spools
+        key = strategy, frees_rows
+        if key not in self._turns:
+            self._turns[key] = pass_turns(self.touches, self.names, strategy.waits,
+                                          frees_rows=frees_rows)
+        return self._turns[key]
 
 
 class ShapeWorkspace(Workspace):
