@@ -25,6 +25,7 @@ from hpgcn.parallel.csr import pack, rows_of
 from hpgcn.parallel.halo_plan import complete
 from hpgcn.parallel.layout import ONE_NODE, BlockLayout
 from hpgcn.parallel.transfers import LOCAL, tiles_of
+from hpgcn.parallel.waits import Waits
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.distributed_attention import RowAttention
@@ -115,42 +116,6 @@ class RowProduct:
     def all_blocks(self) -> list[Csr]:
         """Return the list of all blocks."""
         return [block for row in self.blocks.values() for block in row.values()]
-
-
-class Waits:
-    """The waits of a product for other ranks, for the communicator.
-
-    Parameters
-    ----------
-    comm : hpgcn.comm.SerialComm or MpiComm
-    twice : bool
-        Whether it waits for rows that all sums read, and then for sums.
-    product : int and bool
-        Width, and whether it is a product with A^T.
-    """
-
-    def __init__(self, comm: SerialComm, twice: bool, *product: Any) -> None:
-        self.comm = comm
-        self.twice = twice
-        self.product = product
-
-    def first(self) -> None:
-        """Note that rows were sent."""
-        if self.twice:
-            self.comm.end_stage(*self.product)
-
-    def resume(self) -> None:
-        """Note that a rank computes the sums of own rows."""
-        if self.twice:
-            self.comm.begin_segment()
-
-    def last(self) -> None:
-        """Note that own rows are not read again."""
-        self.comm.end_segment(*self.product)
-
-    def end(self) -> None:
-        """Note that the product is complete."""
-        self.comm.end_product(*self.product)
 
 
 class RowStrategy(Strategy):
