@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from hpgcn.strategies.plan import RankGrid
 
 
+SUMS = "float32 sums"  # name of the work array of sums of 16-bit rows
+
+
 @dataclass(frozen=True, eq=False)
 class RowProduct:
     """One direction of a map.
@@ -273,7 +276,7 @@ class RowStrategy(Strategy):
         total = out
         in_parts = push.adds or any(len(row) > 1 for row in product.blocks.values())
         if out.dtype == BF16 and in_parts and comm.size > 1:
-            total = self.float32_sums.buffer("sums", *out.shape)
+            total = self.float32_sums.buffer(SUMS, *out.shape)
         # if sums are added later, only their total may be masked
         bits = None if push.adds else mask
 
@@ -296,6 +299,7 @@ class RowStrategy(Strategy):
         # 2. add the partial sums that other ranks have formed
         push.finish(total, what)
         pull.discard()  # the buffers of `push` are the same
+        waits.end()
 
         # 3. mask the total, and round it as it is stored
         if bits is not mask:
@@ -304,8 +308,6 @@ class RowStrategy(Strategy):
         if total is not out:
             with clock("spmm"):
                 ops.convert(total, out)
-            comm.device.discard(total)
-        waits.end()
         return out
 
     def waits_of(self, width: int, backward: bool, heads: int = 0) -> Waits:
@@ -353,7 +355,7 @@ class RowStrategy(Strategy):
         self.product.pull.reserve(width)
         self.product.push.reserve(width)
         if self.row_dtype == BF16 and self.comm.size > 1:
-            self.float32_sums.buffer("sums", self.layout.rows.num_rows, width)
+            self.float32_sums.buffer(SUMS, self.layout.rows.num_rows, width)
 
     def traffic(self) -> Traffic:
         # Made from layouts only; a strategy may override this.

@@ -77,9 +77,6 @@ def disk_traffic(footprint, strategy, near=None):
             for segment in (place, place + 1) if first else ():
                 touched[:, segment] += matrix // 2 + held
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
-            rows = np.diff((plan.layout_in if product.backward else plan.layout).offsets)
-            rows = np.repeat(rows, sent.size // rows.size)
-            moved[ARRAYS] += rows * product.width * (sum_bytes(itemsize) - itemsize)
             if product.heads and plan.returns:
                 moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
             if not spools:

@@ -37,9 +37,15 @@ class PassArrays:
         self.last = len(turns.segments)  # number of the segment after the pass
         self.rank = model.columns.comm.rank
         self.maps = [each for hop in model.field.hops for each in hop.maps]
-        self.work = model.workspace.arrays
+        self.spaces = [model.workspace, *{id(each): each for each in (
+            getattr(strategy, "float32_sums", None) for strategy in self.maps) if each}.values()]
         self.features = {(which, place): array for which, read in enumerate(features)
                          for place, array in enumerate(_dense(read))}
+
+    @property
+    def work(self) -> dict[str, Array]:
+        """The work arrays by name, of which the first pass may have to make some."""
+        return {name: array for space in self.spaces for name, array in space.arrays.items()}
 
     def check(self, segment: int, width: int = 0, backward: bool = False) -> None:
         """Raise InternalError unless a segment ends in the product of the plan.
@@ -63,7 +69,7 @@ class PassArrays:
         """
         found = []
         if segment < self.last:
-            arrays = self.features | self.work  # a first pass may have to make some
+            arrays = self.features | self.work
             found += [(arrays[each.key], each.read, each.written)
                       for each in self.turns.segments[segment] if each.key in arrays]
             if segment:
@@ -105,8 +111,9 @@ class PassArrays:
         dead = self.turns.dead
         if segment:
             dead = {each.key: each.dead for each in self.turns.segments[segment - 1]}
-        for name in dead.keys() & self.work.keys():
-            yield self.work[name], dead[name]
+        work = self.work
+        for name in dead.keys() & work.keys():
+            yield work[name], dead[name]
 
     def named(self) -> list[Array]:
         """Return all arrays that the plan names."""
