@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.comm.spool import BUFFERS
 from hpgcn.config import Config
 from hpgcn.graphs.graph import Header
 from hpgcn.model import make_spec
@@ -61,18 +60,18 @@ CASES = (PRODUCTS, PRODUCTS._replace(memory=6.2e9, peer="6.7"),
 
 
 class Plan(NamedTuple):
-    """Bytes of a rank: in its arrays, in a turn, in its largest message, moved; its seconds."""
+    """Bytes of a rank: in its arrays, in a turn, in messages, moved; its seconds."""
 
     stored: int
     turn: int
-    largest: int
+    messages: int
     read: int
     written: int
     compute_s: float
 
 
-def plan(case, ranks, ghosts):
-    """Return the Plan of a training step."""
+def plan(case, ranks, ghosts, near=1):
+    """Return the Plan of a training step; messages to `near` next ranks are not moved."""
     spec = case.spec
     m, entries = case.vertices // ranks, case.entries // ranks
     levels = len(spec.layers) + 1
@@ -83,22 +82,26 @@ def plan(case, ranks, ghosts):
 
     # a block of the matrix for each rank that sends rows, with row pointers of its own
     matrix = Operand.of((1,), entries, ranks * (m + 1), results=m, blocks=ranks)
-    largest = SimpleNamespace(largest=others // max(ranks - 1, 1))
+    each = others // max(ranks - 1, 1)
+    transfer = SimpleNamespace(largest=each, spooled=lambda nbytes, pushed: np.full(
+        (2, 1), each * max(ranks - 1 - near, 0) * nbytes))
     traffic = SimpleNamespace(
-        period=1, slices=1, transfers=lambda product: (largest, SimpleNamespace(largest=0)),
+        period=1, slices=1, joined=False,
+        moves=lambda product, itemsize: [(transfer, product.width * itemsize, False)],
         counts=lambda product, itemsize: np.array([[others * product.width * itemsize]] * 2))
+    layout = SimpleNamespace(offsets=np.array([0, m]))
     grid = SimpleNamespace(nodes=SimpleNamespace(aware=False))
-    maps = [SimpleNamespace(operands=(matrix, matrix), traffic=traffic, rank_grid=grid,
-                            num_ranks=1)] * levels
+    maps = [SimpleNamespace(operands=(matrix, matrix), traffic=traffic, layout=layout,
+                            layout_in=layout, rank_grid=grid, num_ranks=ranks)] * levels
     whole = SimpleNamespace(buffer_bytes=lambda *_: 0)
     footprint = SimpleNamespace(
         spec=spec, rank_steps=[step], train_plans=maps, evaluated_plans=maps, rows=np.array([m]),
-        products=step.turns(frees_rows=True)[0].products, widest=0,
+        one_copy=(0, 0), products=step.products, widest=0,
         training=SimpleNamespace(plan_for_product=lambda number: whole))
     moved, _ = disk_traffic(footprint, PointToPoint)
     stored = (step.nbytes + m * (VERTEX + 4 * spec.widths[0]) + int(matrix.nbytes(4)[0])
               + 2 * others * max(spec.widths) * 4)
-    return Plan(stored, int(moved.turn[0]), moved.largest, int(moved.read[0]),
+    return Plan(stored, int(moved.turn[0]), moved.messages, int(moved.read[0]),
                 int(moved.written[0]), float(compute_seconds(CARD, footprint)[0]))
 
 
@@ -108,8 +111,7 @@ def on_disk(ghosts):
     for memory in MEMORIES:
         for ranks in (2**k for k in range(1, 12)):
             found = plan(PAPERS, ranks, ghosts)
-            room = (memory * 1e9 - process_bytes(ranks) - TURNS * found.turn
-                    - BUFFERS * found.largest)
+            room = memory * 1e9 - process_bytes(ranks) - TURNS * found.turn - found.messages
             if room >= 0:
                 break
         moved = ranks - int(max(room, 0) // found.stored)
@@ -123,7 +125,7 @@ def on_gpu(ghosts):
     """Print a line for each case: ranks take turns on a GPU, above host memory and maybe a disk."""
     for case in CASES:
         for ranks in (2**k for k in range(12)):
-            found = plan(case, ranks, ghosts)
+            found = plan(case, ranks, ghosts, near=0)
             room = case.host - process_bytes(ranks) - CONTEXT - TURNS * found.turn
             if room >= 0 and found.stored * (1 if ranks == 1 else SLOTS * GAPS) <= case.memory:
                 break

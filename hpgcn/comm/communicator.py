@@ -172,6 +172,12 @@ class SerialComm(Collectives, CollectiveErrors):
     def end_segment(self, *product: Any) -> None:
         """Note that a product has read own rows: see `LocalComm`. Default: do nothing."""
 
+    def begin_segment(self) -> None:
+        """Note that a segment of a pass begins: see `LocalComm`. Default: do nothing."""
+
+    def end_stage(self, *product: Any) -> None:
+        """Note that a product waits the first of two times. Default: do nothing."""
+
     def end_product(self, *product: Any) -> None:
         """Note that a product with A is complete: see `LocalComm`. Default: do nothing."""
 

@@ -119,19 +119,33 @@ class LocalComm(MpiComm):
         if self.mpi.turns.observer is not None:
             self.mpi.turns.observer.end_segment(self.turn, *product)
 
+    def begin_segment(self) -> None:
+        """Note that the next segment begins, after the first of two waits."""
+        if self.mpi.turns.observer is not None:
+            self.mpi.turns.observer.begin_segment(self.turn)
+
+    def end_stage(self, *product: Any) -> None:
+        """Note that a product waits the first of two times, as `end_product` does at its end."""
+        if self.mpi.turns.observer is not None:
+            self.end_segment(*product)
+            self._let_others_run(self.spool is not None)
+
     def end_product(self, *product: Any) -> None:
-        """Let the other ranks run if this is the last one and arrays are in files.
+        """Note that a product is complete, and that the next segment begins."""
+        if self.mpi.turns.observer is not None:
+            self.end_segment(*product)  # if the product has no own rows
+            self._let_others_run()
+            self.begin_segment()
+
+    def _let_others_run(self, condition: bool = True) -> None:
+        """Let the other ranks run if this is the last one.
 
         The last rank finds all messages, so it need not wait. If it went on it would be a
         product ahead, and messages of others would be in files for two products.
         """
-        turns, rank = self.mpi.turns, self.turn
-        if turns.observer is not None:
-            turns.observer.end_segment(rank, *product)  # if the product has no own rows
-            if rank == turns.size - 1:
-                turns.pass_turn(rank)
-            turns.observer.begin_segment(rank)
-            self._record_disk()
+        if condition and self.turn == self.mpi.turns.size - 1:
+            self.mpi.turns.pass_turn(self.turn)
+        self._record_disk()
 
     def told(self) -> dict[str, Any]:
         """Return bytes and seconds of ranks that take turns, as a field of summary.json."""

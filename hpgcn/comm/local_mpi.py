@@ -13,6 +13,7 @@ import pickle
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -267,14 +268,15 @@ class Intracomm:
                 root: int) -> Request:
         def reduce(parts: dict) -> None:
             if root in self.own:
-                self.post.copy(parts[root], reduced(self._readable(parts), op, root))
+                arrays = self._readable(parts)
+                self.post.copy(parts[root], reduced(arrays, self.size, op, root))
 
         part = received if self.rank == root else sent
         return self._collective(f"reduction at rank {root}", part, reduce, target=root)
 
     def Iallreduce(self, sent: Any, received: np.ndarray, op: Callable) -> Request:
         def reduce(parts: dict) -> None:
-            total = folded(self._readable(parts), op)
+            total = folded(self._readable(parts), self.size, op)
             for rank in self.own:
                 self.post.copy(parts[rank], total)
 
@@ -392,37 +394,43 @@ def as_bytes(buffer: np.ndarray) -> np.ndarray:
     return buffer.reshape(-1).view(np.uint8)
 
 
-def folded(arrays: list[np.ndarray], op: Callable) -> np.ndarray:
-    """Return the reduction of P arrays in the order of MPICH's allreduce.
+def folded(arrays: Iterable[np.ndarray], ranks: int, op: Callable) -> np.ndarray:
+    """Return the reduction of the arrays of P ranks in the order of MPICH's allreduce.
 
     Let p be the largest power of two up to P. The first 2 (P - p) arrays are added in
     pairs, so that p arrays are left. Then neighboring arrays are added in pairs, until
-    one is left.
+    one is left. The arrays are taken one by one, and log p sums are kept.
     """
-    arrays = list(arrays)
-    extra = len(arrays) - (1 << (len(arrays).bit_length() - 1))
-    pairs = [op(arrays[2 * k], arrays[2 * k + 1]) for k in range(extra)]
-    arrays = pairs + arrays[2 * extra:]
-    while len(arrays) > 1:
-        arrays = [op(arrays[k], arrays[k + 1]) for k in range(0, len(arrays), 2)]
-    return arrays[0]
+    arrays = iter(arrays)
+    power = 1 << (ranks.bit_length() - 1)
+    sums: list[tuple[int, np.ndarray]] = []  # (arrays in it, sum), fewer in each
+    for k in range(power):
+        total, count = next(arrays), 1
+        if k < ranks - power:
+            total = op(total, next(arrays))
+        while sums and sums[-1][0] == count:
+            total = op(sums.pop()[1], total)
+            count *= 2
+        sums.append((count, total))
+    return sums[0][1]
 
 
-def reduced(arrays: list[np.ndarray], op: Callable, root: int) -> np.ndarray:
-    """Return the reduction of P arrays in the order of MPICH's reduce to a root.
+def reduced(arrays: Iterable[np.ndarray], ranks: int, op: Callable, root: int) -> np.ndarray:
+    """Return the reduction of the arrays of P ranks in the order of MPICH's reduce to a root.
 
     Long arrays are reduced as by `folded`, short ones along a binomial tree with the
     root first.
     """
-    P = len(arrays)
-    if arrays[0].nbytes > SHORT_REDUCE_BYTES and arrays[0].size >= 1 << (P.bit_length() - 1):
-        return folded(arrays, op)
-    arrays = [*arrays[root:], *arrays[:root]]
+    arrays = iter(arrays)
+    first = next(arrays)
+    arrays = chain([first], arrays)
+    if first.nbytes > SHORT_REDUCE_BYTES and first.size >= 1 << (ranks.bit_length() - 1):
+        return folded(arrays, ranks, op)
+    parts = [*arrays]
+    parts = [*parts[root:], *parts[:root]]
     distance = 1
-    while distance < P:
-        for k in range(0, P - distance, 2 * distance):
-            arrays[k] = op(arrays[k], arrays[k + distance])
+    while distance < ranks:
+        for k in range(0, ranks - distance, 2 * distance):
+            parts[k] = op(parts[k], parts[k + distance])
         distance *= 2
-    return arrays[0]
-
-
+    return parts[0]

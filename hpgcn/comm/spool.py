@@ -5,7 +5,7 @@ import mmap
 import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ class Message:
         self.pages = max(PAGE, -(-self.nbytes // PAGE) * PAGE)  # bytes in whole pages
         self.memory: np.ndarray = np.empty(0, np.uint8)
         self.place = -1  # first byte in the file; -1: it stays in memory
+        self.readers = 1  # ranks that have not taken it yet
         self.moved: Future | None = None  # under way to the file, or from it
 
     @property
@@ -116,9 +117,11 @@ class Spool:
         self._free.append(message.memory)
         message.memory = message.memory[:0]
 
-    def put(self, source: int, target: int, message: Message) -> None:
-        """Send a filled Message from one rank to another."""
-        if target < self.in_files and target != (source + 1) % self.ranks:
+    def put(self, source: int, targets: Sequence[int], message: Message) -> None:
+        """Send a filled Message from one rank to others; all read the same place."""
+        message.readers = len(targets)
+        following = (source + 1) % self.ranks
+        if len(targets) > 1 or (targets[0] < self.in_files and targets[0] != following):
             if len(self._writes) == WRITES:
                 oldest = self._writes.popleft()
                 self._wait("write", oldest)
@@ -132,7 +135,8 @@ class Spool:
                 self._file.write_array, message.memory[:message.pages], message.place)
             self._writes.append(message)
             self.moved["write"] += message.pages
-        self._sent[source, target].append(message)
+        for target in targets:
+            self._sent[source, target].append(message)
 
     def arrival(self, source: int, target: int) -> Arrival:
         """Return a request that is complete once a message from `source` to `target` is there."""
@@ -154,15 +158,17 @@ class Spool:
     def take(self, source: int, target: int) -> Message:
         """Return the next Message of two ranks, which must be there; `release` it later."""
         self.read_ahead(source, target)
-        sent = self._sent[source, target]
-        message = sent.popleft()
-        if not sent:  # a queue takes a kilobyte
+        queue = self._sent[source, target]
+        sent = queue.popleft()
+        if not queue:  # it takes a kilobyte
             del self._sent[source, target]
-        if message.place < 0:
-            return message
+        if sent.place < 0:
+            return sent
         message = self._ahead.pop((source, target))
         self._wait("read", message)
-        self._places.give(message.place, message.pages)
+        sent.readers -= 1
+        if not sent.readers:
+            self._places.give(message.place, message.pages)
         return message
 
     def _wait(self, kind: str, message: Message) -> None:

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hpgcn.runtime.disk.page_cache import PAGE
+
 
 class PairMessages(NamedTuple):
     """Count of messages between pairs of ranks."""
@@ -88,3 +90,18 @@ def allreduce(size: np.ndarray, axis: int) -> Collective:
     quotient, remainder = np.divmod(2 * size * (ranks - 1), ranks)
     return Collective(quotient + (place < remainder), (size > 0) * (2 * (ranks - 1)), "allreduce",
                       ranks, size[None], axis)
+
+
+def spooled(sizes: np.ndarray, *, once: bool = False) -> np.ndarray:
+    """Return the bytes of messages that ranks read from a Spool and write to it, (2, P).
+
+    sizes[p, q] are the bytes of the message to rank p from rank q. With `once` all messages
+    of a rank are one. A message takes whole pages. It stays in memory if only the next
+    rank takes it.
+    """
+    ranks = np.arange(len(sizes))
+    pages = -(-sizes // PAGE) * PAGE
+    if once and ranks.size > 2:
+        return np.array([pages.sum(1), pages.max(0)])
+    pages[(ranks + 1) % ranks.size, ranks] = 0
+    return np.array([pages.sum(1), pages.sum(0)])

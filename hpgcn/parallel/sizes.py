@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgcn.parallel.counts import PairMessages
+from hpgcn.parallel.counts import PairMessages, spooled
 
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
@@ -34,6 +34,7 @@ class ExchangeSizes:
     received_parts : (1, P) or (2, P), `received` of each table.
     buffer_rows : rows in the message buffers of a rank.
     largest : rows of the largest message of all ranks, an int.
+    tables : (1 or 2, P, P), as given.
     message_transfer : ExchangeSizes of the transfer with messages of its own.
 
     Examples
@@ -48,7 +49,8 @@ class ExchangeSizes:
 
     def __init__(self, *tables: np.ndarray, nodes: np.ndarray | None = None,
                  joined: np.ndarray | None = None, linked: np.ndarray | None = None) -> None:
-        self.received_parts = np.stack([table.sum(1) for table in tables])
+        self.tables = np.stack(tables)
+        self.received_parts = self.tables.sum(2)
         self.received = self.received_parts.sum(0)
         self.sent = sum(table.sum(0) for table in tables)
         self.buffer_rows = self.sent + self.received
@@ -80,6 +82,13 @@ class ExchangeSizes:
     def push(self, row_bytes: int) -> list[PairMessages]:
         """Return the PairMessages of each call that pushes sums."""
         return self._calls(self._pushed, row_bytes)
+
+    def spooled(self, row_bytes: int, *, pushed: bool = False) -> np.ndarray:
+        """Return the bytes that pass through a Spool if rows are pulled, or sums pushed.
+
+        They are those that each rank reads and writes, (2, P).
+        """
+        return spooled(sum(self.tables.transpose(0, 2, 1) if pushed else self.tables) * row_bytes)
 
     def _calls(self, way: list[list], row_bytes: int) -> list[PairMessages]:
         calls = []

@@ -1,4 +1,8 @@
-"""A halo exchange whose rows pass through a Spool, one rank after another."""
+"""Transfers whose rows pass through a Spool (hpgcn.comm.spool), one rank after another.
+
+They have no buffers. Rows for a rank are sent before those for the next one are gathered.
+Received rows are in memory until the next ones are needed.
+"""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,53 +12,52 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.comm.local_mpi import SUM, reduced
 from hpgcn.parallel.halo_exchange import HaloExchange, nearest_first
-from hpgcn.parallel.transfers import LOCAL
+from hpgcn.parallel.transfers import LOCAL, StagedRows
 
 if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
     from hpgcn.comm.spool import Message
+    from hpgcn.parallel.halo_plan import HaloPlan
+    from hpgcn.parallel.workspace import HaloBuffers
 
 
 class SpooledExchange(HaloExchange):
-    """The HaloExchange of ranks that have a Spool (hpgcn.comm.spool).
+    """The HaloExchange of ranks that have a Spool.
 
-    It has no buffers. Rows for a rank are sent before those for the next one are
-    gathered. Received rows are in memory until the next ones are needed.
+    With a `partner` it counts its sums and the rows of that as one message to each rank.
     """
 
     pending = False
-    width = 0
+    partner: SpooledExchange | None = None
 
     def reserve(self, width: int) -> None:
-        """Note the width of attention's buffers; other messages have memory while they move."""
-        self.width = width
+        """Do nothing: messages have memory while they move."""
 
     @cached_property
     def message_transfer(self) -> HaloExchange:
-        # attention keeps the rows of several ranks
-        transfer = HaloExchange(self.plan, self.comm, self.buffers)
-        transfer.reserve(self.width)
-        return transfer
+        return SpooledExchange(self.plan, self.comm, self.buffers) if self.partner else self
 
     def start(self, H: np.ndarray, what: str) -> None:
         """Send rows of H (m, f) to their readers."""
         self.H = H
-        self.sent = []
+        self.sent: list[tuple[int, int]] = []
         gather = kernels.backend(H).gather
-        for reader in self.rows:
-            message = self._message(self.rows, reader, H.shape[1], H.dtype)
+        for reader, place in self.rows.items():
+            message = self._message(place, H.shape[1], H.dtype)
             with self.comm.clock("comm"):
                 gather(H, self.returned[reader], message.array)
-            self._put(reader, message)
-        self._count(())
+            self.sent.append(send(self.comm, [reader], message))
+        if not self.partner:
+            count(self.comm, self.sent)
 
     def received_rows(self, wanted: Iterable[int],
                       what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (LOCAL, own rows), then (source, rows from it), which are valid until the next."""
         if LOCAL in wanted:
             yield LOCAL, self.H
-        sources = nearest_first(self.comm, self.ghosts)
-        for source, rows in self._arriving(sources, what):
+        for source, rows in arriving(self.comm, nearest_first(self.comm, self.ghosts), what):
             if source in wanted:
                 yield source, rows
 
@@ -63,50 +66,174 @@ class SpooledExchange(HaloExchange):
 
     def partial_sums(self, out: np.ndarray, what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (source, array for partial sums of its rows), then (LOCAL, out)."""
-        self.sent = []
-        for source in self.ghosts:
-            self.filled = self._message(self.ghosts, source, out.shape[1], self.buffers.sums)
-            yield source, self.filled.array
-        self._count(self.sent)
+        yield from self.send_buffers(out.shape[1])
         yield LOCAL, out
+
+    def send_buffers(self, width: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (source, array for partial sums of its rows)."""
+        self.sent = []
+        for source, place in self.ghosts.items():
+            self.filled = self._message(place, width, self.buffers.sums)
+            yield source, self.filled.array
+        rows = self.partner.sent if self.partner else []
+        count(self.comm, rows + self.sent, self.sent)
 
     def send(self, target: int) -> None:
         """Send the array that was yielded last to rank `target`."""
         if target != LOCAL:
-            self._put(target, self.filled)
+            self.sent.append(send(self.comm, [target], self.filled))
 
-    def finish(self, out: np.ndarray, what: str) -> None:
-        """Add the returned partial sums to `out`, in the order of ranks."""
-        scatter_add = kernels.backend(out).scatter_add
-        for source, rows in self._arriving([*self.rows], what):
-            with self.comm.clock("comm"):
-                scatter_add(rows, self.returned[source], out)
+    def received_sums(self, what: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (numbers of own rows, partial sums received for them), rank after rank."""
+        for source, rows in arriving(self.comm, [*self.rows], what):
+            yield self.returned[source], rows
 
-    def _message(self, places: dict[int, slice], rank: int, width: int,
-                 dtype: np.dtype) -> Message:
-        place = places[rank]
+    def _message(self, place: slice, width: int, dtype: np.dtype) -> Message:
         return self.comm.spool.message(place.stop - place.start, width, dtype)
 
-    def _put(self, target: int, message: Message) -> None:
-        ranks = self.comm.ranks
-        with self.comm.clock("comm"):
-            self.comm.spool.put(ranks[self.comm.rank], ranks[target], message)
-        self.sent.append((ranks[target], message.nbytes))
 
-    def _count(self, sums: Sequence) -> None:
-        self.comm.counters.add("aggregation", sum(nbytes for _, nbytes in self.sent),
-                               len(self.sent), self.sent, sums)
+class SpooledBlock(SpooledExchange):
+    """A SpooledExchange whose rows of all other ranks are one block under the number `block`."""
 
-    def _arriving(self, sources: list[int], what: str) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (source, rows from it) in order; the next ones are read in the meantime."""
-        comm, spool = self.comm, self.comm.spool
-        pairs = [(comm.ranks[source], comm.ranks[comm.rank]) for source in sources]
-        for source, pair, following in zip(sources, pairs, [*pairs[1:], None]):
-            comm.wait([spool.arrival(*pair)], lambda _, pair=pair: f"rank {pair[0]} in {what}")
-            with comm.clock("comm"):
-                spool.read_ahead(*pair)
-                if following:
-                    spool.read_ahead(*following)
-                message = spool.take(*pair)
-            yield source, message.array
-            spool.release(message)
+    block: int
+    received: Message | None = None  # rows of all other ranks
+
+    def __init__(self, plan: HaloPlan, comm: SerialComm, buffers: HaloBuffers) -> None:
+        super().__init__(plan, comm, buffers)
+        self.parts = self.ghosts
+        self.ghosts = {self.block: slice(0, plan.ghosts.size)} if plan.ghosts.size else {}
+
+    def collect(self, what: str) -> None:
+        """Wait for the rows of all other ranks."""
+        if not self.ghosts or self.received:
+            return
+        place, = self.ghosts.values()
+        sources = nearest_first(self.comm, self.parts)
+        for source, rows in arriving(self.comm, sources, what):
+            if self.received is None:
+                self.received = self._message(place, rows.shape[1], rows.dtype)
+            self.received.array[self.parts[source]] = rows
+
+    def received_rows(self, wanted: Iterable[int],
+                      what: str) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (LOCAL, own rows), then (block, rows of all other ranks)."""
+        self.collect(what)
+        if LOCAL in wanted:
+            yield LOCAL, self.H
+        if self.received and self.block in wanted:
+            yield self.block, self.received.array
+
+    def multiplied(self, source: int) -> None:
+        """Let go of the rows of other ranks."""
+        if source != LOCAL and self.received:
+            self.comm.spool.release(self.received)
+            self.received = None
+
+    def send(self, target: int) -> None:
+        """Send the parts of the array that was yielded last to their ranks."""
+        if target == LOCAL:
+            return
+        for source, place in self.parts.items():
+            part = self._message(place, self.filled.shape[1], self.filled.dtype)
+            part.array[:] = self.filled.array[place]
+            self.sent.append(send(self.comm, [source], part))
+        self.comm.spool.release(self.filled)
+
+
+class SpooledStages(StagedRows):
+    """The StagedRows of ranks that have a Spool; each rank has a stage."""
+
+    pending = False
+
+    def reserve(self, width: int) -> None:
+        """Do nothing: messages have memory while they move."""
+
+    def start(self, H: np.ndarray, what: str) -> None:
+        """Send H to all other ranks."""
+        self.H = H
+        if len(H) and self.comm.size > 1:
+            readers = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
+            message = self.comm.spool.message(*H.shape, H.dtype)
+            message.array[:] = H
+            _, nbytes = send(self.comm, readers, message)
+            count(self.comm, [(self.comm.ranks[reader], nbytes) for reader in readers])
+
+    def received_rows(self, wanted: Iterable[int], what: str) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (stage, rows of that stage): own rows at once, then the others in order."""
+        yield self.own, self.H
+        others = [stage for stage in range(len(self.heights)) if stage != self.own]
+        found = arriving(self.comm, [stage for stage in others if self.heights[stage]], what)
+        for stage in others:
+            yield next(found) if self.heights[stage] else (stage, self.H[:0])
+        next(found, None)  # lets go of the last one
+
+    def partial_sums(self, out: np.ndarray, what: str) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (stage, array for its partial sums)."""
+        sent = []
+        for stage, rows in enumerate(self.heights):
+            if stage == self.own or not rows:
+                yield stage, out if stage == self.own else out[:0]
+                continue
+            message = self.comm.spool.message(rows, out.shape[1], out.dtype)
+            yield stage, message.array
+            sent.append(send(self.comm, [stage], message))
+        count(self.comm, sent)
+
+    def send(self, target: int) -> None:
+        """Do nothing: the sums are sent before the next ones are formed."""
+
+    def finish(self, out: np.ndarray, what: str) -> None:
+        """Add the sums of all ranks to `out`, in the order of a reduction by MPI."""
+        if not len(out):
+            return
+        others = [rank for rank in range(self.comm.size) if rank != self.own]
+        with self.comm.device.in_memory():
+            own = out.copy()
+
+            def parts() -> Iterator[np.ndarray]:
+                received = arriving(self.comm, others, what)
+                for rank in range(self.comm.size):
+                    yield own if rank == self.own else next(received)[1].copy()
+                next(received, None)  # lets go of the last one
+
+            out[:] = reduced(parts(), self.comm.size, SUM, self.own)
+
+
+def joined_by_spool(pull: HaloPlan, push: HaloPlan, comm: SerialComm,
+                    buffers: HaloBuffers) -> tuple[SpooledExchange, SpooledExchange]:
+    """Return transfers like those of `joined_transfers`, by the Spool."""
+    first, second = (SpooledExchange(plan, comm, buffers) for plan in (pull, push))
+    first.partner, second.partner = second, first
+    return first, second
+
+
+def send(comm: SerialComm, targets: list[int], message: Message) -> tuple[int, int]:
+    """Send a Message to ranks; return the number of the last one, and the bytes."""
+    numbers = [comm.ranks[target] for target in targets]
+    with comm.clock("comm"):
+        comm.spool.put(comm.ranks[comm.rank], numbers, message)
+    return numbers[-1], message.nbytes
+
+
+def count(comm: SerialComm, sent: list[tuple[int, int]], sums: Sequence = ()) -> None:
+    """Count messages, (rank, bytes) each, of which some have partial sums; one for each rank."""
+    to: dict[int, int] = {}
+    for rank, nbytes in sent:
+        to[rank] = to.get(rank, 0) + nbytes
+    comm.counters.add("aggregation", sum(to.values()), len(to), [*to.items()], sums)
+
+
+def arriving(comm: SerialComm, sources: list[int],
+             what: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (source, rows from it) in order; the next ones are read in the meantime."""
+    spool = comm.spool
+    pairs = [(comm.ranks[source], comm.ranks[comm.rank]) for source in sources]
+    for source, pair, following in zip(sources, pairs, [*pairs[1:], None]):
+        comm.wait([spool.arrival(*pair)], lambda _, pair=pair: f"rank {pair[0]} in {what}")
+        with comm.clock("comm"):
+            spool.read_ahead(*pair)
+            if following:
+                spool.read_ahead(*following)
+            message = spool.take(*pair)
+        yield source, message.array
+        spool.release(message)

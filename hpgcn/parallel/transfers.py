@@ -19,6 +19,7 @@ LOCAL. Beside these methods a transfer has
 
     adds        whether a push adds to what the rank has formed itself
     pending     whether messages are under way, which `progress` lets move
+    collect     waits for all rows, if they are one block and pass through a Spool
     multiplied  notes that rows of a source are not read again
     message_arrays  the arrays of a pull of rows of a width
     discard     drops what the buffers contain, after a product
@@ -41,7 +42,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn.kernels.host.record import ALL, repeat
-from hpgcn.parallel.counts import broadcasts, reduce_scatter, reduces, replicate
+from hpgcn.parallel.counts import broadcasts, reduce_scatter, reduces, replicate, spooled
 from hpgcn.parallel.layout import split
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ class Transfer:
     def rows_for(self, target: int, wanted: dict[int, Csr], what: str) -> Iterable[tuple]:
         """Return the pairs of `received_rows` for the partial sums of a target."""
         return self.received_rows(wanted, what)
+
+    def collect(self, what: str) -> None:
+        """Wait for all rows. Default: they arrive as they are used."""
 
     def multiplied(self, source: int) -> None:
         """Note that rows of `received_rows` are not read again. Default: do nothing."""
@@ -336,6 +340,10 @@ class OwnRowsPlan:
 
     buffer_rows = ghost_rows = largest = 0
 
+    def spooled(self, row_bytes: int, *, pushed: bool = False) -> int:
+        """Return the bytes that pass through a Spool: 0."""
+        return 0
+
     def held_bytes(self, row_bytes: int, sum_bytes: int, *, reduces: bool) -> int:
         """Return the bytes of the buffers: 0."""
         return 0
@@ -352,6 +360,20 @@ class StagedPlan:
     """Plan of StagedRows: broadcasts of R big blocks, divided evenly among L replicas."""
 
     rows: np.ndarray  # (R, L) int64, of each piece
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest message."""
+        return int(self.rows.sum(1).max())
+
+    def spooled(self, row_bytes: int, *, pushed: bool = False) -> np.ndarray:
+        """Return the bytes that pass through a Spool, as `ExchangeSizes.spooled`.
+
+        A pull writes rows once for all ranks. There are no replicas.
+        """
+        sizes = np.repeat(self.rows * row_bytes, len(self.rows), axis=1)
+        np.fill_diagonal(sizes, 0)
+        return spooled(sizes) if pushed else spooled(sizes.T, once=True)
 
     def held_bytes(self, row_bytes: int, sum_bytes: int, *, reduces: bool) -> np.ndarray:
         """Return the bytes of the buffers, (R, L); `reduces`: sums are reduced in them."""

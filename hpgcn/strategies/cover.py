@@ -29,6 +29,7 @@ from hpgcn.parallel.halo_plan import needs
 from hpgcn.parallel.nodes.node_exchange import NodeExchange
 from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.parallel.pattern_counts import count_held
+from hpgcn.parallel.spooled_exchange import joined_by_spool
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.strategies.nonzeros import (
     HELD,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from hpgcn.parallel.layout import BlockLayout, RowPartition
     from hpgcn.parallel.pattern import Pattern
     from hpgcn.runtime.device import Host
-    from hpgcn.strategies.plan import RankGrid
+    from hpgcn.strategies.plan import Product, RankGrid
     from hpgcn.strategies.strategy import StrategyOptions
 
 
@@ -216,6 +217,11 @@ class Cover(NonzeroStrategy):
     supports_nodes = ("products",)
 
     @classmethod
+    def waits(cls, product: Product) -> int:
+        # Attention forms sums for other ranks once it has their scores.
+        return 2 if product.heads and not product.backward else 1
+
+    @classmethod
     def own_options(cls, options: StrategyOptions, device: Host) -> dict:
         return {"balance": options.balance}
 
@@ -265,7 +271,10 @@ class Cover(NonzeroStrategy):
     def product_of(matrix: Any, pull: Any, push: Any,
                    comm: SerialComm, buffers: list) -> RowProduct:
         firsts = [plan.parts[0] for plan in (pull, push)]
-        transfers = joined_transfers(*firsts, comm=comm, buffers=buffers[0])
+        if comm.spool and firsts[0] is pull:
+            transfers = joined_by_spool(pull, push, comm, buffers[0])
+        else:
+            transfers = joined_transfers(*firsts, comm=comm, buffers=buffers[0])
         if firsts[0] is not pull:
             transfers = [NodeExchange(plan, first, HaloExchange, comm, buffer)
                          for plan, first, buffer in zip((pull, push), transfers, buffers)]

@@ -19,7 +19,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -100,9 +99,14 @@ class RowAttention(Attention):
         The rows are views of buffers.
         """
         transfer.start(rows, what)
+        yield from self._received(transfer, rows, what)
+
+    def _received(self, transfer: Transfer, rows: np.ndarray,
+                  what: str) -> Iterator[tuple[int, np.ndarray]]:
         for source, part in transfer.received_rows(transfer.sources, what):
             if part is not rows:
                 yield source, part
+                transfer.multiplied(source)
 
     def keep_rows(self, X: Array, width: int) -> None:
         # Pull rows of X (m_in, f) in slices of columns.
@@ -122,11 +126,16 @@ class RowAttention(Attention):
     def attend(self, rows: tuple, l: Array, state: list, drawn: dict,  # noqa: E741
                spread: Array, W: Array | None) -> None:
         what = product_name(self.clock)
+        waits = self.strategy.waits_of(rows[0].shape[1], False, self.count)
         self.ghosts = {}
-        far = {target: derived(np.copy, part)
-               for target, part in self._received_rows(self.push, l, what)}
+        self.push.start(l, what)
         if self.constant is None:
             self.pull.start(rows[0], what)
+        waits.first()
+        far = {target: derived(np.copy, part)
+               for target, part in self._received(self.push, l, what)}
+        if waits.twice and self.constant is None:
+            self.pull.collect(what)
 
         if self.push.adds:  # 1. for others first, with what has arrived by then
             width = sum(array.shape[1] for array in state if array is not None)
@@ -142,6 +151,7 @@ class RowAttention(Attention):
                 self.push.send(target)
 
         # own rows, as rows of other ranks arrive
+        waits.resume()
         blocks = self._rows(LOCAL, rows, spread, W, what, keep=state[2] is not None)
         self._attend(LOCAL, blocks, rows, l, state, self.heads.vertex_out, drawn)
 
@@ -149,7 +159,7 @@ class RowAttention(Attention):
             for numbers, sums in self.push.received_sums(what):
                 with self.clock("comm"):
                     self._merge(state, numbers, sums)
-        self.strategy.comm.end_product(rows[0].shape[1], False)
+        waits.end()
 
     def _attend(self, target: int, blocks: Iterator, own: tuple, l: Array,  # noqa: E741
                 state: list, vertex: Array | None, drawn: dict) -> None:
@@ -239,9 +249,8 @@ class RowAttention(Attention):
             packed = self.work.buffer("returned", self.rows_in, dx.shape[1] + dr.shape[1])
 
         # form gradients, those of other ranks' rows first
-        comm, named = self.strategy.comm, (rows[0].shape[1], True)
-        end_segment = partial(comm.end_segment, *named)
-        for target, Z, blocks in back.partial_sums(pulled, packed, what, end_segment):
+        waits = self.strategy.waits_of(rows[0].shape[1], True, self.count)
+        for target, Z, blocks in back.partial_sums(pulled, packed, what, waits):
             local = Z is packed
             x, r = rows if local else self.ghosts[target]
             to = gradients if local else [self.work.buffer(f"to {name}", *array.shape)
@@ -267,7 +276,7 @@ class RowAttention(Attention):
                 repeat(operator.setitem, array, ALL, part)
             self.device.discard(packed)
         self.ghosts = {}
-        comm.end_product(*named)
+        waits.end()
 
 
 def pack(arrays: Sequence, packed: np.ndarray) -> None:

@@ -42,12 +42,7 @@ CUT = 40  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
 class NonzeroTraffic(RowTraffic):
-    """Traffic of rows and partial sums if each nonzero has a holder.
-
-    `joined`: whether a rank sends rows and sums to another one in one message.
-    """
-
-    joined = False
+    """Traffic of rows and partial sums if each nonzero has a holder."""
 
     @classmethod
     def sizes(cls, pulled: list[np.ndarray] | np.ndarray, pushed: list[np.ndarray] | np.ndarray,
@@ -228,7 +223,7 @@ class NonzeroStrategy(RowStrategy):
     Each row has an owner. Subclasses define `holders` and `product_of`.
     """
 
-    needs_entries = True
+    needs_entries = spools = True
     accepts_partition = requires_partition = supports_attention = supports_minibatches = True
     supports_edge_features = True
 

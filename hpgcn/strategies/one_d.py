@@ -55,6 +55,7 @@ from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
+from hpgcn.parallel.spooled_exchange import SpooledStages
 from hpgcn.parallel.transfers import LOCAL, replica_assignment
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.plan import Operand, sum_bytes
@@ -267,8 +268,8 @@ class RankStages:
         """
         replicas = groups_of(self.rank_grid)[1]
         big = np.diff(layout_in.offsets[::replicas])[self.first:][:len(self.intervals)].tolist()
-        pull = transfers.StagedRows(big, self.first, self.column, self.workspace,
-                                    self.reduced)
+        kind = SpooledStages if self.column.spool and replicas == 1 else transfers.StagedRows
+        pull = kind(big, self.first, self.column, self.workspace, self.reduced)
         push = transfers.OwnRows()
         if replicas > 1:
             pull = transfers.GatheredRows(self._heights(layout_in), self.row, pull, self.workspace,
@@ -291,7 +292,7 @@ class OneD(StagedStrategy):
     """Strategy `1d`: broadcasts in stages without replicas."""
 
     name = "1d"
-    accepts_partition = supports_attention = supports_bf16 = True
+    accepts_partition = supports_attention = supports_bf16 = spools = True
 
     @classmethod
     def mask_slices(cls, shape: tuple[int, ...]) -> int:

@@ -37,7 +37,6 @@ from hpgcn.parallel.nodes.node_plan import make_node_plan, sources_of_entries, t
 from hpgcn.parallel.nodes.shared_buffers import make_buffers
 from hpgcn.parallel.pattern import elsewhere
 from hpgcn.parallel.sizes import ExchangeSizes, gather_tables
-from hpgcn.parallel.spooled_exchange import SpooledExchange
 from hpgcn.parallel.transfers import LOCAL, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import HaloBuffers
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
@@ -151,7 +150,7 @@ class PointToPoint(RowStrategy):
         matrix, plan = own_rows(adjacency, rank_grid.layout.rows, comm, rank_grid.nodes)
         buffers = make_buffers(comm, rank_grid.nodes, adjacency.row_dtype, adjacency.dtype,
                                pushes=not adjacency.symmetric)
-        product = product_of(matrix, _exchange(plan, comm, buffers))
+        product = product_of(matrix, exchange_of(plan, comm, buffers))
         return cls.of(adjacency, rank_grid, comm, product, width)
 
     def build_submatrix(self, rows_out: np.ndarray, rows_in: np.ndarray) -> RowProduct:
@@ -164,7 +163,7 @@ class PointToPoint(RowStrategy):
         layout = self.layout.restricted(rows_in).rows
         plan, read = cut_plan(exchange.plan, layout, rows_in, matrix.indices, self.comm,
                               self.nodes)
-        part = _exchange(plan, self.comm, exchange.buffers)
+        part = exchange_of(plan, self.comm, exchange.buffers)
         return product_of(_columns(matrix, read), part)
 
     def transfers_of(self, pull: HaloPlan, push: HaloPlan) -> Sequence:
@@ -179,13 +178,6 @@ class PointToPoint(RowStrategy):
     def _sizes(self, product: RowProduct) -> ExchangeSizes:
         tables, = gather_tables(self.comm, product.pull.plan)
         return ExchangeSizes(*tables, nodes=self.nodes.numbers)
-
-
-def _exchange(plan: HaloPlan | NodePlan, comm: SerialComm, buffers: HaloBuffers) -> Transfer:
-    """Return the transfer of a plan, by the Spool if the ranks have one."""
-    if comm.spool and isinstance(plan, HaloPlan):
-        return SpooledExchange(plan, comm, buffers)
-    return exchange_of(plan, comm, buffers)
 
 
 def _columns(matrix: Any, kept: np.ndarray) -> Any:
@@ -280,7 +272,7 @@ def with_ghosts(plan: HaloPlan | NodePlan, values: np.ndarray, comm: SerialComm)
     exchange = exchange_of(plan, comm, HaloBuffers(comm.device, comm.stager, values.dtype))
     what = "exchange of degrees"
     exchange.start(comm.device.put(values[:, None].copy()), what)
-    received = {source: comm.device.get(part)[:, 0]
+    received = {source: comm.device.get(part)[:, 0].copy()
                 for source, part in exchange.received_rows(exchange.sources, what)}
     exchange.close()
     return np.concatenate([values, *(received[source] for source in exchange.sources)])

@@ -144,6 +144,13 @@ class Traffic:
         """
         raise NotImplementedError
 
+    def moves(self, product: Product, itemsize: int) -> list[tuple]:
+        """Return the transfers of a Product between single ranks, in order; by default none.
+
+        Each is (plan of a transfer, bytes of a row, whether sums are pushed).
+        """
+        return []
+
     def counts(self, product: Product, itemsize: int) -> np.ndarray:
         """Return the sums over `calls` of bytes and of messages, (2, P) int64."""
         sums = np.zeros((2, self.num_ranks), np.int64)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, partialmethod
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -25,12 +25,13 @@ from hpgcn.parallel.csr import pack, rows_of
 from hpgcn.parallel.halo_plan import complete
 from hpgcn.parallel.layout import ONE_NODE, BlockLayout
 from hpgcn.parallel.transfers import LOCAL, tiles_of
+from hpgcn.parallel.waits import Waits
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.distributed_attention import RowAttention
 from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.messages import RowMessages
-from hpgcn.strategies.plan import HALF, POINTER, Operand, Plan, Traffic, sum_bytes
+from hpgcn.strategies.plan import HALF, POINTER, Operand, Plan, Product, Traffic, sum_bytes
 from hpgcn.strategies.strategy import Strategy, product_name
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ if TYPE_CHECKING:
     from hpgcn.graphs.graph_source import AdjacencySource
     from hpgcn.graphs.normalization import NormalizedAdjacency
     from hpgcn.kernels import Array
-    from hpgcn.parallel.counts import Collective, PairMessages
     from hpgcn.parallel.csr import Csr
     from hpgcn.parallel.halo_plan import HaloPlan
     from hpgcn.parallel.layout import NodeLayout
-    from hpgcn.parallel.sizes import ExchangeSizes
-    from hpgcn.parallel.transfers import OwnRowsPlan
     from hpgcn.strategies.attention import Heads
-    from hpgcn.strategies.plan import Product, RankGrid
+    from hpgcn.strategies.plan import RankGrid
+
+
+SUMS = "float32 sums"  # name of the work array of sums of 16-bit rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,20 +83,26 @@ class RowProduct:
                 flipped.setdefault(source, {})[target] = block.transposed()
         return RowProduct(flipped, self.push, self.pull, num_rows)
 
-    def partial_sums(self, H: Array, out: Array, what: str, end_segment: Callable) -> Iterator:
+    def partial_sums(self, H: Array, out: Array, what: str, waits: Waits) -> Iterator:
         """Pull rows of H, and push the sums that the caller forms.
 
         Yield (target, Z, blocks to multiply): Z is the array for the sum of these blocks.
         The last target are own rows, whose sums of other ranks the caller adds by
-        `push.finish`. `end_segment` is called once own rows are multiplied.
+        `push.finish`.
         """
         self.pull.start(H, what)
+        waits.first()
+        if waits.twice:
+            self.pull.collect(what)
         for target, Z in self.push.partial_sums(out, what):
-            yield target, Z, self._arriving(target, Z, H, what, end_segment)
+            if target == LOCAL:
+                waits.resume()
+            yield target, Z, self._arriving(target, Z, H, what, waits)
             self.push.send(target)
+        waits.last()
 
     def _arriving(self, target: int, Z: Array, H: Array, what: str,
-                  end_segment: Callable) -> Iterator:
+                  waits: Waits) -> Iterator:
         """Yield (source, block, its rows, whether others were added before) as rows arrive."""
         blocks = self.blocks[target]
         accumulate = False
@@ -104,8 +111,8 @@ class RowProduct:
             accumulate = True
             if target == LOCAL:  # the last target
                 self.pull.multiplied(source)
-                if source == LOCAL:
-                    end_segment()
+                if rows is H:
+                    waits.last()
         if not accumulate:
             repeat(operator.setitem, Z, ALL, 0)
 
@@ -269,14 +276,13 @@ class RowStrategy(Strategy):
         total = out
         in_parts = push.adds or any(len(row) > 1 for row in product.blocks.values())
         if out.dtype == BF16 and in_parts and comm.size > 1:
-            total = self.float32_sums.buffer("sums", *out.shape)
+            total = self.float32_sums.buffer(SUMS, *out.shape)
         # if sums are added later, only their total may be masked
         bits = None if push.adds else mask
 
         # 1. send the rows that other ranks read, and form partial sums, those for other ranks first
-        named = H.shape[1], direction == "back"
-        end_segment = partial(comm.end_segment, *named)
-        for target, Z, blocks in product.partial_sums(H, total, what, end_segment):
+        waits = self.waits_of(H.shape[1], direction == "back")
+        for target, Z, blocks in product.partial_sums(H, total, what, waits):
             for source, block, X, accumulate in blocks:
                 for lo, hi, indptr, rows in tiles_of(block, pull, push, accumulate):
                     if kernel:
@@ -293,6 +299,7 @@ class RowStrategy(Strategy):
         # 2. add the partial sums that other ranks have formed
         push.finish(total, what)
         pull.discard()  # the buffers of `push` are the same
+        waits.end()
 
         # 3. mask the total, and round it as it is stored
         if bits is not mask:
@@ -301,9 +308,12 @@ class RowStrategy(Strategy):
         if total is not out:
             with clock("spmm"):
                 ops.convert(total, out)
-            comm.device.discard(total)
-        comm.end_product(*named)
         return out
+
+    def waits_of(self, width: int, backward: bool, heads: int = 0) -> Waits:
+        """Return the Waits of a product of this map."""
+        count = self.waits(Product(0, width, backward=backward, heads=heads))
+        return Waits(self.comm, count > 1, width, backward)
 
     # A H and A^T G run the same code; partialmethod saves a frame of the call stack
     forward = partialmethod(multiply, "product")
@@ -345,7 +355,7 @@ class RowStrategy(Strategy):
         self.product.pull.reserve(width)
         self.product.push.reserve(width)
         if self.row_dtype == BF16 and self.comm.size > 1:
-            self.float32_sums.buffer("sums", self.layout.rows.num_rows, width)
+            self.float32_sums.buffer(SUMS, self.layout.rows.num_rows, width)
 
     def traffic(self) -> Traffic:
         # Made from layouts only; a strategy may override this.
@@ -376,7 +386,16 @@ class RowTraffic(Traffic):
     transfers : list
         The plans of R and S of the forward product; then of the backward, if A is
         symmetric and the backward is another product.
+
+    Attributes
+    ----------
+    joined : bool
+        Whether a rank sends rows and sums to another one in one message.
+    one_block : bool
+        Whether the rows of all other ranks are one array.
     """
+
+    joined = one_block = False
 
     def __init__(self, layouts: tuple[BlockLayout, ...], symmetric: bool,
                  transfers: Sequence) -> None:
@@ -392,32 +411,23 @@ class RowTraffic(Traffic):
             return self.left, self.right
         return self.reverse if product.backward and self.reverse else (self.right, self.left)
 
-    def calls(self, product: Product,
-              itemsize: int) -> Iterator[Collective | PairMessages | tuple[np.ndarray, np.ndarray]]:
-        pull, push = self.transfers(product)
-        if product.heads:
-            yield from self.attention_calls(product, itemsize, pull, push)
-            return
-        yield from pull.pull(product.width * itemsize)
-        yield from push.push(product.width * sum_bytes(itemsize))
+    def calls(self, product: Product, itemsize: int) -> Iterator:
+        for transfer, nbytes, pushed in self.moves(product, itemsize):
+            yield from (transfer.push if pushed else transfer.pull)(nbytes)
 
-    def attention_calls(self, product: Product, itemsize: int, pull: ExchangeSizes,
-                        push: ExchangeSizes | OwnRowsPlan) -> Iterator[PairMessages]:
-        """Yield (bytes, messages) of each call of an attention product (RowAttention).
-
-        `pull`, `push`: transfer plans of the product. Forward: the scores of a row are
-        sent to the ranks that hold nonzeros of the row, and their partial results
-        return.
-        """
+    def moves(self, product: Product, itemsize: int) -> list[tuple]:
+        # Attention sends the scores of a row to the ranks that hold nonzeros of the row,
+        # and their partial results return (RowAttention).
         width, heads = product.width, product.heads
+        pull, push = self.transfers(product)
+        if not heads:
+            return [(pull, width * itemsize, False), (push, width * sum_bytes(itemsize), True)]
         if product.backward:
-            yield from pull.pull((width + 3 * heads) * itemsize)
-            yield from push.push((width + heads) * itemsize)
-            return
-        yield from push.pull(heads * itemsize)
-        if not product.kept:
-            yield from pull.pull(width * itemsize)
-        yield from push.push(2 * (width + heads) * itemsize)
+            return [(pull, (width + 3 * heads) * itemsize, False),
+                    (push, (width + heads) * itemsize, True)]
+        rows = [(pull, width * itemsize, False)] * (not product.kept)
+        return [(push, heads * itemsize, False), *rows,
+                (push, 2 * (width + heads) * itemsize, True)]
 
 
 class RowPlan(Plan):

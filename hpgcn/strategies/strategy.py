@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hpgcn.runtime.device import Host
     from hpgcn.strategies.attention import Attention, Heads
     from hpgcn.strategies.messages import RowMessages
-    from hpgcn.strategies.plan import RankGrid, Traffic
+    from hpgcn.strategies.plan import Product, RankGrid, Traffic
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,10 @@ class Strategy:
         `forward` and `backward` complete rows of their result batch by batch, and call
         `rows_done`.
     frees_rows : bool
-        `forward` and `backward` take `last_use`: H is not read after the product.
+        Products do not read own rows after they have waited for other ranks. With a Spool
+        this holds if `spools`.
     spools : bool
-        Rows of a product, without attention, pass through a Spool if the ranks have one.
-    waits : int
-        Times that a product waits for rows or sums of other ranks.
+        Rows of a product pass through a Spool if the ranks have one.
     supports_pruning : bool
         `restrict` can leave out rows that no later layer reads.
     supports_attention : bool
@@ -120,7 +119,6 @@ class Strategy:
     supports_edge_features = needs_entries = False
     supports_nodes: tuple[str, ...] = ()
     num_monitored_steps = 0
-    waits = 1
     replication = 1  # ranks that hold the same rows of A
     rows_done = None
 
@@ -292,6 +290,11 @@ class Strategy:
 
     def resume_at_step(self, steps: int) -> None:
         """Resume after `steps` training steps, once `persistent_arrays` have been filled."""
+
+    @classmethod
+    def waits(cls, product: Product) -> int:
+        """Return how often a Product waits for rows or sums of other ranks: once or twice."""
+        return 1
 
     @classmethod
     def unsupported_reason(cls, heads: list[int], ranks: int, edges: bool = False) -> str:

@@ -21,8 +21,9 @@ from hpgcn.kernels.host.record import repeat
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.nodes.node_exchange import exchange_of
+from hpgcn.parallel.spooled_exchange import SpooledBlock
 from hpgcn.parallel.transfers import LOCAL
-from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy
+from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy, NonzeroTraffic
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
 
@@ -33,14 +34,22 @@ if TYPE_CHECKING:
     from hpgcn.parallel.halo_plan import HaloPlan
     from hpgcn.parallel.pattern import Pattern
     from hpgcn.parallel.workspace import HaloBuffers
-    from hpgcn.strategies.plan import RankGrid
+    from hpgcn.strategies.plan import Product, RankGrid
 
 log = logging.getLogger("hpgcn")
 REMOTE = -2  # rows of all other ranks together, as a source and as a target
 
 
+class VertexCutTraffic(NonzeroTraffic):
+    """Traffic of strategy vertex-cut: two halo exchanges, one after the other."""
+
+    one_block = True
+
+
 class VertexCutPlan(NonzeroPlan):
     """Plan of strategy vertex-cut: two halo exchanges, one after the other."""
+
+    Traffic = VertexCutTraffic
 
     @staticmethod
     def holders(pattern: Pattern, rank_grid: RankGrid) -> np.ndarray:
@@ -94,6 +103,12 @@ class OneBlockHaloExchange(HaloExchange):
             yield REMOTE, channel.incoming
 
 
+class RemoteBlock(SpooledBlock):
+    """The OneBlockHaloExchange of ranks that have a Spool."""
+
+    block = REMOTE
+
+
 class VertexCut(NonzeroStrategy):
     """Strategy `vertex-cut`: each nonzero may be stored on any rank."""
 
@@ -103,7 +118,11 @@ class VertexCut(NonzeroStrategy):
     options = ("delay",)
     supports_nodes = ("products",)
     method = "cover"
-    waits = 2
+
+    @classmethod
+    def waits(cls, product: Product) -> int:
+        # Rows of other ranks come before the sums for them.
+        return 2
 
     @staticmethod
     def holders(adjacency: NormalizedAdjacency, rank_grid: RankGrid, comm: SerialComm,
@@ -129,7 +148,7 @@ class VertexCut(NonzeroStrategy):
     @staticmethod
     def product_of(matrix: Any, pull: Any, push: Any,
                    comm: SerialComm, buffers: list) -> RowProduct:
-        pulls, pushes = (exchange_of(plan, comm, buffer, OneBlockHaloExchange)
+        pulls, pushes = (exchange_of(plan, comm, buffer, OneBlockHaloExchange, RemoteBlock)
                          for plan, buffer in zip((pull, push), buffers))
         m, m_in = push.layout.num_rows, pull.layout.num_rows
         matrix.sort_indices()

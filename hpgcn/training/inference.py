@@ -21,6 +21,7 @@ from hpgcn.kernels.bits16 import numbers
 from hpgcn.model import Model, Parameters, check_strategy
 from hpgcn.model.embedding import NAME as EMBEDDING
 from hpgcn.parallel.workspace import Workspace
+from hpgcn.planning.answers.scratch_plan import takes
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.disk import page_cache
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
@@ -156,6 +157,9 @@ def predict(source: GraphSource | str | os.PathLike[str],
     config = Config(**read_run(run)[1]).replace(
         out="", device=device, memory=memory, scratch=scratch, gpu_memory=gpu_memory,
         batch=Config.batch)
+    if scratch and not gpu_memory and not takes(config):
+        config = config.replace(strategy=Config.strategy, delay=Config.delay)
+
     def start(comm: Any, source: Any, config: Config) -> dict | None:
         return _predict(comm, source, run, config, chosen, request)
 

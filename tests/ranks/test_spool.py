@@ -20,7 +20,7 @@ def spool(tmp_path):
 def send(spool, source, target, number, rows=1000):
     message = spool.message(rows, 7, np.float32)
     message.array[...] = number
-    spool.put(source, target, message)
+    spool.put(source, [target], message)
 
 
 def take(spool, source, target):

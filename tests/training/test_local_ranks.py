@@ -239,7 +239,7 @@ def named(left, right):
     (1, "0"), (2, "(01)"), (3, "((01)2)"), (4, "((01)(23))"), (5, "(((01)2)(34))"),
     (7, "(((01)(23))((45)6))"), (8, "(((01)(23))((45)(67)))")])
 def test_sums_are_taken_in_the_order_of_mpich(ranks, order):
-    assert folded(map(str, range(ranks)), named) == order
+    assert folded(map(str, range(ranks)), ranks, named) == order
 
 
 @pytest.mark.parametrize("ranks, root, order", [
@@ -249,7 +249,7 @@ def test_short_sums_at_a_root_start_there(ranks, root, order):
     class Short(str):
         nbytes, size = 100, 25
 
-    assert reduced([Short(rank) for rank in range(ranks)], lambda a, b: Short(named(a, b)),
+    assert reduced(map(Short, range(ranks)), ranks, lambda a, b: Short(named(a, b)),
                    root) == order
 
 

@@ -164,7 +164,8 @@ def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
 
 def test_a_pass_that_differs_from_its_plan_is_refused():
     """Else contents that are read would be dropped."""
-    turns = SimpleNamespace(segments=((), ()), products=(SimpleNamespace(width=8, backward=True),))
+    wait = SimpleNamespace(product=SimpleNamespace(width=8, backward=True))
+    turns = SimpleNamespace(segments=((), ()), waits=(wait,))
     passed = PassArrays(turns, SimpleNamespace(
         field=SimpleNamespace(hops=[]), workspace=Workspace(np.float32),
         columns=SimpleNamespace(comm=SimpleNamespace(rank=0))), ())
@@ -175,7 +176,7 @@ def test_a_pass_that_differs_from_its_plan_is_refused():
             passed.check(*wrong)
 
 
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut"])
+@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
 def test_turns_touch_what_the_plan_names(strategy, tmp_path):
     """Other accesses fault, and contents that were dropped too early change results."""
     settings = [{"model": "gcn"}, {"model": "gin", "norm": "batch"}, {"model": "gat", "heads": 2}]
@@ -303,6 +304,11 @@ def test_errors_are_one_line(small, tmp_path):
     args = "train", tmp_path / "g.h5", "--out", tmp_path / "run"
     for code, more, line in (
             (2, ["--scratch", small], "hpgcn: --scratch {}: needs --memory\n"),
+            *((2, [*given, "--scratch", small, "--memory", "1G"],
+               " ".join(["hpgcn:", *given[-2:]]) + ": does not combine with --scratch {}, which "
+               "takes strategies p2p, cover, vertex-cut, 1d without a delay\n") for given in (
+                ["--strategy", "mop"], ["--strategy", "p2p+p2p"],
+                ["--strategy", "vertex-cut", "--delay", "2"])),
             (74, ["--scratch", "/proc", "--memory", "1G"], "hpgcn: --scratch /proc: "),
             (74, ["--scratch", small / "none", "--memory", "1G"],
              "hpgcn: --scratch {}/none: No such file or directory\n"),

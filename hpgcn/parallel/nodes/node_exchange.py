@@ -21,6 +21,7 @@ import numpy as np
 
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlan
+from hpgcn.parallel.spooled_exchange import SpooledExchange
 from hpgcn.parallel.transfers import LOCAL, Transfer
 
 if TYPE_CHECKING:
@@ -166,11 +167,13 @@ class NodeExchange(Transfer):
 
 
 def exchange_of(plan: HaloPlan | NodePlan, comm: SerialComm, buffers: HaloBuffers,
-                kind: Callable = HaloExchange) -> Transfer:
+                kind: Callable = HaloExchange,
+                spooled: Callable = SpooledExchange) -> Transfer:
     """Return the transfer of a HaloPlan or of a NodePlan.
 
-    `kind` is HaloExchange or a subclass of it.
+    `kind` is HaloExchange or a subclass of it. If the ranks have a Spool, a HaloPlan has a
+    transfer of the class `spooled`.
     """
     if isinstance(plan, HaloPlan):
-        return kind(plan, comm, buffers)
+        return (spooled if comm.spool else kind)(plan, comm, buffers)
     return NodeExchange(plan, kind(plan.first, comm, buffers), kind, comm, buffers)

@@ -4,8 +4,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from hpgcn.comm.spool import BUFFERS
-from hpgcn.errors import ConfigError, StorageError, UsageError, setting
+from hpgcn.errors import ConfigError, StorageError, UsageError, assigned, setting
 from hpgcn.planning.answers.batch_report import plans_of
 from hpgcn.planning.answers.candidates import Candidate, arranged, candidates, count_candidate
 from hpgcn.planning.counts.batch_reads import BatchReads, batch_reads
@@ -17,7 +16,7 @@ from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.sampling import FULL, parse
-from hpgcn.strategies import CHOOSING, STRATEGIES, variant
+from hpgcn.strategies import CHOOSING, STRATEGIES, read_options, variant
 
 PROCESS = 240 << 20  # bytes of the interpreter, its libraries and small arrays
 RANK = 2 << 20  # bytes of the small arrays, the objects and the thread of each rank
@@ -103,6 +102,7 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     """
     if not config.memory:
         raise UsageError(f"{setting('scratch', config.scratch)}: needs {setting('memory')}")
+    _check_strategy(config)
     check_scratch(config.scratch)
     machine = machine or Machine()
     disk = machine.disk or measure_disk(config.scratch)
@@ -140,6 +140,25 @@ def check_space(folder, needed):
     if found and found.f_bavail * found.f_frsize < needed:
         raise StorageError(f"{setting('scratch', folder)}: {found.f_bavail * found.f_frsize:,} "
                            f"bytes are free, but the arrays need {needed:,}")
+
+
+def takes(config):
+    """Return whether a run with the strategy of a Config may have arrays in files.
+
+    Messages of the strategy pass through a Spool then, or it is chosen.
+    """
+    name = read_options(config).strategy
+    return name in CHOOSING or (name in STRATEGIES and variant(STRATEGIES[name], config).spools)
+
+
+def _check_strategy(config):
+    """Raise UsageError for a strategy that `takes` does not take."""
+    if not takes(config):
+        able = ", ".join(each.name for each in STRATEGIES.values() if each.spools)
+        field = "strategy" if config.delay == type(config).delay else "delay"
+        raise UsageError(f"{assigned(field, getattr(config, field))}: does not combine with "
+                         f"{setting('scratch', config.scratch)}, which takes strategies {able} "
+                         "without a delay")
 
 
 def _shortage(plans, memory):
@@ -217,7 +236,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     if not counted.memory:
         moving, read, written = [evaluated, train], train.read, train.written
     turn = max(int(each.turn.max()) for each in moving)
-    messages = BUFFERS * max(each.largest for each in moving)
+    messages = max(each.messages for each in moving)
 
     # arrays of the last ranks stay in memory if there is room beside the turns
     total = footprint.total + counted.copies

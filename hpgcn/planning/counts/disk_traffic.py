@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpgcn.comm.spool import BUFFERS
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.footprint import COPIES
 from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
 
 INDEX_ARRAYS = 3  # arrays of row numbers: to send, to receive, and touched by a block
+SHARED, LEARNED = 5, 4  # arrays of the size of parameters, and of learned rows: see `_optimized`
 ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
 
 
@@ -23,7 +25,7 @@ class DiskTraffic:
 
     moved: dict  # bytes read and written for each of PURPOSES, (2, P)
     turn: np.ndarray  # the most that a turn touches, without messages in a Spool
-    largest: int  # bytes of the largest message in a Spool, 0 without one
+    messages: int  # the most bytes of messages in a Spool that are in memory at a time
 
     @property
     def read(self):
@@ -45,64 +47,91 @@ def disk_traffic(footprint, strategy, near=None):
     """Return the DiskTraffic of a step and of an evaluation.
 
     `footprint` is a RankFootprint, `strategy` a subclass of
-    hpgcn.strategies.strategy.Strategy. `near` are two numbers of next ranks: messages to
-    them are not read, or not written. By default they are those of files.
+    hpgcn.strategies.strategy.Strategy. Without a Spool `near` are two numbers of next
+    ranks: messages to them are not read, or not written.
     """
     itemsize = footprint.spec.row_itemsize
+    spools = near is None and strategy.spools
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
-        # arrays of the model: segments of a rank between its products
-        turns = [step.turns(frees_rows=strategy.frees_rows)[number]
-                 for step in footprint.rank_steps]
+        # arrays of the model: segments of a rank between its waits
+        turns = [step.turns(strategy, spools)[number] for step in footprint.rank_steps]
         segments = np.array([each.nbytes for each in turns])
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
             ARRAYS: np.array([each.sum(1) for each in moved])}
-        largest = 0
+        messages = 0
+        if number == 0:
+            moved[ARRAYS] += _optimized(footprint)
 
-        # the matrix, the messages and the sums of each product, before and after its wait
-        for place, product in enumerate(turns[0].products):
+        # the matrix, the messages and the sums of each product
+        for place, (product, first, last) in enumerate(turns[0].waits):
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
-            moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand) * POINTER
-            spooled = 0 if near else _largest(plan, product, itemsize, strategy)
-            moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy,
-                                         near or ((1, 1) if spooled else (2, 2)))
-            moved[ARRAYS] += operand.results * product.width * (sum_bytes(itemsize) - itemsize)
+            held = sent * (not spools)
+            if not last:  # all blocks are multiplied between two waits
+                touched[:, place + 1] += matrix + held
+                continue
+            for segment in (place, place + 1) if first else ():
+                touched[:, segment] += matrix // 2 + held
+            moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
             if product.heads and plan.returns:
                 moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
-            if strategy.waits > 1:
-                # rows that are multiplied before the wait and after it, unless a rank need not wait
-                rows = (plan.layout if product.backward else plan.layout_in).offsets
-                waiting = np.arange(sent.size) != sent.size - 2
-                moved[ARRAYS] += np.diff(rows) * waiting * product.width * itemsize
-            largest = max(largest, spooled)
-            for segment in (place, place + 1):
-                touched[:, segment] += matrix // 2 + (0 if spooled else sent)
-        found.append(DiskTraffic(moved, touched.max(1), largest))
+            if not spools:
+                moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy,
+                                             near or (2, 2))
+                continue
+            for transfer, nbytes, pushed in plan.traffic.moves(product, itemsize):
+                # the second sums of attention are for its gradients
+                nbytes //= 2 if pushed and product.heads and number else 1
+                moved[MESSAGES] += transfer.spooled(nbytes, pushed=pushed)
+            messages = max(messages, _in_memory(plan, product, itemsize, strategy))
+        found.append(DiskTraffic(moved, touched.max(1), messages))
     return found
 
 
-def _read_numbers(plan, product, operand):
-    """Return how many numbers of rows each rank reads in a product, (P,).
+def _optimized(footprint):
+    """Return the bytes that an optimizer reads after a pass and writes, (P,).
 
-    They are those of rows to send, and of rows that blocks touch.
+    They are of parameters, gradients and two moments. The sums of gradients over ranks are
+    written once more.
     """
-    pulled = plan.traffic.transfers(product)[0]
-    if not isinstance(pulled, ExchangeSizes):
-        return np.zeros(plan.num_ranks, np.int64)
-    touched = (operand.index_entries - pulled.sent - pulled.received).clip(min=0)
-    return pulled.sent + touched
+    shared, learned = footprint.one_copy
+    return SHARED * _large(shared) + LEARNED * _large(learned)
 
 
-def _largest(plan, product, itemsize, strategy):
-    """Return the bytes of the largest message of a product in a Spool; 0 if it has none there."""
-    if not strategy.spools or product.heads or plan.rank_grid.nodes.aware:
-        return 0
-    pulled, pushed = plan.traffic.transfers(product)
-    return product.width * max(pulled.largest * itemsize, pushed.largest * sum_bytes(itemsize))
+def _read_numbers(plan, product, operand, itemsize):
+    """Return the bytes of numbers of rows that each rank reads in a product, (P,).
+
+    They are those of rows to send, of rows to which sums are added, and of rows that
+    blocks touch. A matrix may list the first ones too.
+    """
+    found = {each for each, *_ in plan.traffic.moves(product, itemsize)
+             if isinstance(each, ExchangeSizes)}
+    listed = sum(each.buffer_rows for each in found)
+    touched = operand.index_entries
+    touched = np.where(touched < listed, touched, touched - listed)
+    return sum(_large(count * POINTER) for count in (touched, *(each.sent for each in found)))
+
+
+def _large(nbytes):
+    """Return the bytes of arrays that are large enough for files; 0 for others."""
+    return np.where(nbytes < touches.LEAST, 0, nbytes)
+
+
+def _in_memory(plan, product, itemsize, strategy):
+    """Return the most bytes of a product's messages in a Spool that are in memory at a time."""
+    moves = plan.traffic.moves(product, itemsize)
+    most = BUFFERS * max(transfer.largest * nbytes for transfer, nbytes, _ in moves)
+    if strategy.waits(product) > 1:  # rows of all other ranks, and sums for them
+        most += sum(int(np.max(transfer.ghost_rows)) * nbytes for transfer, nbytes, _ in moves)
+    if not all(isinstance(transfer, ExchangeSizes) for transfer, *_ in moves):
+        # sums of several ranks are added in pairs, and the sums of pairs
+        most += sum(transfer.largest * nbytes * plan.num_ranks.bit_length()
+                    for transfer, nbytes, pushed in moves if pushed)
+    return most
 
 
 def gpu_traffic(footprint, strategy, slots, gpus=1):
@@ -119,14 +148,14 @@ def gpu_traffic(footprint, strategy, slots, gpus=1):
     found = disk_traffic(footprint, strategy, near=(int(slots > 2), 0))
     for number, each in enumerate(found):
         plans = (footprint.train_plans, footprint.evaluated_plans)[number]
-        turns = footprint.rank_steps[0].turns(frees_rows=strategy.frees_rows)[number]
-        for product in turns.products if ranks > 1 else ():
+        turns = footprint.rank_steps[0].turns(strategy, False)[number]
+        for product in [wait.product for wait in turns.waits if wait.last] if ranks > 1 else ():
             plan = plans[product.layer]
             sent = plan.traffic.counts(product, footprint.spec.row_itemsize)[0]
             sent = sent // plan.traffic.period
             if not strategy.frees_rows:  # the last rank copies for all, from homes but its own
                 each.moved[MESSAGES][1] -= (sent - sent // ranks) * (np.arange(ranks) < ranks - 1)
-            elif strategy.waits > 1:  # `near` does not count there
+            elif strategy.waits(product) > 1:  # `near` does not count there
                 each.moved[MESSAGES] += sent // (ranks - 1) * np.array([[slots < 3], [1]])
         for purpose in ((ARRAYS, MATRIX) if local > slots else PURPOSES):
             each.moved[purpose] = each.moved[purpose] * ~(alone | (local <= slots))
@@ -153,7 +182,7 @@ def _messages(plan, product, sent, itemsize, strategy, near):
         pull += 3 * product.heads * product.backward
         push = (push + product.heads) * (1 if product.backward else 2)
     pulled, pushed = plan.traffic.transfers(product)
-    if strategy.waits > 1:
+    if strategy.waits(product) > 1:
         return np.array([_of_two_waits(pulled, pushed, pull * itemsize,
                                        push * sum_bytes(itemsize))] * 2)
 
@@ -194,14 +223,21 @@ def _of_two_waits(pulled, pushed, pull_bytes, push_bytes):
 def _returned(plan, product, itemsize, *, training):
     """Return the bytes that rows which attention keeps for its gradients are moved, (2, P).
 
-    Rows of other ranks stay from the forward product to the backward one. Packed gradients
-    of own rows stay until those of other ranks arrive.
+    Rows of other ranks and their scores stay from the forward product to the backward one.
+    Packed gradients of own rows stay until those of other ranks arrive.
     """
-    ghosts = np.broadcast_to(np.ravel(plan.traffic.right.ghost_rows), (plan.num_ranks,))
-    kept = ghosts * product.width * itemsize * training
+    pulled = plan.traffic.right
+    if isinstance(pulled, ExchangeSizes):
+        sizes = pulled.received[:, None] if plan.traffic.one_block else sum(pulled.tables)
+    else:
+        sizes = np.diff(plan.layout_in.offsets) * ~np.eye(plan.num_ranks, dtype=bool)
+    kept = sum(_large(sizes * columns * itemsize).sum(1)
+               for columns in (product.width, product.heads)) * training
     if not product.backward:
         return np.array([0 * kept, kept])
-    packed = np.diff(plan.layout_in.offsets) * (product.width + product.heads) * itemsize
+    rows = np.diff(plan.layout_in.offsets)
+    packed = _large(rows * (product.width + product.heads) * itemsize)
+    packed = packed * (not plan.traffic.joined)  # sums came with rows
     return np.array([kept + packed, packed])
 
 

@@ -91,8 +91,14 @@ class DenseFootprint:
 
     @property
     def _parameter_bytes(self):
+        return COPIES * sum(self.one_copy)
+
+    @property
+    def one_copy(self):
+        """Bytes of the parameters that all ranks have, and of learned rows of each, (P,)."""
         learned = learned_width(self.spec, self.layout.columns, np.arange(self.rows.size))
-        return COPIES * (num_parameters(self.spec) + self.rows * learned) * self.spec.itemsize
+        return (num_parameters(self.spec) * self.spec.itemsize,
+                self.rows * learned * self.spec.itemsize)
 
     @cached_property
     def feature_bytes(self):

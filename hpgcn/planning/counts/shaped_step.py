@@ -11,6 +11,7 @@ import numpy as np
 from hpgcn.comm import SerialComm
 from hpgcn.comm.pending import Pending
 from hpgcn.graphs.validation import SPLIT
+from hpgcn.kernels.bits16 import BF16
 from hpgcn.model import (
     Features,
     MaskedRows,
@@ -32,6 +33,7 @@ from hpgcn.planning.counts.touches import pass_turns
 from hpgcn.runtime.clock import Clock
 from hpgcn.strategies import Product, Traffic
 from hpgcn.strategies.attention import Attention
+from hpgcn.strategies.rows import SUMS
 
 PHASES = ("forward", "backward")
 
@@ -114,14 +116,18 @@ class RankStep:
         """Bytes of the work arrays."""
         return sum(self.arrays.values())
 
-    def turns(self, *, frees_rows):
+    def turns(self, strategy, spools):
         """Return the PassTurns of the training step and of the evaluation.
 
-        `frees_rows` is that of the strategy.
+        `strategy` is a subclass of hpgcn.strategies.strategy.Strategy. `spools` says
+        whether its messages pass through a Spool.
         """
-        if frees_rows not in self._turns:
-            self._turns[frees_rows] = pass_turns(self.touches, self.names, frees_rows=frees_rows)
-        return self._turns[frees_rows]
+        frees_rows = strategy.frees_rows or spools
+        key = strategy, frees_rows
+        if key not in self._turns:
+            self._turns[key] = pass_turns(self.touches, self.names, strategy.waits,
+                                          frees_rows=frees_rows)
+        return self._turns[key]
 
 
 class ShapeWorkspace(Workspace):
@@ -142,16 +148,22 @@ class ShapeMap:
     returns_batches = False  # work and arrays are the same with and without batches
     frees_rows = True
 
-    def __init__(self, hop, products, device):
+    def __init__(self, hop, products, device, float32_sums):
         self.hop = hop
         self.products = products
         self.device = device
+        self.float32_sums = float32_sums
 
     def note(self, product, rows, out, read_on=()):
         """Record a Product, the amount of other work before it, and its arrays."""
         work = self.device.kernels.work
         work.marks.append((len(work.dense), work.moved))
-        work.touches.product(product, rows, out, read_on)
+        sums = out
+        if getattr(out, "dtype", None) == BF16:  # added up in float32, and rounded at the end
+            sums = self.float32_sums.buffer(SUMS, *out.shape)
+        work.touches.product(product, rows, sums, read_on)
+        if sums is not out:
+            work.touches.call((sums,), out)
         self.products.append(product)
 
     def forward(self, H, *, mask=None, out=None):
@@ -267,10 +279,12 @@ def run_rank(spec, levels, rank, columns):
     most = max(view.of_rank(rank)[0][0] for view in levels)
     parameters = Parameters.zeros(spec, device, (most, own.stop - own.start))
     products = []
+    float32_sums = ShapeWorkspace(np.float32, device)
 
     def model(view):
         (rows, *_), entries = view.of_rank(rank)
-        field = shape_field(spec, view, rank, products, device)
+        field = shape_field(spec, view, rank, device, partial(
+            ShapeMap, products=products, device=device, float32_sums=float32_sums))
         vertex = device.empty(rows, np.int64)
         model = Model(spec, parameters, field, shared, workspace, vertex)
         return model, features_of(spec, rows, entries, shared, device)
@@ -306,7 +320,8 @@ def run_rank(spec, levels, rank, columns):
     reserved = {name: (array.size, array.dtype) for name, array in workspace.arrays.items()}
     names = {id(array): None for array in (
         *shared.workspace.arrays.values(), labels, *_dense(X), *_dense(evaluated))}
-    names |= {id(array): name for name, array in workspace.arrays.items()}
+    names |= {id(array): name for name, array in (*workspace.arrays.items(),
+                                                  *float32_sums.arrays.items())}
     names |= {id(array): (which, place) for which, read in enumerate((X, evaluated))
               for place, array in enumerate(_dense(read))}
     touches = work.touches, device.kernels.work.touches
@@ -315,10 +330,10 @@ def run_rank(spec, levels, rank, columns):
                     device.part_bytes, touches, names, borders)
 
 
-def shape_field(spec, view, rank, products, device):
+def shape_field(spec, view, rank, device, make_map):
     """Return the ReceptiveField of one rank without contents.
 
-    Its maps append products to `products`.
+    `make_map(hop)` returns a ShapeMap.
     """
     bounds = layer_bounds(products_of(spec))
     rows = [int(each[rank]) for each in view.rows]
@@ -326,7 +341,7 @@ def shape_field(spec, view, rank, products, device):
                for every, size in zip(view.every, rows)]
     hops = []
     for first, last in pairwise(bounds):
-        maps = [None if spec.precomputed and hop == 0 else ShapeMap(hop, products, device)
+        maps = [None if spec.precomputed and hop == 0 else make_map(hop)
                 for hop in range(first, last)]
         own = device.empty(rows[last], np.int64) if view.narrows(first, last)[rank] else None
         hops.append(Hop(maps, rows[first:last + 1], own, view.totals[last] < view.totals[first]))

@@ -26,87 +26,91 @@ class Touch:
 class Touches:
     """The arrays that a pass touches, in segments.
 
-    A rank waits for others in each product with A, which ends a segment. So does the end
-    of the pass.
+    A rank waits for others in each product with A, once or twice, which ends a segment.
+    So does the end of the pass.
     """
 
     def __init__(self):
         self.products = []
-        self._segments = [defaultdict(Touch)]  # by id of an array
-        self._bases = {}  # arrays by id, which must not end before
-        self._rows = []  # ids of the own rows that each product reads
-        self._results = {}  # bytes of arrays that are read after the pass, by id
+        self._calls = []  # (arrays read, arrays overwritten, a part that is written), or a product
+        self.results = ()  # arrays that are read after the pass
 
     def call(self, read, *written):
         """Record a call that reads arrays, then overwrites others; leave other objects out."""
-        for each in read:
-            self._read(each)
-        for made in written:
-            for each in made if isinstance(made, tuple) else (made,):
-                self._write(each)
+        made = [each if isinstance(each, tuple) else (each,) for each in written]
+        self._add(read, [array for part in made for array in part])
+
+    def write_part(self, array, read):
+        """Record a call that reads arrays and overwrites a part of another one."""
+        self._add(read, (), (array,))
+
+    def _add(self, *kinds):
+        self._calls.append([[each for each in arrays if hasattr(each, "base")] for arrays in kinds])
 
     def product(self, product, rows, out, read_on=()):
         """Record a product with A.
 
-        It reads rows before it waits, and `read_on` also after that. It adds to `out` then.
+        It reads rows, and `read_on` also after the last wait. It adds to `out` then.
         """
-        self.call((*rows, *read_on), out)
-        self._rows.append([id(each.base) for each in rows])
-        self.products.append(product)
-        self._segments.append(defaultdict(Touch))
         out = out if isinstance(out, tuple) else (out,)
-        self.call((*read_on, *out), *out)
+        self.products.append(product)
+        self._calls.append((product, rows, read_on, out))
 
     def finish(self, *results):
         """Record the end of the pass, after which only `results` are read."""
-        for each in results:
-            self._touch(each)
-            self._results[id(each.base)] = _end(each)
+        self.results = results
 
-    def write_part(self, array, read):
-        """Record a call that reads arrays and overwrites a part of another one."""
-        self.call(read)
-        touch = self._touch(array)
-        if touch:
-            touch.written = max(touch.written, _end(array))
+    def segments(self, waits, *, frees_rows=True):
+        """Return the list of segments: a Touch by id of an array of at least LEAST bytes.
+
+        `waits` are the waits of each product, 1 or 2. Own rows are multiplied before the
+        only one, or between two. Without `frees_rows` they are read after it as well.
+        """
+        segments = [_Segment()]
+        waits = iter(waits)
+        for call in self._calls:
+            if isinstance(call, list):
+                segments[-1].call(*call)
+                continue
+            _, rows, read_on, out = call
+            if next(waits) > 1:
+                segments[-1].call((*rows, *read_on))
+                segments.append(_Segment())
+            segments[-1].call((*rows, *read_on), out)
+            segments.append(_Segment())
+            segments[-1].call((*read_on, *out, *(() if frees_rows else rows)), out)
+        return [{key: touch for key, touch in each.touches.items()
+                 if each.bases[key].nbytes >= LEAST} for each in segments]
+
+
+class _Segment:
+    """The arrays of a segment."""
+
+    def __init__(self):
+        self.touches = defaultdict(Touch)  # by id of an array
+        self.bases = {}  # arrays by id
+
+    def call(self, read, written=(), parts=()):
+        """Add a call that reads arrays, then overwrites others, or parts of them."""
+        for each in read:
+            touch = self._touch(each)
+            if touch and _end(each) > touch.fresh:
+                touch.read = max(touch.read, _end(each))
+        for each in (*written, *parts):
+            touch = self._touch(each)
+            if touch:
+                touch.written = max(touch.written, _end(each))
+                if each.from_begin and not parts:
+                    touch.fresh = max(touch.fresh, each.nbytes)
 
     def _touch(self, array):
         base = getattr(array, "base", None)
         if base is None:
             return None
-        self._bases[id(base)] = base
-        touch = self._segments[-1][id(base)]
+        self.bases[id(base)] = base
+        touch = self.touches[id(base)]
         touch.touched = max(touch.touched, _end(array))
         return touch
-
-    def _read(self, array):
-        touch = self._touch(array)
-        if touch and _end(array) > touch.fresh:
-            touch.read = max(touch.read, _end(array))
-
-    def _write(self, array):
-        touch = self._touch(array)
-        if touch:
-            touch.written = max(touch.written, _end(array))
-            if array.from_begin:
-                touch.fresh = max(touch.fresh, array.nbytes)
-
-    def segments(self, *, frees_rows=True):
-        """Return the list of segments: a Touch by id of an array of at least LEAST bytes.
-
-        Without `frees_rows` products read their rows also after they have waited.
-        """
-        found = [{key: touch for key, touch in segment.items()
-                  if self._bases[key].nbytes >= LEAST} for segment in self._segments]
-        if not frees_rows:
-            for number, keys in enumerate(self._rows):
-                for key in keys:
-                    if key in found[number]:
-                        nbytes = found[number][key].touched
-                        touch = found[number + 1].get(key, Touch())
-                        found[number + 1][key] = Touch(max(touch.touched, nbytes), nbytes,
-                                                       touch.fresh, touch.written)
-        return found
 
 
 def _end(array):
@@ -125,11 +129,19 @@ class SegmentArray(NamedTuple):
     dead: int  # first byte whose contents do not matter after the segment
 
 
-class PassTurns(NamedTuple):
-    """The products with A of a pass, and the arrays of each segment between them."""
+class Wait(NamedTuple):
+    """A wait in a product with A, which ends a segment."""
 
-    products: tuple  # hpgcn.strategies.Product each
-    segments: tuple  # a tuple of SegmentArray each, one more than products
+    product: object  # hpgcn.strategies.Product
+    first: bool  # whether it is the first one of the product
+    last: bool
+
+
+class PassTurns(NamedTuple):
+    """The waits of a pass in its products with A, and the arrays of each segment between them."""
+
+    waits: tuple  # Wait each
+    segments: tuple  # a tuple of SegmentArray each, one more than waits
     dead: dict  # first byte, by name, whose contents do not matter before the pass
 
     @property
@@ -139,14 +151,18 @@ class PassTurns(NamedTuple):
                       for name in ("touched", "read", "stored")) for segment in self.segments]
 
 
-def pass_turns(passes, names, *, frees_rows=True):
+def pass_turns(passes, names, waits_of, *, frees_rows=True):
     """Return the PassTurns of passes that follow each other in any order.
 
     `passes` are Touches. `names` has names by id of arrays that stay from pass to pass, or
     None. Other arrays count if several segments touch them; else they are freed before the
-    rank waits.
+    rank waits. `waits_of(product)` is the number of its waits; for `frees_rows` see
+    `Touches.segments`.
     """
-    all_segments = [each.segments(frees_rows=frees_rows) for each in passes]
+    waits = [[waits_of(product) for product in each.products] for each in passes]
+    all_segments = [each.segments(counts, frees_rows=frees_rows)
+                    for each, counts in zip(passes, waits)]
+    results = [_results(each) for each in passes]
     kept = set(names)
     for segments in all_segments:
         seen = set()
@@ -158,16 +174,16 @@ def pass_turns(passes, names, *, frees_rows=True):
     first = {}
     for _ in range(2):
         begins = []
-        for touches, segments in zip(passes, all_segments):
-            live = _join(first, touches._results)
+        for after, segments in zip(results, all_segments):
+            live = _join(first, after)
             for segment in reversed(segments):
                 live = _before(segment, live)
             begins.append(live)
         first = _join(*begins)
 
     found = []
-    for touches, segments in zip(passes, all_segments):
-        live, made = _join(first, touches._results), []
+    for touches, counts, after, segments in zip(passes, waits, results, all_segments):
+        live, made = _join(first, after), []
         for segment in reversed(segments):
             after, live = live, _before(segment, live)
             made.append(tuple(
@@ -176,8 +192,15 @@ def pass_turns(passes, names, *, frees_rows=True):
                              after.get(key, 0))
                 for key, touch in segment.items() if key in kept))
         dead = {name: first.get(key, 0) for key, name in names.items() if name}
-        found.append(PassTurns(tuple(touches.products), tuple(reversed(made)), dead))
+        ends = tuple(Wait(product, number == 0, number == count - 1)
+                     for product, count in zip(touches.products, counts) for number in range(count))
+        found.append(PassTurns(ends, tuple(reversed(made)), dead))
     return tuple(found)
+
+
+def _results(touches):
+    """Return the bytes of arrays that are read after a pass, by id."""
+    return {id(each.base): _end(each) for each in touches.results}
 
 
 def _join(*all_live):

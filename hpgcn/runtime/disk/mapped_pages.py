@@ -53,9 +53,9 @@ def bring_in(array: np.ndarray, read: int, written: int) -> None:
     if row is None:
         return
     begin, _, descriptor, _ = row
-    read, written = min(read, array.nbytes), min(written, array.nbytes)
     address = array.ctypes.data // PAGE * PAGE
-    offset = address - begin
+    offset, more = address - begin, array.ctypes.data - address
+    read, written = ((min(each, array.nbytes) + more) * (each > 0) for each in (read, written))
     with suppress(OSError):
         for first in range(0, read, AHEAD):
             os.posix_fadvise(descriptor, offset + first, min(AHEAD, read - first),

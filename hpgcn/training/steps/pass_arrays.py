@@ -5,7 +5,7 @@ the pass does not read again.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from hpgcn.errors import InternalError
@@ -14,7 +14,7 @@ from hpgcn.parallel.csr import Csr
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
     from hpgcn.model import Features, Model
-    from hpgcn.planning.counts.touches import PassTurns
+    from hpgcn.planning.counts.touches import PassTurns, Wait
     from hpgcn.strategies.rows import RowProduct
     from hpgcn.training.setup.shard import GraphShard
     from hpgcn.training.steps.training_step import StepView
@@ -37,9 +37,15 @@ class PassArrays:
         self.last = len(turns.segments)  # number of the segment after the pass
         self.rank = model.columns.comm.rank
         self.maps = [each for hop in model.field.hops for each in hop.maps]
-        self.work = model.workspace.arrays
+        self.spaces = [model.workspace, *{id(each): each for each in (
+            getattr(strategy, "float32_sums", None) for strategy in self.maps) if each}.values()]
         self.features = {(which, place): array for which, read in enumerate(features)
                          for place, array in enumerate(_dense(read))}
+
+    @property
+    def work(self) -> dict[str, Array]:
+        """The work arrays by name, of which the first pass may have to make some."""
+        return {name: array for space in self.spaces for name, array in space.arrays.items()}
 
     def check(self, segment: int, width: int = 0, backward: bool = False) -> None:
         """Raise InternalError unless a segment ends in the product of the plan.
@@ -48,8 +54,8 @@ class PassArrays:
         ends with the pass.
         """
         planned = (0, False)
-        if segment < len(self.turns.products):
-            product = self.turns.products[segment]
+        if segment < len(self.turns.waits):
+            product = self.turns.waits[segment].product
             planned = product.width, product.backward
         if planned != (width, backward) or segment >= self.last:
             raise InternalError(f"segment {segment} of a pass ends in the product "
@@ -62,20 +68,39 @@ class PassArrays:
         the array. The turn begins in the product before the segment, and ends in the one after it.
         """
         found = []
-        if segment and segment < self.last:
-            product = self._product(segment - 1)
-            found += [(array, array.nbytes, 0) for array in self._blocks(product, early=False)]
-            *_, incoming = product.pull.message_arrays(self.turns.products[segment - 1].width)
-            found.append((incoming, incoming.nbytes, 0))
         if segment < self.last:
-            arrays = self.features | self.work  # a first pass may have to make some
+            arrays = self.features | self.work
             found += [(arrays[each.key], each.read, each.written)
                       for each in self.turns.segments[segment] if each.key in arrays]
-        if segment < len(self.turns.products):
-            product = self._product(segment)
-            found += [(array, array.nbytes, 0) for array in self._blocks(product, early=True)]
-            numbers, outgoing, _ = product.pull.message_arrays(self.turns.products[segment].width)
+            if segment:
+                found += self._after(self.turns.waits[segment - 1])
+            if segment < len(self.turns.waits):
+                found += self._before(self.turns.waits[segment])
+        return found
+
+    def _before(self, wait: Wait) -> list[tuple[Array, int, int]]:
+        """Return the arrays of a product that a rank touches before a wait."""
+        product = self._product(wait)
+        found = []
+        if wait.first:
+            numbers, outgoing, _ = product.pull.message_arrays(wait.product.width)
             found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
+        if wait.last:  # own rows, and rows of the ranks that have run before this one
+            found += self._blocks(product, lambda source: source <= self.rank or not wait.first)
+        return found
+
+    def _after(self, wait: Wait) -> list[tuple[Array, int, int]]:
+        """Return the arrays of a product that a rank touches after a wait."""
+        product = self._product(wait)
+        found = []
+        if wait.first:
+            *_, incoming = product.pull.message_arrays(wait.product.width)
+            found.append((incoming, incoming.nbytes, 0))
+        if wait.last:
+            numbers, *_ = product.push.message_arrays(wait.product.width)
+            found.append((numbers, numbers.nbytes, 0))
+        if wait.first and wait.last:
+            found += self._blocks(product, lambda source: source > self.rank)
         return found
 
     def dead(self, segment: int) -> Iterator[tuple[Array, int]]:
@@ -86,28 +111,24 @@ class PassArrays:
         dead = self.turns.dead
         if segment:
             dead = {each.key: each.dead for each in self.turns.segments[segment - 1]}
-        for name in dead.keys() & self.work.keys():
-            yield self.work[name], dead[name]
+        work = self.work
+        for name in dead.keys() & work.keys():
+            yield work[name], dead[name]
 
     def named(self) -> list[Array]:
         """Return all arrays that the plan names."""
         return [*self.work.values(), *self.features.values()]
 
-    def _product(self, number: int) -> RowProduct:
-        product = self.turns.products[number]
-        strategy = self.maps[product.layer]
-        if not product.backward:
+    def _product(self, wait: Wait) -> RowProduct:
+        strategy = self.maps[wait.product.layer]
+        if not wait.product.backward:
             return strategy.product
-        return strategy.attention_back if product.heads else strategy.back
+        return strategy.attention_back if wait.product.heads else strategy.back
 
-    def _blocks(self, product: RowProduct, *, early: bool) -> list[Array]:
-        """Return the arrays of the blocks that are multiplied before a product waits, or after.
-
-        Before, these multiply own rows, whose source is LOCAL, and rows of the ranks that
-        have run before this one.
-        """
-        return [array for row in product.blocks.values() for source, block in row.items()
-                if (source < self.rank) == early
+    def _blocks(self, product: RowProduct, chosen: Callable) -> list[tuple[Array, int, int]]:
+        """Return the arrays of the blocks whose source is chosen."""
+        return [(array, array.nbytes, 0) for row in product.blocks.values()
+                for source, block in row.items() if chosen(source)
                 for array in (block.indptr, block.indices, block.data)]
 
 
@@ -118,11 +139,12 @@ def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepVi
     strategy whose turns are planned.
     """
     strategy = shard.strategy
-    if not (shard.comm.device.in_files and strategy.frees_rows):
+    spools = strategy.spools and shard.comm.spool is not None
+    if not (shard.comm.device.in_files and (strategy.frees_rows or spools)):
         return
     step = shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank, shard.layout.columns)
     features = (training or evaluation).features, evaluation.features
-    turns = step.turns(frees_rows=strategy.frees_rows)
+    turns = step.turns(type(strategy), spools)
     if training:
         training.model.step_arrays = PassArrays(turns[0], training.model, features)
     evaluation.model.evaluation_arrays = PassArrays(turns[1], evaluation.model, features)

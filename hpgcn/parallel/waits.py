@@ -1,0 +1,43 @@
+"""The waits of a product with A, which end the turns of a rank."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hpgcn.comm.communicator import SerialComm
+
+
+class Waits:
+    """The waits of a product for other ranks, for the communicator.
+
+    Parameters
+    ----------
+    comm : hpgcn.comm.SerialComm or MpiComm
+    twice : bool
+        Whether it waits for rows that all sums read, and then for sums.
+    product : int and bool
+        Width, and whether it is a product with A^T.
+    """
+
+    def __init__(self, comm: SerialComm, twice: bool, *product: Any) -> None:
+        self.comm = comm
+        self.twice = twice
+        self.product = product
+
+    def first(self) -> None:
+        """Note that rows were sent."""
+        if self.twice:
+            self.comm.end_stage(*self.product)
+
+    def resume(self) -> None:
+        """Note that a rank computes the sums of own rows."""
+        if self.twice:
+            self.comm.begin_segment()
+
+    def last(self) -> None:
+        """Note that own rows are not read again."""
+        self.comm.end_segment(*self.product)
+
+    def end(self) -> None:
+        """Note that the product is complete."""
+        self.comm.end_product(*self.product)
