@@ -83,7 +83,7 @@ def plan(case, ranks, ghosts, near=1):
     # a block of the matrix for each rank that sends rows, with row pointers of its own
     matrix = Operand.of((1,), entries, ranks * (m + 1), results=m, blocks=ranks)
     each = others // max(ranks - 1, 1)
-    transfer = SimpleNamespace(largest=each, spooled=lambda nbytes, pushed: np.full(
+    transfer = SimpleNamespace(largest=each, spooled=lambda nbytes, in_files, pushed: np.full(
         (2, 1), each * max(ranks - 1 - near, 0) * nbytes))
     traffic = SimpleNamespace(
         period=1, slices=1, joined=False,

@@ -87,6 +87,11 @@ class Csr:
             self._known["rows"] = self.device.put(rows)
         return self._known["rows"]
 
+    def read_arrays(self) -> list[Array]:
+        """Return the arrays that products read: also `nonempty_rows`, once one has."""
+        rows = self._known.get("rows")
+        return [self.indptr, self.indices, self.data, *([] if rows is None else [rows])]
+
     def take_rows(self, numbers: Array) -> Csr:
         """Return the Csr of the rows `numbers`, (r,) increasing.
 

@@ -195,7 +195,8 @@ class Reader:
             end = min((wrong + 1) * size, entry.nbytes)
             raise StorageError(f"{self.path}: {name}: the checksum of block {wrong} (bytes "
                                f"{wrong * size} to {end}) does not match: the file is damaged")
-        return array[start - first:stop - first] if entry.shape else array
+        rows = array[start - first:stop - first] if entry.shape else array
+        return rows if 2 * nbytes > array.nbytes else rows.copy()  # does not keep whole blocks
 
     def content_sha256(self) -> str:
         """Return a SHA-256 of all attributes and block checksums, which identifies the content.

@@ -143,22 +143,18 @@ def check_space(folder, needed):
 
 
 def takes(config):
-    """Return whether a run with the strategy of a Config may have arrays in files.
-
-    Messages of the strategy pass through a Spool then, or it is chosen.
-    """
+    """Return whether a run with the strategy of a Config may have arrays in files."""
     name = read_options(config).strategy
-    return name in CHOOSING or (name in STRATEGIES and variant(STRATEGIES[name], config).spools)
+    return config.delay == type(config).delay and (name in CHOOSING or name in STRATEGIES)
 
 
 def _check_strategy(config):
     """Raise UsageError for a strategy that `takes` does not take."""
     if not takes(config):
-        able = ", ".join(each.name for each in STRATEGIES.values() if each.spools)
         field = "strategy" if config.delay == type(config).delay else "delay"
         raise UsageError(f"{assigned(field, getattr(config, field))}: does not combine with "
-                         f"{setting('scratch', config.scratch)}, which takes strategies {able} "
-                         "without a delay")
+                         f"{setting('scratch', config.scratch)}, which takes one strategy for all "
+                         "layers, without a delay")
 
 
 def _shortage(plans, memory):
@@ -230,11 +226,8 @@ def turns_seconds(machine, counted):
 def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     """Return the ScratchPlan of a Candidate; `kept` is below 0 if it does not fit."""
     counted = _count(inputs, candidate)
-    footprint, read = counted.footprint, counted.read
-    train, evaluated = disk_traffic(footprint, STRATEGIES[candidate.strategy])
-    moving, written = [evaluated], np.zeros_like(train.written)
-    if not counted.memory:
-        moving, read, written = [evaluated, train], train.read, train.written
+    footprint, strategy = counted.footprint, STRATEGIES[candidate.strategy]
+    moving = disk_traffic(footprint, strategy)[bool(counted.memory):]  # batches are in memory
     turn = max(int(each.turn.max()) for each in moving)
     messages = max(each.messages for each in moving)
 
@@ -245,15 +238,15 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     limit = memory - process_bytes(candidate.ranks) - counted.memory - messages - small
     spare = limit - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), spare, side="right")) if spare >= 0 else -1
-    moved = slice(0, candidate.ranks - max(kept, 0))
-
-    def of(sizes):
-        return int(sizes[moved].sum())
-
+    in_files = candidate.ranks - max(kept, 0)
+    train, evaluated = disk_traffic(footprint, strategy, in_files)
+    moved = [int(each.sum()) for traffic in (train, evaluated)
+             for each in (traffic.read, traffic.written)]
+    if counted.memory:
+        moved[:2] = int(counted.read[:in_files].sum()), 0
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
-                       needed or int(total.sum()) + counted.memory + PROCESS, of(total), turn,
-                       of(read), of(written), of(evaluated.read), of(evaluated.written),
-                       inputs.config.eval_every, turns_seconds(machine, counted), machine.disk,
+                       needed or int(total.sum()) + counted.memory + PROCESS,
+                       int(total[:in_files].sum()), turn, *moved, inputs.config.eval_every, turns_seconds(machine, counted), machine.disk,
                        inputs.config.batch, counted.steps, counted.memory, messages, small)
 
 

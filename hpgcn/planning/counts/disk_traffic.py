@@ -43,13 +43,15 @@ class DiskTraffic:
         return int(self.read.sum() + self.written.sum())
 
 
-def disk_traffic(footprint, strategy, near=None):
+def disk_traffic(footprint, strategy, in_files=None, near=None):
     """Return the DiskTraffic of a step and of an evaluation.
 
     `footprint` is a RankFootprint, `strategy` a subclass of
-    hpgcn.strategies.strategy.Strategy. Without a Spool `near` are two numbers of next
-    ranks: messages to them are not read, or not written.
+    hpgcn.strategies.strategy.Strategy. Arrays of the first `in_files` ranks are in files, by
+    default of all. Without a Spool `near` are two numbers of next ranks: messages to them
+    are not read, or not written.
     """
+    in_files = footprint.rows.size if in_files is None else in_files
     itemsize = footprint.spec.row_itemsize
     spools = near is None and strategy.spools
     found = []
@@ -86,8 +88,10 @@ def disk_traffic(footprint, strategy, near=None):
             for transfer, nbytes, pushed in plan.traffic.moves(product, itemsize):
                 # the second sums of attention are for its gradients
                 nbytes //= 2 if pushed and product.heads and number else 1
-                moved[MESSAGES] += transfer.spooled(nbytes, pushed=pushed)
+                moved[MESSAGES] += transfer.spooled(nbytes, in_files, pushed=pushed)
             messages = max(messages, _in_memory(plan, product, itemsize, strategy))
+        for purpose in (ARRAYS, MATRIX) if spools else PURPOSES:
+            moved[purpose][:, in_files:] = 0
         found.append(DiskTraffic(moved, touched.max(1), messages))
     return found
 

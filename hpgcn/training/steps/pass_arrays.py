@@ -129,7 +129,7 @@ class PassArrays:
         """Return the arrays of the blocks whose source is chosen."""
         return [(array, array.nbytes, 0) for row in product.blocks.values()
                 for source, block in row.items() if chosen(source)
-                for array in (block.indptr, block.indices, block.data)]
+                for array in block.read_arrays()]
 
 
 def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepView) -> None:
