@@ -194,7 +194,7 @@ def test_turns_touch_what_the_plan_names(strategy, tmp_path):
 
 
 @pytest.mark.parametrize("settings", [
-    {"strategy": "cover"}, {"norm": "batch"}, {"model": "gat", "heads": 2}, {"directed": True},
+    {"strategy": "cover"}, {"strategy": "mop"}, {"strategy": "2d"}, {"norm": "batch"}, {"model": "gat", "heads": 2}, {"directed": True},
     {"directed": True, "dtype": "bf16"}, {"strategy": "1d", "dtype": "bf16", "prune": False}],
     ids=str)
 def test_results_are_those_in_memory(settings, small):
@@ -306,8 +306,8 @@ def test_errors_are_one_line(small, tmp_path):
             (2, ["--scratch", small], "hpgcn: --scratch {}: needs --memory\n"),
             *((2, [*given, "--scratch", small, "--memory", "1G"],
                " ".join(["hpgcn:", *given[-2:]]) + ": does not combine with --scratch {}, which "
-               "takes strategies p2p, cover, vertex-cut, 1d without a delay\n") for given in (
-                ["--strategy", "mop"], ["--strategy", "p2p+p2p"],
+               "takes one strategy for all layers, without a delay\n") for given in (
+                ["--strategy", "p2p+p2p"],
                 ["--strategy", "vertex-cut", "--delay", "2"])),
             (74, ["--scratch", "/proc", "--memory", "1G"], "hpgcn: --scratch /proc: "),
             (74, ["--scratch", small / "none", "--memory", "1G"],

@@ -96,5 +96,5 @@ RUNS = {
     "X9": Run("python scripts/paper_machines.py --json", machines,
               "python scripts/paper_machines.py --json"),
     "X10": Run("mpiexec -n 4 hpgcn train cora.h5 --strategy p2p"),
-    "X11": Run("hpgcn train cora.h5 --ranks 4 --strategy p2p --scratch $OUT --memory 1G"),
+    "X11": Run("hpgcn train cora.h5 --ranks 4 --strategy mop --scratch $OUT --memory 1G"),
 }
