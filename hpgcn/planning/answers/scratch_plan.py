@@ -246,7 +246,8 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
         moved[:2] = int(counted.read[:in_files].sum()), 0
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
                        needed or int(total.sum()) + counted.memory + PROCESS,
-                       int(total[:in_files].sum()), turn, *moved, inputs.config.eval_every, turns_seconds(machine, counted), machine.disk,
+                       int(total[:in_files].sum()), turn, *moved, inputs.config.eval_every,
+                       turns_seconds(machine, counted), machine.disk,
                        inputs.config.batch, counted.steps, counted.memory, messages, small)
 
 
