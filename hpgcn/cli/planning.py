@@ -32,7 +32,8 @@ def answer(args, settings):
         known = calibration.settings_of(run)
         graph = graph or known["graph"]
         settings = {**known, **settings}
-    settings = {**settings, "strategy": _words(settings)}
+    if not (args.scratch or args.gpu_memory):
+        settings = {**settings, "strategy": _words(settings)}
     sizes = _sizes(args, graph, settings)
     if graph is None and sizes is None:
         raise UsageError("plan: give GRAPH.h5, --from RUN, or --vertices N --edges N")

@@ -157,7 +157,7 @@ def predict(source: GraphSource | str | os.PathLike[str],
     config = Config(**read_run(run)[1]).replace(
         out="", device=device, memory=memory, scratch=scratch, gpu_memory=gpu_memory,
         batch=Config.batch)
-    if scratch and not gpu_memory and not takes(config):
+    if not takes(config):
         config = config.replace(strategy=Config.strategy, delay=Config.delay)
 
     def start(comm: Any, source: Any, config: Config) -> dict | None:

@@ -175,6 +175,18 @@ def test_settings_that_do_not_go_together(changes, words):
         train(make(), config)
 
 
+def test_commands_plan_the_strategy_that_is_given(tmp_path):
+    save(make(n=203), tmp_path / "g.h5")
+    plan = "plan", tmp_path / "g.h5", "--ranks", "3"
+    files = "--memory", "1G", "--scratch", tmp_path
+    for more in (["--gpu-memory", "1G"], files):
+        for strategy in "cover", "mop":
+            found = succeed(*plan, *more, "--strategy", strategy)
+            assert f"strategy {strategy}" in found
+        found = refused(2, *plan, *more, "--strategy", "p2p+cover")
+        assert found.startswith("hpgcn: --strategy p2p+cover: does not combine with ")
+
+
 def test_plan_of_several_gpus(monkeypatch, tmp_path):
     """Each has a process with equally many ranks; the plan is that of the GPU with most."""
     small(monkeypatch)

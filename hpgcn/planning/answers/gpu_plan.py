@@ -10,6 +10,7 @@ from hpgcn.planning.answers.scratch_plan import (
     TURNS,
     TurnsPlan,
     check_space,
+    check_strategy,
     has_one,
     local_candidates,
     process_bytes,
@@ -187,9 +188,9 @@ def check_settings(config):
                          f"{setting('aggregate_on')} and {setting('update_on')}")
     if config.scratch and not config.memory:
         raise UsageError(f"{setting('scratch', config.scratch)}: needs {setting('memory')}")
-    if config.task == "links" or config.delay != "0":
-        raise UsageError(f"{given}: trains neither {assigned('task', 'links')} nor with "
-                         f"{assigned('delay')}")
+    if config.task == "links":
+        raise UsageError(f"{given}: does not train {assigned('task', 'links')}")
+    check_strategy(config, "gpu_memory")
     if config.batch != FULL:
         raise UsageError(f"{given}: needs full batches, but {setting('batch', config.batch)}; "
                          "batches that fit on the GPU need no limit")

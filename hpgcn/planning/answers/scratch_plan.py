@@ -16,7 +16,7 @@ from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.sampling import FULL, parse
-from hpgcn.strategies import CHOOSING, STRATEGIES, read_options, variant
+from hpgcn.strategies import CHOOSING, STRATEGIES, read_options, strategy_by_name, variant
 
 PROCESS = 240 << 20  # bytes of the interpreter, its libraries and small arrays
 RANK = 2 << 20  # bytes of the small arrays, the objects and the thread of each rank
@@ -102,7 +102,7 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     """
     if not config.memory:
         raise UsageError(f"{setting('scratch', config.scratch)}: needs {setting('memory')}")
-    _check_strategy(config)
+    check_strategy(config, "scratch")
     check_scratch(config.scratch)
     machine = machine or Machine()
     disk = machine.disk or measure_disk(config.scratch)
@@ -143,18 +143,21 @@ def check_space(folder, needed):
 
 
 def takes(config):
-    """Return whether a run with the strategy of a Config may have arrays in files."""
+    """Return whether ranks of a run with the strategy of a Config may take turns."""
     name = read_options(config).strategy
     return config.delay == type(config).delay and (name in CHOOSING or name in STRATEGIES)
 
 
-def _check_strategy(config):
-    """Raise UsageError for a strategy that `takes` does not take."""
+def check_strategy(config, limit):
+    """Raise UsageError for a strategy that `takes` does not take; `limit` is the setting."""
+    for name in read_options(config).strategy.split("+"):
+        if name not in CHOOSING:
+            strategy_by_name(name)
     if not takes(config):
         field = "strategy" if config.delay == type(config).delay else "delay"
         raise UsageError(f"{assigned(field, getattr(config, field))}: does not combine with "
-                         f"{setting('scratch', config.scratch)}, which takes one strategy for all "
-                         "layers, without a delay")
+                         f"{setting(limit, getattr(config, limit))}, which takes one strategy for "
+                         "all layers, without a delay")
 
 
 def _shortage(plans, memory):
