@@ -63,7 +63,7 @@ class GpuTurns(PlannedTurns):
     slot_bytes : int
         Bytes of a slot, into which the arrays of any rank fit.
     limit : int
-        Bytes of GPU memory that CuPy may allocate, slots included; 0: no limit.
+        Bytes of GPU memory that CuPy may allocate from now on, slots included; 0: no limit.
     scratch : ScratchSpace or None
         Where homes are that pinned memory has no room for; None: all are pinned.
     gpu : Cuda, optional
@@ -97,12 +97,13 @@ class GpuTurns(PlannedTurns):
         if slots * slot_bytes > free:
             raise DeviceMemoryError(f"{setting('gpu_memory', limit)}: only {free:,} of {total:,} "
                                     f"bytes are free on GPU {self.gpu.number}")
+        used = self.pool.used_bytes()  # by arrays of the caller
         self.memory = self.pool.malloc(slots * slot_bytes)
         self.host = HostMemory(self.gpu, ranks, scratch)
         self.waiting: Callable = tuple
         self.limit_before = self.pool.get_limit()
         if limit:
-            self.pool.set_limit(size=limit)
+            self.pool.set_limit(size=used + limit)
         self.slots = [Slot(self.memory.ptr + number * slot_bytes, slot_bytes)
                       for number in range(slots)]
         self.arenas = [Arena(self, rank, self.slots[rank % slots]) for rank in range(ranks)]
