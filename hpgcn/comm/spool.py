@@ -2,20 +2,15 @@
 from __future__ import annotations
 
 import mmap
-import os
-import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpgcn.errors import StorageError, setting
-from hpgcn.kernels.disk.direct import use_directly
-from hpgcn.runtime.disk.page_cache import PAGE, nameless_file
-from hpgcn.runtime.places import Places
+from hpgcn.runtime.disk.page_cache import PAGE
+from hpgcn.runtime.places import ScratchFile
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -65,39 +60,23 @@ class Arrival:
         return self.done
 
 
-class Spool:
+class Spool(ScratchFile):
     """A file of messages between the ranks of a process, which take turns.
 
     Messages of two ranks arrive in the order in which they were sent. One thread writes
     them, another one reads the next one ahead. Messages to the next rank stay in
     memory, because it takes them in its next turn. So do messages to ranks from
-    `in_files` on. StorageError if the file cannot be made, grow, or be moved.
-
-    Attributes
-    ----------
-    waited : dict
-        Seconds that ranks waited for the disk, to "read" and to "write".
-    moved : dict
-        Bytes that were read and written so far, under the same words.
+    `in_files` on.
     """
 
     def __init__(self, folder: str, in_files: int, ranks: int) -> None:
-        self.folder = folder
+        super().__init__(folder, "messages between ranks")
         self.in_files = in_files
         self.ranks = ranks
-        self.waited = {"read": 0.0, "write": 0.0}
-        self.moved = {"read": 0, "write": 0}
-        with self._errors():
-            self._file = nameless_file(folder)
-        self._file.bypass = not use_directly(self._file)
-        self._places = Places()
-        self._reserved = 0  # bytes of the file
         self._sent: defaultdict = defaultdict(deque)  # Messages by (source, target)
         self._ahead: dict = {}  # the message that is read ahead, by (source, target)
         self._writes: deque = deque()
         self._free: list = []  # memory that is not in use
-        self._writer, self._reader = (ThreadPoolExecutor(1, name) for name in
-                                      ("write messages", "read messages"))
 
     def message(self, rows: int, width: int, dtype: DTypeLike) -> Message:
         """Return a Message with memory, to fill it."""
@@ -126,13 +105,9 @@ class Spool:
                 oldest = self._writes.popleft()
                 self._wait("write", oldest)
                 self.release(oldest)
-            message.place = self._places.take(message.pages)
-            if self._places.end > self._reserved:
-                with self._errors():
-                    os.posix_fallocate(self._file.fileno(), message.place, message.pages)
-                self._reserved = self._places.end
-            message.moved = self._writer.submit(
-                self._file.write_array, message.memory[:message.pages], message.place)
+            message.place = self.take_place(message.pages)
+            message.moved = self.writer.submit(
+                self.file.write_array, message.memory[:message.pages], message.place)
             self._writes.append(message)
             self.moved["write"] += message.pages
         for target in targets:
@@ -147,13 +122,13 @@ class Spool:
         sent = self._sent.get((source, target))
         if sent and sent[0].place >= 0 and (source, target) not in self._ahead:
             message = self._with_memory(sent[0].empty_copy())
-            message.moved = self._reader.submit(self._read, message, sent[0].moved)
+            message.moved = self.reader.submit(self._read, message, sent[0].moved)
             self._ahead[source, target] = message
             self.moved["read"] += message.pages
 
     def _read(self, message: Message, written: Future) -> None:
         written.result()
-        self._file.read_array(message.memory[:message.pages], message.place)
+        self.file.read_array(message.memory[:message.pages], message.place)
 
     def take(self, source: int, target: int) -> Message:
         """Return the next Message of two ranks, which must be there; `release` it later."""
@@ -168,25 +143,9 @@ class Spool:
         self._wait("read", message)
         sent.readers -= 1
         if not sent.readers:
-            self._places.give(message.place, message.pages)
+            self.give_place(message.place, message.pages)
         return message
 
     def _wait(self, kind: str, message: Message) -> None:
-        begin = time.perf_counter()
-        with self._errors():
+        with self.waiting(kind):
             message.moved.result()
-        self.waited[kind] += time.perf_counter() - begin
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(f"{setting('scratch', self.folder)}: {error.strerror}: messages "
-                               "between ranks") from error
-
-    def close(self) -> None:
-        """Wait for the disk, and let go of the file."""
-        for worker in (self._writer, self._reader):
-            worker.shutdown(cancel_futures=True)
-        self._file.close()

@@ -1,6 +1,17 @@
-"""Places in a file or in memory, which are taken and given back."""
+"""Places in a file or in memory, which are taken and given back, and a scratch file of them."""
+from __future__ import annotations
+
 import math
+import os
+import time
 from bisect import bisect_left, insort
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from hpgcn.errors import StorageError, setting
+from hpgcn.kernels.disk.direct import use_directly
+from hpgcn.runtime.disk.page_cache import nameless_file
 
 
 class Places:
@@ -49,3 +60,76 @@ class Places:
             del self._by_end[place + size]
             del self._by_size[bisect_left(self._by_size, (size, place))]
         return size
+
+
+class ScratchFile:
+    """A file that grows, with places for arrays, and a thread each to write and to read them.
+
+    StorageError if it cannot be made, grow, or be moved.
+
+    Parameters
+    ----------
+    folder : str
+        Where it is. It has no name, so nothing remains of it.
+    contents : str
+        What it has, for messages of errors.
+
+    Attributes
+    ----------
+    file : hpgcn.runtime.disk.page_cache.DiskFile
+        Reads and writes bypass the page cache, if the file system can.
+    reserved : int
+        Bytes of the file.
+    waited : dict
+        Seconds of waits, for "read" and for "write".
+    moved : dict
+        Bytes that were read and written so far, under the same words; the callers add them.
+    """
+
+    def __init__(self, folder: str, contents: str) -> None:
+        self.folder = folder
+        self.contents = contents
+        self.waited = {"read": 0.0, "write": 0.0}
+        self.moved = {"read": 0, "write": 0}
+        self.reserved = 0
+        self._places = Places()
+        with self._errors():
+            self.file = nameless_file(folder)
+        self.file.bypass = not use_directly(self.file)
+        self.writer, self.reader = (ThreadPoolExecutor(1, f"{way} {contents}")
+                                    for way in ("write", "read"))
+
+    def take_place(self, size: int) -> int:
+        """Return the first byte of a place of `size` bytes, whole pages; the file may grow."""
+        place = self._places.take(size)
+        if self._places.end > self.reserved:
+            with self._errors():
+                os.posix_fallocate(self.file.fileno(), place, size)
+            self.reserved = self._places.end
+        return place
+
+    def give_place(self, place: int, size: int) -> None:
+        """Let a place be used again."""
+        self._places.give(place, size)
+
+    @contextmanager
+    def waiting(self, kind: str) -> Iterator[None]:
+        """Context manager: count the seconds of a wait for the disk; errors as StorageError."""
+        begin = time.perf_counter()
+        with self._errors():
+            yield
+        self.waited[kind] += time.perf_counter() - begin
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"{setting('scratch', self.folder)}: {error.strerror}: "
+                               f"{self.contents}") from error
+
+    def close(self) -> None:
+        """Wait for the disk, and let go of the file."""
+        for worker in (self.writer, self.reader):
+            worker.shutdown(cancel_futures=True)
+        self.file.close()

@@ -63,7 +63,7 @@ def test_memory_and_the_file_are_used_again(spool):
             spool.read_ahead(0, target % 4 + 1)
             assert take(spool, 0, target) == target
     assert len(spool._free) + len(spool._writes) <= BUFFERS
-    assert os.fstat(spool._file.fileno()).st_size == 3 * 7 * PAGE
+    assert os.fstat(spool.file.fileno()).st_size == 3 * 7 * PAGE
 
 
 def test_a_full_disk_is_one_line(spool, monkeypatch):

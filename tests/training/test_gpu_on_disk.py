@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from commands import refused, succeed
 from cuda_ranks import cuda, real_or_fake
+from epoch_bytes import count_before_epochs, footprint_of
 from graphs import make, scattered
 from test_gpu_turns import SETTINGS, SLOT, check, poisoned
 
@@ -17,10 +18,8 @@ from hpgcn.comm import as_comm, run_on_disk, run_on_gpu
 from hpgcn.errors import ConfigError, StorageError, UsageError
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers import gpu_plan, scratch_plan
-from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.disk_traffic import gpu_traffic
-from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.runtime.gpu import file_homes, gpu_turns
@@ -29,7 +28,6 @@ from hpgcn.runtime.gpu.gpu_turns import GpuTurns
 from hpgcn.runtime.gpu.host_memory import ScratchSpace
 from hpgcn.store import write_partitioned
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.trainer import Trainer
 
 __all__ = ["cuda", "poisoned"]
 POOL = 48 * PAGE
@@ -40,11 +38,10 @@ def folder(poisoned, monkeypatch, tmp_path):
     """Return a scratch folder; a file and a pool that must not be read are 0xFF."""
     monkeypatch.setattr(file_homes, "PIECE", 4 * PAGE)
     monkeypatch.setattr(file_homes, "LEAST", 20 * PAGE)
-    reserve, free = FileHomes.reserve, FileHomes._free
+    take_place, free = FileHomes.take_place, FileHomes._free
 
-    def fill_file(homes, nbytes):
-        place = reserve(homes, nbytes)
-        pages = file_homes.whole_pages((0, nbytes))[1]
+    def fill_file(homes, pages):
+        place = take_place(homes, pages)
         filled = np.frombuffer(mmap.mmap(-1, pages), np.uint8)  # begins at a page
         filled[:] = 255
         homes.writer.submit(homes.file.write_array, filled, place).result()
@@ -54,7 +51,7 @@ def folder(poisoned, monkeypatch, tmp_path):
         free(homes, piece)
         piece.memory[:] = 255
 
-    monkeypatch.setattr(FileHomes, "reserve", fill_file)
+    monkeypatch.setattr(FileHomes, "take_place", fill_file)
     monkeypatch.setattr(FileHomes, "_free", fill_pool)
     (tmp_path / "scratch").mkdir()
     return str(tmp_path / "scratch")
@@ -92,7 +89,7 @@ def plain(monkeypatch):
         monkeypatch.setattr(module, name, 1 << 14)
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
     monkeypatch.setattr(file_homes, "LEAST", 1 << 17)
-    monkeypatch.setattr(gpu_plan, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
+    monkeypatch.setattr(scratch_plan, "measure_disk", lambda folder: CopyRates(1e9, 1e9, 1e9))
     for module, name in ((scratch_plan, "PROCESS"), (scratch_plan, "RANK"), (gpu_plan, "PAIR"),
                          (gpu_plan, "CONTEXT")):
         monkeypatch.setattr(module, name, 0)
@@ -149,20 +146,11 @@ def test_bytes_are_those_of_the_plan(cuda, plain, strategy, model, kept, bound, 
     write_partitioned(path, graph, make_partition(graph, 6, method=method, refine=False))
     config = Config(layers=3, hidden=64, epochs=4, device="cuda", strategy=strategy,
                     model=model, heads=1 + (model == "gat"))
-    inputs = PlanInput(path, config)
-    candidate, = (each for each in candidates(inputs, (6,)) if each.strategy == strategy)
-    steps = gpu_traffic(count_candidate(inputs, candidate), STRATEGIES[strategy], 2)
+    steps = gpu_traffic(footprint_of(path, config, 6), STRATEGIES[strategy], 2)
     planned = np.sum([gpu_plan.bytes_in_file(each, 6 - kept) for each in steps], 0)
     turns = GpuTurns(6, 2, 32 << 20, scratch=ScratchSpace(
         str(tmp_path), 6 - kept, max(int(each.turn.max()) for each in steps)))
-    counts, train_epoch = [], Trainer.train_epoch
-
-    def count(trainer, *given):
-        if (trainer.comm.size, trainer.comm.rank) == (6, 0):
-            counts.append(np.array([*turns.host.files.moved.values()]))
-        return train_epoch(trainer, *given)
-
-    monkeypatch.setattr(Trainer, "train_epoch", count)
+    counts = count_before_epochs(monkeypatch, 6, lambda: [*turns.host.files.moved.values()])
     run_on_gpu(lambda comm: train(path, config, comm), turns)
     read, written = (counts[3] - counts[2]) / planned
     assert abs(written - 1) < bound and 0.5 < read < 1 + bound

@@ -8,23 +8,19 @@ write to that part replaces it. It stays in the pool until another one needs its
 from __future__ import annotations
 
 import mmap
-import os
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgcn.errors import InternalError, StorageError, setting
-from hpgcn.kernels.disk.direct import use_directly
-from hpgcn.runtime.disk.page_cache import PAGE, nameless_file
+from hpgcn.errors import InternalError
+from hpgcn.runtime.disk.page_cache import PAGE
 from hpgcn.runtime.gpu.homes import Home, Part
 from hpgcn.runtime.gpu.spans import EMPTY, Span, overlap, without
-from hpgcn.runtime.places import Places
+from hpgcn.runtime.places import Places, ScratchFile
 
 if TYPE_CHECKING:
     from hpgcn.runtime.device import Cuda
@@ -110,7 +106,7 @@ class FileHome(Home):
     def __init__(self, homes: FileHomes, nbytes: int) -> None:
         self.homes = homes
         self.nbytes = nbytes
-        self.place = homes.reserve(nbytes)
+        self.place = homes.take_place(whole_pages((0, nbytes))[1])
         self.pieces: list[HomePiece] = []  # those in the pool that are as the file
         self.written: Future | None = None
 
@@ -159,32 +155,17 @@ class FileHome(Home):
         self.pieces.append(piece)
 
     def free(self) -> None:
-        self.homes.places.give(self.place, whole_pages((0, self.nbytes))[1])
+        self.homes.give_place(self.place, whole_pages((0, self.nbytes))[1])
 
 
-class FileHomes:
+class FileHomes(ScratchFile):
     """A file of homes, and the pool of pinned memory through which their contents pass.
 
-    The file has no name, so nothing remains of it. StorageError if it cannot be made,
-    grow, or be moved.
-
-    Attributes
-    ----------
-    waited : dict
-        Seconds that ranks waited: for contents ("read"), and for room in the pool ("write").
-    moved : dict
-        Bytes that were read and written so far, under the same words.
+    Ranks wait for contents ("read"), and for room in the pool ("write").
     """
 
     def __init__(self, folder: str, nbytes: int, gpu: Cuda) -> None:
-        self.folder = folder
-        self.waited = {"read": 0.0, "write": 0.0}
-        self.moved = {"read": 0, "write": 0}
-        self.places = Places()
-        self.reserved = 0  # bytes of the file
-        with self._errors():
-            self.file = nameless_file(folder)
-        self.file.bypass = not use_directly(self.file)
+        super().__init__(folder, "arrays of a GPU")
 
         # direct reads and writes need memory that begins at a page
         self.nbytes = max(nbytes, LEAST)
@@ -195,22 +176,10 @@ class FileHomes:
         self.used: OrderedDict[HomePiece, None] = OrderedDict()
         self.ahead: dict[HomePiece, None] = {}
         self.edge = np.frombuffer(mmap.mmap(-1, PAGE), np.uint8)
-        self.writer, self.reader = (ThreadPoolExecutor(1, name) for name in
-                                    ("write homes", "read homes"))
 
     def take(self, nbytes: int) -> FileHome:
         """Return a home for a block."""
         return FileHome(self, nbytes)
-
-    def reserve(self, nbytes: int) -> int:
-        """Return a place in the file, which grows if it has none."""
-        nbytes = whole_pages((0, nbytes))[1]
-        place = self.places.take(nbytes)
-        if self.places.end > self.reserved:
-            with self._errors():
-                os.posix_fallocate(self.file.fileno(), place, nbytes)
-            self.reserved = self.places.end
-        return place
 
     def piece(self, home: FileHome, span: Span, *, ahead: bool = False) -> HomePiece | None:
         """Return a new HomePiece, for which others make room.
@@ -264,25 +233,3 @@ class FileHomes:
             begin = piece.pages[0]
             piece.memory[first - begin:end - begin] = self.edge[first - page:end - page]
         self.file.write_array(piece.memory, piece.home.place + piece.pages[0])
-
-    @contextmanager
-    def waiting(self, kind: str) -> Iterator[None]:
-        """Context manager: count the seconds of a wait."""
-        begin = time.perf_counter()
-        with self._errors():
-            yield
-        self.waited[kind] += time.perf_counter() - begin
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(f"{setting('scratch', self.folder)}: {error.strerror}: arrays of "
-                               "a GPU") from error
-
-    def close(self) -> None:
-        """Wait for the disk, and let go of the file."""
-        for worker in (self.writer, self.reader):
-            worker.shutdown(cancel_futures=True)
-        self.file.close()
