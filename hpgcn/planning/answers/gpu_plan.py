@@ -13,6 +13,7 @@ from hpgcn.planning.answers.scratch_plan import (
     check_strategy,
     has_one,
     local_candidates,
+    machine_of_turns,
     process_bytes,
 )
 from hpgcn.planning.counts.disk_traffic import (
@@ -24,9 +25,8 @@ from hpgcn.planning.counts.disk_traffic import (
 )
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.message_seconds import bytes_between
-from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
+from hpgcn.planning.seconds.step_seconds import compute_seconds
 from hpgcn.runtime.copy_rates import PCIE, CopyRates
-from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
 from hpgcn.runtime.gpu import file_homes, gpu_turns
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
@@ -140,14 +140,10 @@ def plan_gpu(path, config, ranks=None, widths=None, machine=None, gpus=1):
         raise UsageError(f"{assigned('gpus', gpus)}: expected a number from 1")
     for uneven in (each for each in ranks or () if each % gpus):
         raise ConfigError(f"{setting('ranks', uneven)}: {gpus} GPUs cannot divide them evenly")
-    machine = machine or Machine()
-    machine = replace(machine, rates=machine.rates[:1])  # one rank of a GPU computes at a time
-    if config.scratch:
-        if gpus > 1:
-            raise UsageError(f"{setting('scratch', config.scratch)}: needs one GPU and one "
-                             f"process, but there are {gpus}")
-        check_scratch(config.scratch)
-        machine = replace(machine, disk=machine.disk or measure_disk(config.scratch))
+    if config.scratch and gpus > 1:
+        raise UsageError(f"{setting('scratch', config.scratch)}: needs one GPU and one process, "
+                         f"but there are {gpus}")
+    machine = machine_of_turns(config, machine)
     inputs = PlanInput(path, config, widths)
     limit = size(config.gpu_memory)
     needed = 0

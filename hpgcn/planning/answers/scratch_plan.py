@@ -103,10 +103,8 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     if not config.memory:
         raise UsageError(f"{setting('scratch', config.scratch)}: needs {setting('memory')}")
     check_strategy(config, "scratch")
-    check_scratch(config.scratch)
-    machine = machine or Machine()
-    disk = machine.disk or measure_disk(config.scratch)
-    machine = replace(machine, disk=disk, rates=machine.rates[:1])  # one rank computes at a time
+    machine = machine_of_turns(config, machine)
+    disk = machine.disk
     memory = size(config.memory)
     inputs = PlanInput(path, config, widths)
 
@@ -132,6 +130,20 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     plan = plans[-1]
     check_space(config.scratch, plan.scratch)
     return plan
+
+
+def machine_of_turns(config, machine):
+    """Return the Machine of ranks of which one computes at a time, with the disk of a Config.
+
+    The disk is measured if the Machine has none. StorageError if the folder cannot be
+    written.
+    """
+    machine = machine or Machine()
+    machine = replace(machine, rates=machine.rates[:1])
+    if not config.scratch:
+        return machine
+    check_scratch(config.scratch)
+    return replace(machine, disk=machine.disk or measure_disk(config.scratch))
 
 
 def check_space(folder, needed):
@@ -230,7 +242,8 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     """Return the ScratchPlan of a Candidate; `kept` is below 0 if it does not fit."""
     counted = _count(inputs, candidate)
     footprint, strategy = counted.footprint, STRATEGIES[candidate.strategy]
-    moving = disk_traffic(footprint, strategy)[bool(counted.memory):]  # batches are in memory
+    train, evaluated = disk_traffic(footprint, strategy)
+    moving = [evaluated] if counted.memory else [train, evaluated]  # batches are in memory
     turn = max(int(each.turn.max()) for each in moving)
     messages = max(each.messages for each in moving)
 
@@ -242,7 +255,8 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     spare = limit - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), spare, side="right")) if spare >= 0 else -1
     in_files = candidate.ranks - max(kept, 0)
-    train, evaluated = disk_traffic(footprint, strategy, in_files)
+    if kept > 0:
+        train, evaluated = disk_traffic(footprint, strategy, in_files)
     moved = [int(each.sum()) for traffic in (train, evaluated)
              for each in (traffic.read, traffic.written)]
     if counted.memory:
