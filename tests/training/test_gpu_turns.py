@@ -4,24 +4,22 @@ import numpy as np
 import pytest
 from commands import refused, succeed
 from cuda_ranks import cuda, real_or_fake
+from epoch_bytes import count_before_epochs, footprint_of
 from graphs import make, scattered, several_labels, with_edges, with_targets
 
 from hpgcn import Config, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_gpu
 from hpgcn.errors import ConfigError, DivergedError, UsageError
 from hpgcn.partition import make_partition
-from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.answers.gpu_plan import plan_gpu
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.disk_traffic import gpu_traffic
-from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.gpu import gpu_turns
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
 from hpgcn.runtime.gpu.homes import PinnedHomes
 from hpgcn.runtime.gpu.spans import is_within, overlap
 from hpgcn.store import write_partitioned
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.trainer import Trainer
 
 __all__ = ["cuda"]
 SETTINGS = {"layers": 3, "hidden": 24, "epochs": 4, "eval_every": 2, "dropout": 0.3,
@@ -240,18 +238,10 @@ def test_bytes_are_those_of_the_plan(cuda, strategy, model, monkeypatch, tmp_pat
     write_partitioned(path, graph, make_partition(graph, 4, method=method, refine=False))
     config = Config(layers=3, hidden=64, epochs=4, device="cuda", strategy=strategy,
                     model=model, heads=1 + (model == "gat"))
-    counts, train_epoch, turns = [], Trainer.train_epoch, GpuTurns(4, 2, 32 << 20)
-
-    def count(trainer, *given):
-        if (trainer.comm.size, trainer.comm.rank) == (4, 0):
-            counts.append(np.sum([*turns.copied.values()], 0))
-        return train_epoch(trainer, *given)
-
-    monkeypatch.setattr(Trainer, "train_epoch", count)
+    turns = GpuTurns(4, 2, 32 << 20)
+    counts = count_before_epochs(monkeypatch, 4, lambda: np.sum([*turns.copied.values()], 0))
     run_on_gpu(lambda comm: train(path, config, comm), turns)
-    inputs = PlanInput(path, config)
-    candidate, = (each for each in candidates(inputs, (4,)) if each.strategy == strategy)
-    steps = gpu_traffic(count_candidate(inputs, candidate), STRATEGIES[strategy], 2)
+    steps = gpu_traffic(footprint_of(path, config, 4), STRATEGIES[strategy], 2)
     planned = [sum(int(getattr(each, name).sum()) for each in steps)
                for name in ("read", "written")]
     bound = 0.15 if strategy == "1d" else 0.12

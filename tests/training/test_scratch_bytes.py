@@ -1,17 +1,14 @@
 """Bytes that full batches read from files of a scratch folder and write to them: run and plan."""
-import numpy as np
 import pytest
 from commands import succeed
+from epoch_bytes import count_before_epochs, footprint_of
 from graphs import make
 
 from hpgcn import Config, save, train
 from hpgcn.comm import run_on_disk
-from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts.disk_traffic import disk_traffic
-from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.trainer import Trainer
 
 pytestmark = pytest.mark.long
 
@@ -36,22 +33,13 @@ def test_bytes_are_those_of_the_plan(strategy, model, directed, n, ranks, width,
             "--out", path)
     config = Config(layers=3, hidden=width, epochs=3, device="cpu", strategy=strategy,
                     model=model, heads=1 + (model == "gat"))
-    counts, train_epoch = [], Trainer.train_epoch
-
-    def count(trainer, epoch, *others):
-        if trainer.comm.size == ranks and trainer.comm.rank == 0:  # not in the warm-up
-            counts.append(scratch_folder.disk_bytes())
-        return train_epoch(trainer, epoch, *others)
-
-    monkeypatch.setattr(Trainer, "train_epoch", count)
+    counts = count_before_epochs(monkeypatch, ranks, scratch_folder.disk_bytes)
     run_on_disk(lambda comm: train(path, config, comm), ranks, str(tmp_path))
-    inputs = PlanInput(path, config)
-    candidate, = (each for each in candidates(inputs, (ranks,)) if each.strategy == strategy)
-    steps = disk_traffic(count_candidate(inputs, candidate), STRATEGIES[candidate.strategy])
+    steps = disk_traffic(footprint_of(path, config, ranks), STRATEGIES[strategy])
 
     planned = [sum(int(getattr(each, name).sum()) for each in steps)
                for name in ("read", "written")]
-    counted = np.array(counts[2]) - counts[1]
+    counted = counts[2] - counts[1]
     if not counted.any():
         pytest.skip("files of this folder are in memory")
     assert counted == pytest.approx(planned, rel=0.03)
