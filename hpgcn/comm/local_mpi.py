@@ -120,6 +120,8 @@ class Post:
         if sent.size > received.size:
             raise InternalError(f"a message of {sent.size} bytes from rank {key[1]} to rank "
                                 f"{key[2]}, which has room for {received.size}")
+        if self.observer is not None:
+            self.observer.finish_moves((received,))
         self.copy(received[:sent.size], sent)
         sender.done = receiver.done = True
         if self.observer is not None:
@@ -166,6 +168,8 @@ class Post:
             return request
 
         def complete(parts: dict) -> None:
+            if self.observer is not None:
+                self.observer.finish_moves(part for _, part, _ in calls.values())
             finish(parts)
             if self.observer is not None:
                 self.observer.note_messages(part for _, part, _ in calls.values())

@@ -90,7 +90,7 @@ def test_pages_leave_memory_and_come_back(array):
     """An array that was put out takes no memory; touched, or brought in, it has its contents."""
     if in_memory(array):
         pytest.skip("files of this folder are in memory")
-    bring_in(array, array.nbytes // 2, 0)
+    bring_in(array, 0, array.nbytes // 2)
     assert array.nbytes // PAGE // 2 <= in_memory(array) < array.nbytes // PAGE
     array[5] = -1
     put_out([pages_of(array)])

@@ -1,4 +1,8 @@
 """Bytes that full batches read from files of a scratch folder and write to them: run and plan."""
+import os
+import threading
+from contextlib import contextmanager, suppress
+
 import pytest
 from commands import succeed
 from epoch_bytes import count_before_epochs, footprint_of
@@ -6,6 +10,7 @@ from graphs import make
 
 from hpgcn import Config, save, train
 from hpgcn.comm import run_on_disk
+from hpgcn.kernels.disk.file_table import ARRAYS, ROWS, TABLE
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.strategies import STRATEGIES
@@ -20,6 +25,34 @@ CASES = [  # strategy, model, directed, vertices, ranks, width
     pytest.param("cover", "gin", False, 12001, 6, 192, marks=pytest.mark.release),
     pytest.param("vertex-cut", "gin", True, 12001, 6, 192, marks=pytest.mark.release),
     pytest.param("1d", "gin", True, 12001, 6, 192, marks=pytest.mark.release)]
+
+
+@contextmanager
+def writing():
+    """Context manager: let Linux write changed pages of all arrays again and again."""
+    ended = threading.Event()
+
+    def write():
+        while not ended.wait(0.01):
+            for address, _, descriptor, _ in ROWS[:TABLE[ARRAYS]].tolist():
+                with suppress(OSError):  # the array has ended
+                    os.fdatasync(descriptor if address else 1 << 30)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("strategy", ["p2p", "cover"])
+def test_early_writes_add_no_bytes(strategy, monkeypatch, tmp_path):
+    """Linux writes changed pages before a turn ends if memory is short."""
+    with writing():
+        test_bytes_are_those_of_the_plan(strategy, "gcn", False, 12001, 6, 128, monkeypatch,
+                                         tmp_path)
 
 
 @pytest.mark.parametrize("strategy, model, directed, n, ranks, width", CASES)

@@ -14,9 +14,8 @@ from functools import partial
 import numpy as np
 
 PAGE = mmap.PAGESIZE
-PIECE = 1 << 25  # bytes that are written at once
 AHEAD = 1 << 21  # bytes that Linux reads at once
-PAGE_OUT, READ_IN, MAKE_WRITABLE = 21, 22, 23  # advice of madvise
+PAGE_OUT, READ_IN = 21, 22  # advice of madvise
 START, COMPLETE = 2, 7  # flags of sync_file_range: begin to write, and wait
 ZERO = 0x11  # mode of fallocate: FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE
 _library = partial(ctypes.CDLL, None, use_errno=True)
@@ -30,38 +29,32 @@ def _call(name: str, *arguments: object) -> int:
     return 0
 
 
-def _advise(address: int, nbytes: int, advice: int) -> None:
+def advise(address: int, nbytes: int, advice: int) -> None:
     """Give advice on memory; older systems ignore some of it."""
     if nbytes > 0:
         _call("madvise", LONG(address), LONG(nbytes), INT(advice))
 
 
-def _row(array: np.ndarray) -> tuple[int, ...] | None:
+def row_of(array: np.ndarray) -> tuple[int, ...] | None:
     """Return address, bytes, descriptor and rank of the file of an array; None: it has none."""
-    from hpgcn.kernels.disk.file_table import row_of  # late, because it imports Numba
+    from hpgcn.kernels.disk import file_table  # late, because it imports Numba
 
-    row = row_of(array)
+    row = file_table.row_of(array)
     return None if row is None else tuple(row.tolist())
 
 
-def bring_in(array: np.ndarray, read: int, written: int) -> None:
-    """Read the first `read` bytes of an array, and make the first `written` bytes writable.
-
-    So a rank that touches them later need not wait for each page.
-    """
-    row = _row(array)
-    if row is None:
+def bring_in(array: np.ndarray, first: int, end: int) -> None:
+    """Read bytes of an array, so a rank that touches them later need not wait for each page."""
+    row = row_of(array)
+    if row is None or first >= end:
         return
-    begin, _, descriptor, _ = row
-    address = array.ctypes.data // PAGE * PAGE
-    offset, more = address - begin, array.ctypes.data - address
-    read, written = ((min(each, array.nbytes) + more) * (each > 0) for each in (read, written))
+    begin = array.ctypes.data - row[0]
+    first = (begin + first) // PAGE * PAGE
+    end = begin + min(end, array.nbytes)
     with suppress(OSError):
-        for first in range(0, read, AHEAD):
-            os.posix_fadvise(descriptor, offset + first, min(AHEAD, read - first),
-                             os.POSIX_FADV_WILLNEED)
-    _advise(address, read, READ_IN)
-    _advise(address, written, MAKE_WRITABLE)
+        for place in range(first, end, AHEAD):
+            os.posix_fadvise(row[2], place, min(AHEAD, end - place), os.POSIX_FADV_WILLNEED)
+    advise(row[0] + first, end - first, READ_IN)
 
 
 def put_out(parts: Iterable[tuple[int, int, int, int]]) -> None:
@@ -70,18 +63,14 @@ def put_out(parts: Iterable[tuple[int, int, int, int]]) -> None:
     OSError if it fails. A part of a file is (address, descriptor, first byte, end). Writes
     of the next parts begin before one has ended.
     """
-    pieces = [(address + first, descriptor, first, min(PIECE, end - first))
-              for address, descriptor, begin, end in parts for first in range(begin, end, PIECE)]
-    begun = under_way = 0
-    for address, descriptor, first, nbytes in pieces:
-        while begun < len(pieces) and under_way < 2 * PIECE:
-            _, *piece = pieces[begun]
-            _sync(START, *piece)
-            under_way += piece[-1]
-            begun += 1
-        _sync(COMPLETE, descriptor, first, nbytes)
-        under_way -= nbytes
-        _advise(address, nbytes, PAGE_OUT)
+    pieces = [(address + begin, descriptor, begin, end - begin)
+              for address, descriptor, begin, end in parts if begin < end]
+    for _, *piece in pieces:
+        _sync(START, *piece)
+    for address, *piece in pieces:
+        _sync(COMPLETE, *piece)
+        descriptor, first, nbytes = piece
+        advise(address, nbytes, PAGE_OUT)
         with suppress(OSError):  # pages that were read ahead
             os.posix_fadvise(descriptor, first, nbytes, os.POSIX_FADV_DONTNEED)
 
@@ -98,7 +87,7 @@ def pages_of(array: np.ndarray) -> tuple[int, int, int, int] | None:
 
     None if it has no file.
     """
-    row = _row(array)
+    row = row_of(array)
     if row is None:
         return None
     address, nbytes, descriptor, _ = row
@@ -123,7 +112,7 @@ def forget(array: np.ndarray, first: int = 0) -> None:
 
 def protect(array: np.ndarray, *, allowed: bool) -> None:
     """Let accesses to an array in a file succeed, or fault."""
-    row = _row(array)
+    row = row_of(array)
     if row is not None:
         address, nbytes, *_ = row
         _call("mprotect", LONG(address), LONG(nbytes), INT(3 * allowed))

@@ -18,6 +18,7 @@ import numpy as np
 
 from hpgcn.errors import StorageError, setting
 from hpgcn.runtime.disk import mapped_pages
+from hpgcn.runtime.disk.private_memory import make_private
 from hpgcn.runtime.planned_turns import PlannedTurns
 
 CHECK = "HPGCN_CHECK_RESIDENCY"  # 1: arrays that a turn should not touch cannot be accessed
@@ -58,6 +59,8 @@ class Residency(PlannedTurns):
         self.waited = {"read": 0.0, "write": 0.0}
         self._events = [[] for _ in range(ranks)]  # by rank: (name, begin, end) of reads and writes
         self._filled = []  # arrays that received messages in this turn
+        self._private = [[] for _ in range(ranks)]  # the PrivateMemory of each rank
+        self._moving = []  # arrays whose PrivateMemory may be under way
         self._checks = os.environ.get(CHECK) == "1"
         self._known = [{} for _ in range(ranks)]  # the PassArrays of each rank, if it checks
         self._enter(0)
@@ -74,6 +77,13 @@ class Residency(PlannedTurns):
             self._protect(rank)
         return ended
 
+    def finish_moves(self, arrays: Iterable) -> None:
+        """Wait until no thread moves arrays that messages are about to change."""
+        if any(np.may_share_memory(each, other) for each in arrays if isinstance(each, np.ndarray)
+               for other in self._moving):
+            self._finish(self._writer)
+            self._finish(self._reader)
+
     def note_messages(self, arrays: Iterable) -> None:
         """Note that messages were copied to or from arrays, also of ranks that do not run."""
         self._filled += (each for each in arrays
@@ -84,27 +94,46 @@ class Residency(PlannedTurns):
         self._enter(entering)
         following = (entering + 1) % self.ranks
         near = {entering, following} - {leaving}
-        out = [*((mapped_pages.forget, *each) for each in self._dead(leaving)),
-               (mapped_pages.put_out, self._touched(leaving, near))]
+        dead = {id(array): (array, first) for array, first in self._dead(leaving)}
+        private, self._private[leaving] = self._private[leaving], []
+        out: list = [(each.write, *dead.pop(id(each.array), (each.array, each.pages))[1:])
+                     for each in private]
+        out += [(mapped_pages.forget, *each) for each in dead.values()]
+        out.append((mapped_pages.put_out, self._touched(leaving, near)))
 
         # finish writing the turn before, because memory holds the arrays of three turns
         begin = time.perf_counter()
         self.waited["write"] += self._finish(self._writer)
+        if self._checks:  # the writer reads what was protected within the turn
+            self._allow(leaving, allowed=True)
         self._writer.put(out, self._events[leaving])
         self.waited["read"] += self._finish(self._reader)
         self._events[leaving].append(("wait for disk", begin, time.perf_counter()))
+        self._moving = [each.array for each in private]
 
         # read the arrays of the turn after this one; with two ranks they are being written now
         if following != entering:
-            ahead = [(mapped_pages.bring_in, *each) for each in self._coming(following)]
-            ahead += [(mapped_pages.bring_in, array, array.nbytes, 0)
+            coming = self._coming(following)
+            self._moving += (array for array, _, written in coming if written)
+            ahead = [(self._bring_in, following, *each) for each in coming]
+            ahead += [(mapped_pages.bring_in, array, 0, array.nbytes)
                       for rank, array in self._waiting() if rank == following]
             if following == leaving:
                 ahead.insert(0, (self._writer.finish,))
             self._reader.put(ahead, self._events[following])
         if self._checks:
+            self._finish(self._writer)
             self._allow(leaving, allowed=False)
         self._protect(entering)
+
+    def _bring_in(self, rank: int, array: np.ndarray, read: int, written: int) -> None:
+        """Read the first bytes of an array; those that are written then get private memory."""
+        if any(each.array is array for each in self._private[rank]):
+            return
+        private = make_private(array, read, written)
+        if private is not None:
+            self._private[rank].append(private)
+        mapped_pages.bring_in(array, 0 if private is None else private.pages, read)
 
     def _enter(self, rank: int) -> None:
         self._table.TABLE[self._table.RUNNING] = rank
