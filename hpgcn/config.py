@@ -11,6 +11,7 @@ from typing import Any
 
 from hpgcn.errors import InputNotFoundError, UsageError, assigned, suggestion
 from hpgcn.runtime.files import reading
+from hpgcn.runtime.gpu_limits import FREE
 from hpgcn.runtime.machine import size
 from hpgcn.setting_field import (
     BATCHES,
@@ -267,9 +268,10 @@ class Config:
         "backward pass computes a wider product instead. With --scratch: limit of the process "
         "(default: no limit)", PARALLEL, metavar="BYTES", resumable=True)
     gpu_memory: str = setting(
-        "", "with --device cuda. Bytes of a GPU for all arrays, such as 8G: if they do not fit, "
-        "local ranks take turns on it, with arrays at home in host memory or --scratch. Does not "
-        "change results (default: no limit)", PARALLEL, metavar="BYTES", resumable=True)
+        "", "with --device cuda. Bytes of a GPU for all arrays, such as 8G, or free for all that "
+        "are free: if they do not fit, local ranks take turns on it, with arrays at home in host "
+        "memory or --scratch. Does not change results (default: no limit)",
+        PARALLEL, metavar="BYTES", resumable=True)
     scratch: str = setting(
         "", "with --memory. Folder on a fast disk for arrays that do not fit: local ranks take "
         "turns in memory. Does not change results (default: none)", PARALLEL, metavar="DIR",
@@ -288,7 +290,7 @@ class Config:
             object.__setattr__(self, entry.name, checked(entry, getattr(self, entry.name)))
         for name in ("memory", "gpu_memory"):
             try:
-                if getattr(self, name):
+                if getattr(self, name) and (name, getattr(self, name)) != ("gpu_memory", FREE):
                     size(getattr(self, name))
             except UsageError as error:
                 raise UsageError(f"{assigned(name)}: {error}") from None

@@ -6,20 +6,32 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hpgcn.errors import ConfigError, DeviceMemoryError, agreed, setting
+from hpgcn.runtime.machine import size
 
 if TYPE_CHECKING:
-
     from hpgcn.comm.communicator import SerialComm
+    from hpgcn.config import Config
     from hpgcn.runtime.device import Host
 
+FREE = "free"  # a limit: all bytes that are free
+FREE_SHARE = 15 / 16  # the others are for work memory of cuBLAS, and for pieces too small to use
 MAX_NONZEROS = (1 << 31) - 1  # most nonzeros of a rank on a GPU
 
 
 def advice(dtype: str) -> str:
     """Return advice for a run with this dtype that needs too much GPU memory."""
     shorter = f" or {setting('dtype', 'float32')}" if dtype == "float64" else ""
-    return (f"start more ranks on more GPUs, use fewer hidden units{shorter}, or "
-            f"{setting('device', 'cpu')}")
+    return (f"let ranks take turns with {setting('gpu_memory', FREE)}, start more ranks on more "
+            f"GPUs, use fewer hidden units{shorter}, or {setting('device', 'cpu')}")
+
+
+def limit_of(config: Config) -> int:
+    """Return the bytes of a GPU that a run may take by config.gpu_memory, for all arrays."""
+    if config.gpu_memory != FREE:
+        return size(config.gpu_memory)
+    from hpgcn.runtime.device import Cuda  # late, because it imports CuPy
+
+    return int(Cuda().memory()[0] * FREE_SHARE)
 
 
 def check_nonzeros(comm: SerialComm, device: Host, nonzeros: int, *, cut: bool = True) -> None:

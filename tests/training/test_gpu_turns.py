@@ -167,6 +167,17 @@ def test_a_limit_that_is_too_small_is_refused(monkeypatch, tmp_path):
         plan_gpu(path, config.replace(gpu_memory="100K"))
 
 
+def test_a_limit_is_what_is_free(cuda, monkeypatch, tmp_path):
+    """Some of the free bytes are left for libraries."""
+    if cuda is None:
+        pytest.skip("seen through the fake GPU")
+    small(monkeypatch)
+    monkeypatch.setattr(fake_cupy.Device, "mem_info", (9 << 20, 1 << 30))
+    config = Config(hidden=8, device="cuda", strategy="p2p", gpu_memory="free")
+    plan = plan_gpu(wide(tmp_path / "g.h5"), config)
+    assert plan.ranks > 2 and plan.gpu_memory == 9 * (1 << 20) * 15 // 16
+
+
 @pytest.mark.parametrize("changes, words", [
     ({"device": "cpu"}, "needs device='cuda'"), ({"aggregate_on": "cpu"}, "needs device='cuda'"),
     ({"batch": "vertices:60"}, "needs full batches, but batch='vertices:60'")], ids=str)

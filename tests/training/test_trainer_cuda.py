@@ -245,7 +245,8 @@ def test_too_little_memory_is_said_before_the_first_epoch(gpu, cuda, monkeypatch
     monkeypatch.setattr(type(gpu), "memory", lambda self: (1000, 1 << 20))
     for dtype in ("float64", "float32"):
         said = (r"^rank 0 of 1 needs [\d,]+ more bytes, but only 1,000 of 1,048,576 are free on "
-                "GPU 0: start more ranks.*units" + " or dtype='float32'" * (dtype == "float64")
+                "GPU 0: let ranks take turns .* start more ranks.*units"
+                + " or dtype='float32'" * (dtype == "float64")
                 + ", or device=.cpu.$")
         with pytest.raises(DeviceMemoryError, match=said) as found:
             hpgcn.train(make(), Config(device="cuda", epochs=1, dtype=dtype))
@@ -288,7 +289,8 @@ def test_a_gpu_that_is_full_is_named(gpu, cuda, monkeypatch, call):
 
     monkeypatch.setattr(gpu.xp, "empty", full)
     said = (r"^rank 0 of 1: Out of memory allocating 4,096 bytes \(allocated so far: 512 bytes\); "
-            r"[\d,]+ of [\d,]+ bytes are free on GPU 0: start more .* units or dtype='float32', or")
+            r"[\d,]+ of [\d,]+ bytes are free on GPU 0: let ranks take turns .* start more .* "
+            "units or dtype='float32', or")
     with pytest.raises(DeviceMemoryError, match=said):
         hpgcn.train(make(), Config(device="cuda", epochs=2, dtype="float64"))
 

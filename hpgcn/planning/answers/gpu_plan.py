@@ -28,6 +28,7 @@ from hpgcn.planning.seconds.message_seconds import bytes_between
 from hpgcn.planning.seconds.step_seconds import compute_seconds
 from hpgcn.runtime.copy_rates import PCIE, CopyRates
 from hpgcn.runtime.gpu import file_homes, gpu_turns
+from hpgcn.runtime.gpu_limits import limit_of
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.sampling import FULL
@@ -145,7 +146,7 @@ def plan_gpu(path, config, ranks=None, widths=None, machine=None, gpus=1):
                          f"but there are {gpus}")
     machine = machine_of_turns(config, machine)
     inputs = PlanInput(path, config, widths)
-    limit = size(config.gpu_memory)
+    limit = limit_of(config)
     needed = 0
     for whole in _candidates(inputs, [gpus]):
         plan = _plan_of(inputs, whole, limit, 0, machine, gpus)
