@@ -7,6 +7,7 @@ from arrays import assert_all, assert_none
 
 from hpgcn.kernels.disk.file_arrays import FileArrays
 from hpgcn.kernels.disk.file_table import row_of
+from hpgcn.runtime.disk import private_memory
 from hpgcn.runtime.disk.mapped_pages import PAGE, pages_of, put_out
 from hpgcn.runtime.disk.private_memory import make_private
 from hpgcn.runtime.disk.scratch_folder import disk_bytes
@@ -28,8 +29,11 @@ def file_of(array):
     return np.frombuffer(os.pread(int(row_of(array)[2]), array.nbytes, 0), array.dtype)
 
 
-def test_changes_stay_in_memory_until_they_are_written(array):
+@pytest.mark.parametrize("direct", [True, False])
+def test_changes_stay_in_memory_until_they_are_written(array, direct, monkeypatch):
     """The first pages are read, the next ones are zero, and those after them are in the file."""
+    if not direct:  # as on file systems without direct reads
+        monkeypatch.setattr(private_memory, "use_directly", lambda file: False)
     private = make_private(array, 8 * (2 * EACH - 5), 8 * 4 * EACH)
     assert array[:2 * EACH].tolist() == [*range(2 * EACH)]
     assert_none(array[2 * EACH:4 * EACH])

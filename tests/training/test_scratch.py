@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from graphs import make, scattered
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_disk
+from hpgcn.comm.local_mpi import Post, Request, as_bytes
 from hpgcn.comm.turns import Turns
 from hpgcn.errors import ConfigError, InternalError, StorageError
 from hpgcn.parallel.workspace import Workspace
@@ -28,7 +30,7 @@ from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
 from hpgcn.runtime.copy_rates import CopyRates
-from hpgcn.runtime.disk import mapped_pages, residency, scratch_folder
+from hpgcn.runtime.disk import mapped_pages, private_memory, residency, scratch_folder
 from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, put_out
 from hpgcn.runtime.disk.residency import Residency
 from hpgcn.store import write_partitioned
@@ -115,18 +117,19 @@ def test_forgotten_contents(array):
 
 
 class Passing:
-    """Stand-in for PassArrays: an array is dead before segment 1."""
+    """Stand-in for PassArrays: an array is dead before segment 1, and maybe written."""
 
     last = 2
 
-    def __init__(self, array):
+    def __init__(self, array, written=0):
         self.array = array
+        self.written = written
 
     def check(self, segment, *product):
         pass
 
     def coming(self, segment):
-        return [(self.array, self.array.nbytes, 0)]
+        return [(self.array, self.array.nbytes, self.written)]
 
     def dead(self, segment):
         return [(self.array, 0)] * (segment == 1)
@@ -154,6 +157,36 @@ def test_contents_are_dropped_between_segments_alone(array):
     switch()  # in segment 1
     disk.close()
     assert array[1] == 1
+
+
+def test_a_message_waits_for_an_array_that_moves(array, monkeypatch):
+    """Else it would be copied to pages that are replaced."""
+    disk = Residency(3, 3, "folder", list)
+    disk.begin_pass(2, Passing(array, array.nbytes))
+    read, call = threading.Event(), private_memory._system
+
+    def system(name, *given):
+        if name == "mremap":  # after the file was read
+            read.set()
+            time.sleep(0.05)
+        return call(name, *given)
+
+    monkeypatch.setattr(private_memory, "_system", system)
+    post = Post()
+    post.observer = disk
+    disk.switch(0, 1)
+    read.wait()
+    message = np.full(3 * PAGE, 255, np.uint8)
+    for mine, others, buffer in ((post.sends, post.receives, message),
+                                 (post.receives, post.sends, as_bytes(array)[PAGE:4 * PAGE])):
+        post.message(mine, others, ("world", 1, 2, 0), buffer, Request())
+    disk.switch(1, 2)
+    disk.begin_segment(2)
+    disk.switch(2, 0)
+    disk.close()
+    each = PAGE // array.itemsize
+    assert_all(array[:each] == np.arange(each))
+    assert_all(array[each:4 * each] == -1)
 
 
 def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
