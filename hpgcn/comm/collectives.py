@@ -114,7 +114,9 @@ class Collectives:
         def start(piece: Array) -> Request:
             return self.mpi.Iallreduce(self.MPI.IN_PLACE, piece, getattr(self.MPI, op.upper()))
 
-        return self._own("reduce", start, view, SEND | RECEIVE, None, name="reduce")
+        pending = self._own("reduce", start, view, SEND | RECEIVE, None, name="reduce")
+        pending.ends_segment = kind == "dense"
+        return pending
 
     @started
     def start_allgather(self, own: Array, out: Array, counts: ArrayLike,

@@ -169,8 +169,16 @@ class SerialComm(Collectives, CollectiveErrors):
     def begin_pass(self, arrays: Any = None) -> None:
         """Note that a pass through the model begins: see `LocalComm`. Default: do nothing."""
 
-    def end_segment(self, *product: Any) -> None:
-        """Note that a product has read own rows: see `LocalComm`. Default: do nothing."""
+    def end_segment(self, *ends: Any) -> bool:
+        """Note that a segment of a pass ends, and return whether the rank was in one.
+
+        `ends` says where: (width, backward) of a product that has read own rows, "sum"
+        in a sum over ranks, nothing at the end of the pass. Default: do nothing.
+        """
+        return False
+
+    def end_sum(self) -> None:
+        """Note that a sum over ranks, which has ended a segment, is complete."""
 
     def begin_segment(self) -> None:
         """Note that a segment of a pass begins: see `LocalComm`. Default: do nothing."""

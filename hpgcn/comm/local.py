@@ -111,13 +111,13 @@ class LocalComm(MpiComm):
             turns.observer.begin_segment(rank)
             self._record_disk()
 
-    def end_segment(self, *product: Any) -> None:
-        """Note that a product (width, backward) has read own rows for the last time.
+    def end_segment(self, *ends: Any) -> bool:
+        observer = self.mpi.turns.observer
+        return observer is not None and observer.end_segment(self.turn, *ends)
 
-        Without a product, note that a pass has ended.
-        """
-        if self.mpi.turns.observer is not None:
-            self.mpi.turns.observer.end_segment(self.turn, *product)
+    def end_sum(self) -> None:
+        self._let_others_run()
+        self.begin_segment()
 
     def begin_segment(self) -> None:
         """Note that the next segment begins, after the first of two waits."""

@@ -1,8 +1,8 @@
 """Follow the ranks of a process through their passes of a model, as they take turns.
 
-A pass is a training step or an evaluation. Its products with A end its segments. What a
-segment reads, and which contents nothing reads after it, is known before the run
-(hpgcn.training.steps.pass_arrays).
+A pass is a training step or an evaluation. Where a rank waits for others, a segment ends:
+in products with A, and in sums over ranks within a layer. What a segment reads, and which
+contents nothing reads after it, is known before the run (hpgcn.training.steps.pass_arrays).
 """
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class PlannedTurns:
         """Note that a rank begins a pass with some PassArrays; None: they are not known."""
         self._passes[rank], self._segments[rank], self._between[rank] = arrays, 0, True
 
-    def end_segment(self, rank: int, *product: Any) -> bool:
-        """Note that a rank ends a segment, in a product (width, backward) or with the pass.
+    def end_segment(self, rank: int, *ends: Any) -> bool:
+        """Note that a rank ends a segment: `ends` as in `SerialComm.end_segment`.
 
         Return whether it was in one.
         """
         arrays = self._passes[rank]
         if arrays is None or self._between[rank]:
             return False
-        arrays.check(self._segments[rank], *product)
+        arrays.check(self._segments[rank], *ends)
         self._segments[rank] += 1
         self._between[rank] = True
         return True
 
     def begin_segment(self, rank: int) -> None:
-        """Note that a rank begins the next segment: with a pass, or after a product."""
+        """Note that a rank begins the next segment: with a pass, or after a wait."""
         self._between[rank] = False
 
     def told(self) -> dict[str, Any]:

@@ -29,11 +29,13 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
+from hpgcn.planning.counts.touches import Wait
 from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.runtime.disk import mapped_pages, private_memory, residency, scratch_folder
 from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, put_out
 from hpgcn.runtime.disk.residency import Residency
 from hpgcn.store import write_partitioned
+from hpgcn.strategies import Product
 from hpgcn.training.steps.pass_arrays import PassArrays
 
 pytestmark = pytest.mark.long
@@ -200,14 +202,15 @@ def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
 
 def test_a_pass_that_differs_from_its_plan_is_refused():
     """Else contents that are read would be dropped."""
-    wait = SimpleNamespace(product=SimpleNamespace(width=8, backward=True))
-    turns = SimpleNamespace(segments=((), ()), waits=(wait,))
+    waits = Wait(Product(0, 8, backward=True), True, True), Wait(None, True, True)
+    turns = SimpleNamespace(segments=((), (), ()), waits=waits)
     passed = PassArrays(turns, SimpleNamespace(
         field=SimpleNamespace(hops=[]), workspace=Workspace(np.float32),
         columns=SimpleNamespace(comm=SimpleNamespace(rank=0))), ())
     passed.check(0, 8, True)
-    passed.check(1)
-    for wrong in (0, 8, False), (0,), (1, 8, True), (2,):
+    passed.check(1, "sum")
+    passed.check(2)
+    for wrong in (0, 8, False), (0,), (0, "sum"), (1, 8, True), (1,), (2, "sum"), (3,):
         with pytest.raises(InternalError, match="planned"):
             passed.check(*wrong)
 

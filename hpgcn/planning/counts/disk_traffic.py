@@ -68,6 +68,8 @@ def disk_traffic(footprint, strategy, in_files=None, near=None):
 
         # the matrix, the messages and the sums of each product
         for place, (product, first, last) in enumerate(turns[0].waits):
+            if product is None:  # a sum over ranks, of a few numbers
+                continue
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
@@ -153,7 +155,8 @@ def gpu_traffic(footprint, strategy, slots, gpus=1):
     for number, each in enumerate(found):
         plans = (footprint.train_plans, footprint.evaluated_plans)[number]
         turns = footprint.rank_steps[0].turns(strategy, False)[number]
-        for product in [wait.product for wait in turns.waits if wait.last] if ranks > 1 else ():
+        for product in [wait.product for wait in turns.waits if wait.product and wait.last
+                        ] if ranks > 1 else ():
             plan = plans[product.layer]
             sent = plan.traffic.counts(product, footprint.spec.row_itemsize)[0]
             sent = sent // plan.traffic.period

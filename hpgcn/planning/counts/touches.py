@@ -1,4 +1,6 @@
-"""Record which arrays a pass through a model reads and writes between its products with A.
+"""Record which arrays a pass through a model reads and writes between its waits.
+
+A rank waits for others in products with A, and in sums over ranks within a layer.
 
 Arrays count from their first byte: a pass touches a beginning of each.
 """
@@ -7,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 LEAST = 1 << 18  # bytes: smaller arrays are not counted
+SUM = "sum"  # a sum over ranks within a layer
 
 
 @dataclass
@@ -26,13 +29,13 @@ class Touch:
 class Touches:
     """The arrays that a pass touches, in segments.
 
-    A rank waits for others in each product with A, once or twice, which ends a segment.
-    So does the end of the pass.
+    A rank waits for others in each product with A, once or twice, and in sums over ranks.
+    Each wait ends a segment, and so does the end of the pass.
     """
 
     def __init__(self):
-        self.products = []
-        self._calls = []  # (arrays read, arrays overwritten, a part that is written), or a product
+        # lists (arrays read, arrays overwritten, a part that is written), products, and sums
+        self._calls = []
         self.results = ()  # arrays that are read after the pass
 
     def call(self, read, *written):
@@ -53,34 +56,46 @@ class Touches:
         It reads rows, and `read_on` also after the last wait. It adds to `out` then.
         """
         out = out if isinstance(out, tuple) else (out,)
-        self.products.append(product)
         self._calls.append((product, rows, read_on, out))
+
+    def sum(self):
+        """Record that a sum over ranks is waited for."""
+        self._calls.append(SUM)
 
     def finish(self, *results):
         """Record the end of the pass, after which only `results` are read."""
         self.results = results
 
-    def segments(self, waits, *, frees_rows=True):
-        """Return the list of segments: a Touch by id of an array of at least LEAST bytes.
+    def segments(self, waits_of, *, frees_rows=True):
+        """Return the Waits, and the list of segments between them.
 
-        `waits` are the waits of each product, 1 or 2. Own rows are multiplied before the
-        only one, or between two. Without `frees_rows` they are read after it as well.
+        A segment has a Touch by id of each array of at least LEAST bytes.
+        `waits_of(product)` is the number of waits of a product, 1 or 2. Own rows are
+        multiplied before the only one, or between two. Without `frees_rows` they are read
+        after it as well.
         """
-        segments = [_Segment()]
-        waits = iter(waits)
+        segments, waits = [_Segment()], []
+
+        def wait(product=None, first=True, last=True):
+            waits.append(Wait(product, first, last))
+            segments.append(_Segment())
+
         for call in self._calls:
             if isinstance(call, list):
                 segments[-1].call(*call)
-                continue
-            _, rows, read_on, out = call
-            if next(waits) > 1:
-                segments[-1].call((*rows, *read_on))
-                segments.append(_Segment())
-            segments[-1].call((*rows, *read_on), out)
-            segments.append(_Segment())
-            segments[-1].call((*read_on, *out, *(() if frees_rows else rows)), out)
-        return [{key: touch for key, touch in each.touches.items()
-                 if each.bases[key].nbytes >= LEAST} for each in segments]
+            elif call is SUM:
+                wait()
+            else:
+                product, rows, read_on, out = call
+                twice = waits_of(product) > 1
+                if twice:
+                    segments[-1].call((*rows, *read_on))
+                    wait(product, last=False)
+                segments[-1].call((*rows, *read_on), out)
+                wait(product, first=not twice)
+                segments[-1].call((*read_on, *out, *(() if frees_rows else rows)), out)
+        return waits, [{key: touch for key, touch in each.touches.items()
+                        if each.bases[key].nbytes >= LEAST} for each in segments]
 
 
 class _Segment:
@@ -130,15 +145,20 @@ class SegmentArray(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A wait in a product with A, which ends a segment."""
+    """A wait in a product with A, or in a sum over ranks, which ends a segment."""
 
-    product: object  # hpgcn.strategies.Product
+    product: object  # hpgcn.strategies.Product; None: a sum
     first: bool  # whether it is the first one of the product
     last: bool
 
+    @property
+    def ends(self):
+        """What a rank says as it ends the segment: see `SerialComm.end_segment`."""
+        return (self.product.width, self.product.backward) if self.product else (SUM,)
+
 
 class PassTurns(NamedTuple):
-    """The waits of a pass in its products with A, and the arrays of each segment between them."""
+    """The waits of a pass, and the arrays of each segment between them."""
 
     waits: tuple  # Wait each
     segments: tuple  # a tuple of SegmentArray each, one more than waits
@@ -159,9 +179,8 @@ def pass_turns(passes, names, waits_of, *, frees_rows=True):
     rank waits. `waits_of(product)` is the number of its waits; for `frees_rows` see
     `Touches.segments`.
     """
-    waits = [[waits_of(product) for product in each.products] for each in passes]
-    all_segments = [each.segments(counts, frees_rows=frees_rows)
-                    for each, counts in zip(passes, waits)]
+    all_waits, all_segments = zip(*(each.segments(waits_of, frees_rows=frees_rows)
+                                    for each in passes))
     results = [_results(each) for each in passes]
     kept = set(names)
     for segments in all_segments:
@@ -182,7 +201,7 @@ def pass_turns(passes, names, waits_of, *, frees_rows=True):
         first = _join(*begins)
 
     found = []
-    for touches, counts, after, segments in zip(passes, waits, results, all_segments):
+    for waits, after, segments in zip(all_waits, results, all_segments):
         live, made = _join(first, after), []
         for segment in reversed(segments):
             after, live = live, _before(segment, live)
@@ -192,9 +211,7 @@ def pass_turns(passes, names, waits_of, *, frees_rows=True):
                              after.get(key, 0))
                 for key, touch in segment.items() if key in kept))
         dead = {name: first.get(key, 0) for key, name in names.items() if name}
-        ends = tuple(Wait(product, number == 0, number == count - 1)
-                     for product, count in zip(touches.products, counts) for number in range(count))
-        found.append(PassTurns(ends, tuple(reversed(made)), dead))
+        found.append(PassTurns(tuple(waits), tuple(reversed(made)), dead))
     return tuple(found)
 
 

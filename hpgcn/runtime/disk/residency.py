@@ -71,8 +71,8 @@ class Residency(PlannedTurns):
         self._known[rank][id(arrays)] = arrays
         self._protect(rank)
 
-    def end_segment(self, rank: int, *product: Any) -> bool:
-        ended = super().end_segment(rank, *product)
+    def end_segment(self, rank: int, *ends: Any) -> bool:
+        ended = super().end_segment(rank, *ends)
         if ended:
             self._protect(rank)
         return ended

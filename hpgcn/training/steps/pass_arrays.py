@@ -6,7 +6,7 @@ the pass does not read again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpgcn.errors import InternalError
 from hpgcn.parallel.csr import Csr
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PassArrays:
-    """The arrays of the segments of a pass, which end in its products with A.
+    """The arrays of the segments of a pass, which end where the rank waits for others.
 
     Parameters
     ----------
@@ -47,19 +47,15 @@ class PassArrays:
         """The work arrays by name, of which the first pass may have to make some."""
         return {name: array for space in self.spaces for name, array in space.arrays.items()}
 
-    def check(self, segment: int, width: int = 0, backward: bool = False) -> None:
-        """Raise InternalError unless a segment ends in the product of the plan.
+    def check(self, segment: int, *ends: Any) -> None:
+        """Raise InternalError unless a segment ends as planned: see `SerialComm.end_segment`.
 
-        Else contents that are read would be dropped. The segment after the last product
-        ends with the pass.
+        Else contents that are read would be dropped. The last segment ends with the pass.
         """
-        planned = (0, False)
-        if segment < len(self.turns.waits):
-            product = self.turns.waits[segment].product
-            planned = product.width, product.backward
-        if planned != (width, backward) or segment >= self.last:
-            raise InternalError(f"segment {segment} of a pass ends in the product "
-                                f"{(width, backward)}, planned {planned}")
+        waits = self.turns.waits
+        planned = waits[segment].ends if segment < len(waits) else ()
+        if planned != ends or segment >= self.last:
+            raise InternalError(f"segment {segment} of a pass ends with {ends}, planned {planned}")
 
     def coming(self, segment: int) -> list[tuple[Array, int, int]]:
         """Return the arrays of the turn that begins with a segment.
@@ -82,6 +78,8 @@ class PassArrays:
         """Return the arrays of a product that a rank touches before a wait."""
         product = self._product(wait)
         found = []
+        if product is None:
+            return found
         if wait.first:
             numbers, outgoing, _ = product.pull.message_arrays(wait.product.width)
             found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
@@ -93,6 +91,8 @@ class PassArrays:
         """Return the arrays of a product that a rank touches after a wait."""
         product = self._product(wait)
         found = []
+        if product is None:
+            return found
         if wait.first:
             *_, incoming = product.pull.message_arrays(wait.product.width)
             found.append((incoming, incoming.nbytes, 0))
@@ -119,7 +119,9 @@ class PassArrays:
         """Return all arrays that the plan names."""
         return [*self.work.values(), *self.features.values()]
 
-    def _product(self, wait: Wait) -> RowProduct:
+    def _product(self, wait: Wait) -> RowProduct | None:
+        if wait.product is None:
+            return None
         strategy = self.maps[wait.product.layer]
         if not wait.product.backward:
             return strategy.product
