@@ -177,6 +177,9 @@ class SerialComm(Collectives, CollectiveErrors):
         """
         return False
 
+    def next_turn(self, *ends: Any) -> None:
+        """Let all other ranks run between two segments: see `LocalComm`. Default: do nothing."""
+
     def end_sum(self) -> None:
         """Note that a sum over ranks, which has ended a segment, is complete."""
 

@@ -115,6 +115,17 @@ class LocalComm(MpiComm):
         observer = self.mpi.turns.observer
         return observer is not None and observer.end_segment(self.turn, *ends)
 
+    def next_turn(self, *ends: Any) -> None:
+        """End a segment, begin the next one in the next turn, once all ranks have got here.
+
+        So what other ranks have sent before their calls is there.
+        """
+        if self.mpi.turns.observer is not None:
+            self.end_segment(*ends)
+            self.mpi.turns.pass_turn(self.turn)
+            self._record_disk()
+            self.begin_segment()
+
     def end_sum(self) -> None:
         self._let_others_run()
         self.begin_segment()

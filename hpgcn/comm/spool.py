@@ -96,10 +96,14 @@ class Spool(ScratchFile):
         self._free.append(message.memory)
         message.memory = message.memory[:0]
 
-    def put(self, source: int, targets: Sequence[int], message: Message) -> None:
-        """Send a filled Message from one rank to others; all read the same place."""
+    def put(self, source: int, targets: Sequence[int], message: Message, *,
+            soon: bool = True) -> None:
+        """Send a filled Message from one rank to others; all read the same place.
+
+        Unless they take it `soon`, it does not stay in memory for the next rank.
+        """
         message.readers = len(targets)
-        following = (source + 1) % self.ranks
+        following = (source + 1) % self.ranks if soon else None
         if len(targets) > 1 or (targets[0] < self.in_files and targets[0] != following):
             if len(self._writes) == WRITES:
                 oldest = self._writes.popleft()

@@ -92,16 +92,19 @@ def allreduce(size: np.ndarray, axis: int) -> Collective:
                       ranks, size[None], axis)
 
 
-def spooled(sizes: np.ndarray, in_files: int, *, once: bool = False) -> np.ndarray:
+def spooled(sizes: np.ndarray, in_files: int, *, once: bool = False,
+            soon: bool = True) -> np.ndarray:
     """Return the bytes of messages that ranks read from a Spool and write to it, (2, P).
 
     sizes[p, q] are the bytes of the message to rank p from rank q. With `once` all messages
     of a rank are one. A message takes whole pages. It stays in memory if only the next
-    rank takes it, or one from `in_files` on.
+    rank takes it, and does so `soon`, or one from `in_files` on.
     """
     ranks = np.arange(len(sizes))
     pages = -(-sizes // PAGE) * PAGE
     if once and ranks.size > 2:
         return np.array([pages.sum(1), pages.max(0)])
-    pages[(ranks + 1) % ranks.size, ranks] = pages[in_files:] = 0
+    pages[in_files:] = 0
+    if soon:
+        pages[(ranks + 1) % ranks.size, ranks] = 0
     return np.array([pages.sum(1), pages.sum(0)])

@@ -207,11 +207,15 @@ def joined_by_spool(pull: HaloPlan, push: HaloPlan, comm: SerialComm,
     return first, second
 
 
-def send(comm: SerialComm, targets: list[int], message: Message) -> tuple[int, int]:
-    """Send a Message to ranks; return the number of the last one, and the bytes."""
+def send(comm: SerialComm, targets: list[int], message: Message, *,
+         soon: bool = True) -> tuple[int, int]:
+    """Send a Message to ranks; return the number of the last one, and the bytes.
+
+    `soon` as in `Spool.put`.
+    """
     numbers = [comm.ranks[target] for target in targets]
     with comm.clock("comm"):
-        comm.spool.put(comm.ranks[comm.rank], numbers, message)
+        comm.spool.put(comm.ranks[comm.rank], numbers, message, soon=soon)
     return numbers[-1], message.nbytes
 
 

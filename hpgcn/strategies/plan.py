@@ -151,6 +151,18 @@ class Traffic:
         """
         return []
 
+    def spooled(self, product: Product, itemsize: int, in_files: int) -> np.ndarray:
+        """Return the bytes that each rank reads from a Spool and writes to it, (2, P).
+
+        It is that of a strategy that `sends_own_rows`. The first `in_files` ranks have
+        arrays in files.
+        """
+        raise NotImplementedError
+
+    def held(self, product: Product, itemsize: int) -> int:
+        """Return the most bytes of messages and their rows that are in memory at a time."""
+        raise NotImplementedError
+
     def counts(self, product: Product, itemsize: int) -> np.ndarray:
         """Return the sums over `calls` of bytes and of messages, (2, P) int64."""
         sums = np.zeros((2, self.num_ranks), np.int64)

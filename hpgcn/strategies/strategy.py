@@ -74,6 +74,9 @@ class Strategy:
         this holds if `spools`.
     spools : bool
         Rows of a product pass through a Spool if the ranks have one.
+    sends_own_rows : bool
+        So do own rows: a product reads rows before it waits, and writes sums after its
+        last wait.
     supports_pruning : bool
         `restrict` can leave out rows that no later layer reads.
     supports_attention : bool
@@ -114,7 +117,7 @@ class Strategy:
     accepts_partition = requires_partition = accepts_nonzero_owners = False
     method = "best"  # by which a graph without parts is partitioned
     supports_pruning = True
-    returns_batches = frees_rows = spools = False
+    returns_batches = frees_rows = spools = sends_own_rows = False
     supports_attention = supports_minibatches = supports_bf16 = False
     supports_edge_features = needs_entries = False
     supports_nodes: tuple[str, ...] = ()
@@ -295,6 +298,10 @@ class Strategy:
     def waits(cls, product: Product) -> int:
         """Return how often a Product waits for rows or sums of other ranks: once or twice."""
         return 1
+
+    def matrix_arrays(self, product: Product) -> list[Array]:
+        """Return the arrays that a Product reads after it has waited, if it sends own rows."""
+        raise NotImplementedError
 
     @classmethod
     def unsupported_reason(cls, heads: list[int], ranks: int, edges: bool = False) -> str:

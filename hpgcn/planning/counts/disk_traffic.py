@@ -75,17 +75,23 @@ def disk_traffic(footprint, strategy, in_files=None, near=None):
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
             held = sent * (not spools)
-            if not last:  # all blocks are multiplied between two waits
+            if not last or (strategy.sends_own_rows and first):  # all blocks come after it
                 touched[:, place + 1] += matrix + held
+            elif first:
+                for segment in (place, place + 1):
+                    touched[:, segment] += matrix // 2 + held
+            if not last:
                 continue
-            for segment in (place, place + 1) if first else ():
-                touched[:, segment] += matrix // 2 + held
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
-            if product.heads and plan.returns:
+            if product.heads and not strategy.sends_own_rows and plan.returns:
                 moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
             if not spools:
                 moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy,
                                              near or (2, 2))
+                continue
+            if strategy.sends_own_rows:
+                moved[MESSAGES] += plan.traffic.spooled(product, itemsize, in_files)
+                messages = max(messages, plan.traffic.held(product, itemsize))
                 continue
             for transfer, nbytes, pushed in plan.traffic.moves(product, itemsize):
                 # the second sums of attention are for its gradients

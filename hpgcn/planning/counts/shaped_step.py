@@ -122,11 +122,11 @@ class RankStep:
         `strategy` is a subclass of hpgcn.strategies.strategy.Strategy. `spools` says
         whether its messages pass through a Spool.
         """
-        frees_rows = strategy.frees_rows or spools
-        key = strategy, frees_rows
+        key = strategy, spools
         if key not in self._turns:
-            self._turns[key] = pass_turns(self.touches, self.names, strategy.waits,
-                                          frees_rows=frees_rows)
+            self._turns[key] = pass_turns(
+                self.touches, self.names, strategy.waits, frees_rows=strategy.frees_rows or spools,
+                sends_own_rows=strategy.sends_own_rows and spools)
         return self._turns[key]
 
 

@@ -66,13 +66,14 @@ class Touches:
         """Record the end of the pass, after which only `results` are read."""
         self.results = results
 
-    def segments(self, waits_of, *, frees_rows=True):
+    def segments(self, waits_of, *, frees_rows=True, sends_own_rows=False):
         """Return the Waits, and the list of segments between them.
 
         A segment has a Touch by id of each array of at least LEAST bytes.
         `waits_of(product)` is the number of waits of a product, 1 or 2. Own rows are
         multiplied before the only one, or between two. Without `frees_rows` they are read
-        after it as well.
+        after it as well. With `sends_own_rows` they are read before the first one alone,
+        and sums are written after the last one.
         """
         segments, waits = [_Segment()], []
 
@@ -88,6 +89,13 @@ class Touches:
             else:
                 product, rows, read_on, out = call
                 twice = waits_of(product) > 1
+                if sends_own_rows:
+                    segments[-1].call((*rows, *read_on))
+                    wait(product, last=not twice)
+                    if twice:
+                        wait(product, first=False)
+                    segments[-1].call(read_on, out)
+                    continue
                 if twice:
                     segments[-1].call((*rows, *read_on))
                     wait(product, last=False)
@@ -171,16 +179,14 @@ class PassTurns(NamedTuple):
                       for name in ("touched", "read", "stored")) for segment in self.segments]
 
 
-def pass_turns(passes, names, waits_of, *, frees_rows=True):
+def pass_turns(passes, names, waits_of, **how):
     """Return the PassTurns of passes that follow each other in any order.
 
     `passes` are Touches. `names` has names by id of arrays that stay from pass to pass, or
     None. Other arrays count if several segments touch them; else they are freed before the
-    rank waits. `waits_of(product)` is the number of its waits; for `frees_rows` see
-    `Touches.segments`.
+    rank waits. For `waits_of` and `how` see `Touches.segments`.
     """
-    all_waits, all_segments = zip(*(each.segments(waits_of, frees_rows=frees_rows)
-                                    for each in passes))
+    all_waits, all_segments = zip(*(each.segments(waits_of, **how) for each in passes))
     results = [_results(each) for each in passes]
     kept = set(names)
     for segments in all_segments:

@@ -61,6 +61,7 @@ from hpgcn.strategies.mixture.row_batches import (
     count_batches,
     count_fewer,
 )
+from hpgcn.strategies.mixture.spooled_product import SpooledProduct
 from hpgcn.strategies.mixture.staged_buffers import Shared, StagedBuffers
 from hpgcn.strategies.strategy import Strategy
 
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from hpgcn.runtime.device import Host
     from hpgcn.strategies.attention import Heads
     from hpgcn.strategies.mixture.mop_attention import AttentionColumns, Gradients
-    from hpgcn.strategies.plan import RankGrid
+    from hpgcn.strategies.plan import Product, RankGrid
     from hpgcn.strategies.strategy import StrategyOptions
 
 
@@ -160,7 +161,7 @@ class MixtureOfParallelism(Strategy):
 
     name = "mop"
     Plan = MopPlan
-    supports_attention = True
+    supports_attention = spools = sends_own_rows = True
     options = ("pipeline_batches", "aggregate_on", "update_on")
     word = "pipeline_batches"
 
@@ -225,7 +226,7 @@ class MixtureOfParallelism(Strategy):
         return strategy
 
     def reserve(self, width: int) -> None:
-        if self.comm.size > 1:
+        if self.comm.size > 1 and self.comm.spool is None:
             self.buffers.reserve(width)
 
     @property
@@ -245,6 +246,14 @@ class MixtureOfParallelism(Strategy):
                           symmetric=self.symmetric, pipeline_batches=self.pipeline_batches,
                           parent=self)
 
+    @classmethod
+    def waits(cls, product: Product) -> int:
+        # Rows, then sums.
+        return 2
+
+    def matrix_arrays(self, product: Product) -> list[Array]:
+        return (self.operand_back if product.backward else self.operand).block.read_arrays()
+
     @property
     def returns_batches(self) -> bool:
         return self.num_batches > 1 and self.comm.size > 1
@@ -255,7 +264,7 @@ class MixtureOfParallelism(Strategy):
 
     def backward(self, G: Array, *, mask: Array | None = None,
                  out: Array | None = None) -> Array:
-        return self.product(self.operand_back, G, out, BatchProduct(), mask)
+        return self.product(self.operand_back, G, out, BatchProduct(), mask, backward=True)
 
     @classmethod
     def unsupported_reason(cls, heads: list[int], ranks: int, edges: bool = False) -> str:
@@ -273,7 +282,7 @@ class MixtureOfParallelism(Strategy):
 
     def product(self, operand: BatchedOperand, H: Array, out: Array,
                 work: AttentionColumns | BatchProduct | Gradients,
-                mask: Array | None = None) -> Array:
+                mask: Array | None = None, *, backward: bool = False) -> Array:
         """Exchange rows of H for columns, run `work` on them, send the results back."""
         comm, buffers = self.comm, self.buffers
         rows_done, self.rows_done = self.rows_done, None
@@ -283,6 +292,11 @@ class MixtureOfParallelism(Strategy):
         if comm.size == 1:
             with comm.clock("spmm"):
                 return self._alone(operand.block, H, mask, out, work)
+        if comm.spool is not None:
+            spooled = SpooledProduct(comm, operand, H, work, backward=backward)
+            buffers.expected = None
+            spooled.complete(out, mask, rows_done)
+            return out
 
         # the product that is next, if it reads the batches that return here
         following, buffers.expected = buffers.expected, None

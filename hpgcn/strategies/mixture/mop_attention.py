@@ -95,7 +95,7 @@ class ColumnAttention(Attention):
         dx = heads.buffer("scratch", heads.vertex_in.size, G.shape[1])
         work = Gradients(columns)
         device, home = self.strategy.comm.device, self.strategy.home
-        self.strategy.product(self.strategy.operand_back, G, dx, work)
+        self.strategy.product(self.strategy.operand_back, G, dx, work, backward=True)
         matmul = kernels.backend(work.dr).matmul
         gradients = []
         for d, rows in ((work.dl[:-1], derived(operator.getitem, columns.x, self.own)),

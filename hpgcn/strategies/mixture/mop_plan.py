@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from hpgcn.comm.spool import BUFFERS
+from hpgcn.parallel.counts import spooled
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.strategies.mixture.row_batches import RowBatches, count_batches, count_fewer
@@ -35,11 +37,8 @@ class MopTraffic(Traffic):
 
     def calls(self, product: Product, itemsize: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         # One message for the bits of a mask, then one for each batch.
-        layouts = self.layout_in, self.layout
-        rows, rows_out = (np.diff(layout.offsets)[:, None] for layout in layouts)
-        if product.backward:
-            rows, rows_out = rows_out, rows
-        width = np.diff(split(product.width, self.num_ranks))
+        rows, rows_out, width = self._sizes(product)
+        rows, rows_out = rows[:, None], rows_out[:, None]
         others = ~np.eye(self.num_ranks, dtype=bool)
         for each, axis in ((rows, 1), (rows_out, 0)):
             moved = each * width * itemsize * others
@@ -47,6 +46,28 @@ class MopTraffic(Traffic):
         if product.masked:
             bits = rows_out * -(-width // 8) * others
             yield bits.sum(1), np.count_nonzero(bits, axis=1)
+
+    def spooled(self, product: Product, itemsize: int, in_files: int) -> np.ndarray:
+        rows, rows_out, width = self._sizes(product)
+        sent = [rows * width[:, None] * itemsize, (rows_out * width[:, None] * itemsize).T]
+        if product.masked:
+            sent.append(rows_out * -(-width[:, None] // 8))
+        return sum(spooled(sizes, in_files, soon=False) for sizes in sent)
+
+    def held(self, product: Product, itemsize: int) -> int:
+        # Own columns of all rows and of their sums.
+        rows, rows_out, width = self._sizes(product)
+        widest = int(width.max())
+        whole = (rows.sum() + rows_out.sum()) * widest * itemsize
+        bits = int(rows_out.sum()) * -(-widest // 8) * product.masked
+        return int(whole) + bits + BUFFERS * int(max(rows.max(), rows_out.max())) * widest * itemsize
+
+    def _sizes(self, product: Product) -> tuple[np.ndarray, ...]:
+        """Return rows of each rank of the multiplied matrix and of the result, and columns."""
+        rows, rows_out = (np.diff(layout.offsets) for layout in (self.layout_in, self.layout))
+        if product.backward:
+            rows, rows_out = rows_out, rows
+        return rows, rows_out, np.diff(split(product.width, self.num_ranks))
 
     @staticmethod
     def columns(product: Product) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hpgcn.model import Features, Model
     from hpgcn.planning.counts.touches import PassTurns, Wait
     from hpgcn.strategies.rows import RowProduct
+    from hpgcn.strategies.strategy import Strategy
     from hpgcn.training.setup.shard import GraphShard
     from hpgcn.training.steps.training_step import StepView
 
@@ -76,10 +77,10 @@ class PassArrays:
 
     def _before(self, wait: Wait) -> list[tuple[Array, int, int]]:
         """Return the arrays of a product that a rank touches before a wait."""
-        product = self._product(wait)
         found = []
-        if product is None:
+        if wait.product is None or self._strategy(wait).sends_own_rows:
             return found
+        product = self._product(wait)
         if wait.first:
             numbers, outgoing, _ = product.pull.message_arrays(wait.product.width)
             found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
@@ -89,10 +90,14 @@ class PassArrays:
 
     def _after(self, wait: Wait) -> list[tuple[Array, int, int]]:
         """Return the arrays of a product that a rank touches after a wait."""
-        product = self._product(wait)
         found = []
-        if product is None:
+        if wait.product is None:
             return found
+        strategy = self._strategy(wait)
+        if strategy.sends_own_rows:
+            return [(array, array.nbytes, 0) for array in strategy.matrix_arrays(wait.product)
+                    if wait.first]
+        product = self._product(wait)
         if wait.first:
             *_, incoming = product.pull.message_arrays(wait.product.width)
             found.append((incoming, incoming.nbytes, 0))
@@ -119,10 +124,11 @@ class PassArrays:
         """Return all arrays that the plan names."""
         return [*self.work.values(), *self.features.values()]
 
-    def _product(self, wait: Wait) -> RowProduct | None:
-        if wait.product is None:
-            return None
-        strategy = self.maps[wait.product.layer]
+    def _strategy(self, wait: Wait) -> Strategy:
+        return self.maps[wait.product.layer]
+
+    def _product(self, wait: Wait) -> RowProduct:
+        strategy = self._strategy(wait)
         if not wait.product.backward:
             return strategy.product
         return strategy.attention_back if wait.product.heads else strategy.back
@@ -145,6 +151,8 @@ def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepVi
     if not (shard.comm.device.in_files and (strategy.frees_rows or spools)):
         return
     step = shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank, shard.layout.columns)
+    if strategy.sends_own_rows and any(product.heads for product in step.products):
+        return  # attention by columns has other arrays than attention by rows
     features = (training or evaluation).features, evaluation.features
     turns = step.turns(type(strategy), spools)
     if training:
