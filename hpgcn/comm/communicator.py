@@ -172,8 +172,8 @@ class SerialComm(Collectives, CollectiveErrors):
     def end_segment(self, *ends: Any) -> bool:
         """Note that a segment of a pass ends, and return whether the rank was in one.
 
-        `ends` says where: (width, backward) of a product that has read own rows, "sum"
-        in a sum over ranks, nothing at the end of the pass. Default: do nothing.
+        `ends` says where: (width, backward) of a product that has read own rows, or "sum"
+        in a sum over ranks. It is empty at the end of the pass. Default: do nothing.
         """
         return False
 

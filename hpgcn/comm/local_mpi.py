@@ -419,16 +419,18 @@ def folded(arrays: Iterable[np.ndarray], ranks: int, op: Callable) -> np.ndarray
     return sums[0][1]
 
 
-def reduced(arrays: Iterable[np.ndarray], ranks: int, op: Callable, root: int) -> np.ndarray:
+def reduced(arrays: Iterable[np.ndarray], ranks: int, op: Callable, root: int,
+            size: int | None = None) -> np.ndarray:
     """Return the reduction of the arrays of P ranks in the order of MPICH's reduce to a root.
 
     Long arrays are reduced as by `folded`, short ones along a binomial tree with the
-    root first.
+    root first. Arrays may be parts of others, with `size` elements each.
     """
     arrays = iter(arrays)
     first = next(arrays)
     arrays = chain([first], arrays)
-    if first.nbytes > SHORT_REDUCE_BYTES and first.size >= 1 << (ranks.bit_length() - 1):
+    size = first.size if size is None else size
+    if size * first.itemsize > SHORT_REDUCE_BYTES and size >= 1 << (ranks.bit_length() - 1):
         return folded(arrays, ranks, op)
     parts = [*arrays]
     parts = [*parts[root:], *parts[:root]]

@@ -102,7 +102,7 @@ def spooled(sizes: np.ndarray, in_files: int, *, once: bool = False,
     """
     ranks = np.arange(len(sizes))
     pages = -(-sizes // PAGE) * PAGE
-    if once and ranks.size > 2:
+    if once and (ranks.size > 2 or not soon):
         return np.array([pages.sum(1), pages.max(0)])
     pages[in_files:] = 0
     if soon:

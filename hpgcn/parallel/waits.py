@@ -38,6 +38,24 @@ class Waits:
         """Note that own rows are not read again."""
         self.comm.end_segment(*self.product)
 
+    def sums(self) -> None:
+        """Note that all partial sums were sent."""
+
     def end(self) -> None:
         """Note that the product is complete."""
         self.comm.end_product(*self.product)
+
+
+class NextTurns(Waits):
+    """The waits of a product that sends own rows as well, all before it goes on."""
+
+    def first(self) -> None:
+        self.comm.next_turn(*self.product)
+
+    def sums(self) -> None:
+        self.comm.next_turn(*self.product)
+
+    def resume(self) -> None:
+        """Do nothing: own rows are received like others."""
+
+    last = end = resume

@@ -43,6 +43,7 @@ IV-B, Algorithm 2 (which stores H itself c times); mg-gcn-2021, section 4.3.
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -50,11 +51,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hpgcn.comm.pending import PIECE_BYTES, UNDER_WAY
+from hpgcn.comm.spool import BUFFERS
 from hpgcn.errors import ConfigError, agreed, assigned
 from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers
+from hpgcn.parallel.counts import spooled
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
+from hpgcn.parallel.spooled_blocks import SpooledBlocks
 from hpgcn.parallel.spooled_exchange import SpooledStages
 from hpgcn.parallel.transfers import LOCAL, replica_assignment
 from hpgcn.parallel.workspace import Workspace
@@ -67,7 +71,7 @@ if TYPE_CHECKING:
     from hpgcn.graphs.normalization import NormalizedAdjacency
     from hpgcn.parallel.layout import BlockLayout
     from hpgcn.parallel.pattern import Pattern
-    from hpgcn.strategies.plan import RankGrid
+    from hpgcn.strategies.plan import Product, RankGrid
     from hpgcn.strategies.strategy import StrategyOptions
 
 
@@ -97,6 +101,40 @@ class StagedTraffic(RowTraffic):
         if symmetric and not np.array_equal(rows_in, rows_out):
             plans += self._both(rows_out, rows_in)
         super().__init__(layouts, symmetric, plans)
+        self.groups = groups
+
+    def spooled(self, product: Product, itemsize: int, in_files: int) -> np.ndarray:
+        # Rows go to all ranks that multiply by them, sums to the owners of their rows.
+        rows_in, rows_out, pull, push = self._ways(product)
+        pulled = (rows_in * product.width * itemsize) * pull
+        pushed = (rows_out * product.width * sum_bytes(itemsize))[:, None] * push.T
+        return (spooled(pulled, in_files, once=True, soon=False)
+                + spooled(pushed, in_files, soon=False))
+
+    def held(self, product: Product, itemsize: int) -> int:
+        # Rows of a big block, and the sums of another one.
+        rows_in, rows_out, *_ = self._ways(product)
+        sizes = (rows_in * product.width * itemsize, rows_out * product.width * sum_bytes(itemsize))
+        pieces = max(int(each.max()) for each in sizes)
+        return (sum(int(each.reshape(self.groups).sum(1).max()) for each in sizes)
+                + pieces * (BUFFERS + self.num_ranks.bit_length()))
+
+    def _ways(self, product: Product) -> tuple[np.ndarray, ...]:
+        """Return the rows of each rank of H and of the result, and two tables (P, P) bool.
+
+        They mark [p, q] if rank p multiplies by the rows of rank q, and if it forms sums
+        for the rows of rank q.
+        """
+        rows_out, rows_in = (np.diff(layout.offsets) for layout in (self.layout, self.layout_in))
+        group, replica = np.divmod(np.arange(self.num_ranks), self.groups[1])
+        by_column = replica[:, None] == replica_assignment(*self.groups).argmax(1)[group]
+        full = np.diff(split(*self.groups)) > 0  # replicas that have stages
+        by_row = (group[:, None] == group) & full[replica][:, None]
+        if product.backward:
+            rows_out, rows_in = rows_in, rows_out
+        if product.backward and not self.symmetric:
+            return rows_in, rows_out, by_row, by_column
+        return rows_in, rows_out, by_column, by_row
 
     @staticmethod
     def _both(rows_in: np.ndarray, rows_out: np.ndarray) -> list:
@@ -199,7 +237,8 @@ class StagedStrategy(RowStrategy):
 
         workspace = Workspace(adjacency.row_dtype, comm.device)
         stages = RankStages(rank_grid, comm, workspace, adjacency.dtype,
-                            reduces=not adjacency.symmetric)
+                            reduces=not adjacency.symmetric,
+                            by_blocks=cls.sends_own_rows and comm.spool is not None)
         portions = PORTIONS if len(stages.intervals) > 1 else 1
         start, stop = stages.rows
         bounds = start + split(stop - start, portions)
@@ -238,17 +277,19 @@ class RankStages:
     """Stages and communicators of a rank in a staged product.
 
     `sums`: dtype of partial sums. `reduces`: whether these pass through the buffers of
-    stages.
+    stages. `by_blocks`: whether all rows pass through a Spool.
     """
 
     def __init__(self, rank_grid: RankGrid, comm: SerialComm, workspace: Workspace, sums: np.dtype,
-                 *, reduces: bool) -> None:
+                 *, reduces: bool, by_blocks: bool) -> None:
         groups, replicas = groups_of(rank_grid)
         group, replica = divmod(comm.rank, replicas)
         big = rank_grid.layout.offsets[::replicas].tolist()
         first, last = split(groups, replicas)[replica:replica + 2].tolist()
 
         self.rank_grid = rank_grid
+        self.comm = comm
+        self.by_blocks = by_blocks
         self.workspace = workspace
         self.sums = sums
         self.reduced = sums if reduces else None
@@ -266,9 +307,12 @@ class RankStages:
 
         `layout_in` and `layout` are the layouts of its input and its result.
         """
+        if self.by_blocks:
+            pull, push = self._spooled(layout_in, layout)
+            return RowProduct({LOCAL: blocks}, pull, push, layout.rows.num_rows)
         replicas = groups_of(self.rank_grid)[1]
         big = np.diff(layout_in.offsets[::replicas])[self.first:][:len(self.intervals)].tolist()
-        kind = SpooledStages if self.column.spool and replicas == 1 else transfers.StagedRows
+        kind = SpooledStages if self.column.spool else transfers.StagedRows
         pull = kind(big, self.first, self.column, self.workspace, self.reduced)
         push = transfers.OwnRows()
         if replicas > 1:
@@ -277,6 +321,22 @@ class RankStages:
             push = transfers.GatheredRows(self._heights(layout), self.row, push, self.workspace,
                                           self.sums)
         return RowProduct({LOCAL: blocks}, pull, push, layout.rows.num_rows)
+
+    def _spooled(self, layout_in: BlockLayout, layout: BlockLayout) -> Iterator[SpooledBlocks]:
+        """Yield the transfers of rows of the stages, and of sums of the own big block."""
+        groups, replicas = shape = groups_of(self.rank_grid)
+        bounds = split(groups, replicas)
+        numbers = range(self.first, self.first + len(self.intervals))
+        stages = {group - self.first: group
+                  for group in sorted(numbers, key=lambda group: group != self.group)}
+        holder = int(np.searchsorted(bounds, self.group, "right")) - 1  # multiplies own rows
+        column = range(holder, self.comm.size, replicas)
+        yield SpooledBlocks(heights_of(layout_in, shape), stages, [*column], self.comm,
+                            reduces=True)
+        row = self.group * replicas + np.flatnonzero(np.diff(bounds))
+        local = {LOCAL: self.group} if stages else {}
+        yield SpooledBlocks(heights_of(layout, shape), local, row.tolist(), self.comm,
+                            reduces=False)
 
     def _heights(self, layout: BlockLayout) -> np.ndarray:
         """Return the number of rows of each piece of this rank's big block; (c,) int64."""
@@ -304,9 +364,14 @@ class OneAndAHalfD(StagedStrategy):
 
     name = "1.5d"
     axes = "(P/c)xc"
-    supports_bf16 = True
+    supports_bf16 = spools = sends_own_rows = True
     options = ("replication",)
     word = "replication"
+
+    @classmethod
+    def waits(cls, product: Product) -> int:
+        # Rows, then sums.
+        return 2
 
     @property
     def replication(self) -> int:

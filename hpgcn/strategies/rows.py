@@ -25,7 +25,7 @@ from hpgcn.parallel.csr import pack, rows_of
 from hpgcn.parallel.halo_plan import complete
 from hpgcn.parallel.layout import ONE_NODE, BlockLayout
 from hpgcn.parallel.transfers import LOCAL, tiles_of
-from hpgcn.parallel.waits import Waits
+from hpgcn.parallel.waits import NextTurns, Waits
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.distributed_attention import RowAttention
@@ -295,6 +295,7 @@ class RowStrategy(Strategy):
                                  rows=rows, mask=rows_of(bits, lo, hi), accumulate=accumulate)
                     count_masked(comm, indptr, rows_of(bits, lo, hi), H.shape[1], rows)
         pull.release()
+        waits.sums()
 
         # 2. add the partial sums that other ranks have formed
         push.finish(total, what)
@@ -313,7 +314,12 @@ class RowStrategy(Strategy):
     def waits_of(self, width: int, backward: bool, heads: int = 0) -> Waits:
         """Return the Waits of a product of this map."""
         count = self.waits(Product(0, width, backward=backward, heads=heads))
-        return Waits(self.comm, count > 1, width, backward)
+        kind = NextTurns if self.sends_own_rows and self.comm.spool else Waits
+        return kind(self.comm, count > 1, width, backward)
+
+    def matrix_arrays(self, product: Product) -> list[Array]:
+        blocks = (self.back if product.backward else self.product).all_blocks()
+        return [array for block in blocks for array in block.read_arrays()]
 
     # A H and A^T G run the same code; partialmethod saves a frame of the call stack
     forward = partialmethod(multiply, "product")

@@ -26,5 +26,5 @@ def footprint_of(path, config, ranks):
     """Return the RankFootprint of a run on a partitioned file."""
     inputs = PlanInput(path, config)
     candidate, = (each for each in candidates(inputs, (ranks,))
-                  if each.strategy == config.strategy)
+                  if each.strategy == config.strategy.split(":")[0])
     return count_candidate(inputs, candidate)

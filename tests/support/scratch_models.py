@@ -2,10 +2,12 @@
 
     HPGCN_CHECK_RESIDENCY=1 python scratch_models.py FOLDER STRATEGY [SETTINGS ...]
 
-SETTINGS are JSON objects. Losses and weights must be those in memory.
+SETTINGS are JSON objects. Losses, weights and counts of messages must be those in memory.
+RANKS in the environment is their number, by default 3.
 """
 import faulthandler
 import json
+import os
 import sys
 
 import numpy as np
@@ -16,7 +18,7 @@ from hpgcn.comm import as_comm, run_on_disk
 from hpgcn.planning.counts import touches
 from hpgcn.runtime.disk import scratch_folder
 
-RANKS = 3
+RANKS = int(os.environ.get("RANKS", "3"))
 
 
 def check(folder, settings):
@@ -26,11 +28,16 @@ def check(folder, settings):
         graph = make(n=601, f=33, degree=12, directed=directed)
 
         def work(comm, graph=graph):
-            result = train(scattered(graph, as_comm(comm)), config, comm)
-            return [(each["loss"], each.get("val_loss")) for each in result.history], result.weights
+            comm = as_comm(comm)
+            result = train(scattered(graph, comm), config, comm)
+            losses = [(each["loss"], each.get("val_loss")) for each in result.history]
+            return losses, result.weights, vars(comm.counters)
 
-        losses, weights = run_on_ranks(work, RANKS)[0]
-        found, found_weights = run_on_disk(work, RANKS, folder, kept=directed)[0]
+        expected = run_on_ranks(work, RANKS)
+        results = run_on_disk(work, RANKS, folder, kept=directed)
+        for (*_, counted), (*_, counts) in zip(results, expected):
+            assert str(counted) == str(counts), (settings, directed, counted, counts)
+        (losses, weights, _), (found, found_weights, _) = expected[0], results[0]
         assert found == losses, (settings, directed, found, losses)
         for name, array in weights.items():
             np.testing.assert_array_equal(found_weights[name], array, str(settings))

@@ -215,10 +215,14 @@ def test_a_pass_that_differs_from_its_plan_is_refused():
             passed.check(*wrong)
 
 
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
+@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d", "1.5d", "mop"])
 def test_turns_touch_what_the_plan_names(strategy, tmp_path):
     """Other accesses fault, and contents that were dropped too early change results."""
-    settings = [{"model": "gcn"}, {"model": "gin", "norm": "batch"}, {"model": "gat", "heads": 2}]
+    settings = [{"model": "gcn"}, {"model": "gin", "norm": "batch"}]
+    if strategy != "1.5d":
+        settings.append({"model": "gat", "heads": 3, "hidden": 33})
+    if strategy == "mop":
+        settings.append({"strategy": "mop:3", "masked_products": "always", "dropout": 0.5})
     if strategy == "p2p":
         settings += [
             {"model": "gcn", "dropout": 0, "residual": True, "norm": "layer"},

@@ -124,8 +124,10 @@ class RankStep:
         """
         key = strategy, spools
         if key not in self._turns:
+            by_demand = strategy.sends_own_rows and not spools
             self._turns[key] = pass_turns(
-                self.touches, self.names, strategy.waits, frees_rows=strategy.frees_rows or spools,
+                self.touches, self.names, (lambda _: 1) if by_demand else strategy.waits,
+                frees_rows=strategy.frees_rows or spools,
                 sends_own_rows=strategy.sends_own_rows and spools)
         return self._turns[key]
 

@@ -6,7 +6,7 @@ Arrays count from their first byte: a pass touches a beginning of each.
 """
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 LEAST = 1 << 18  # bytes: smaller arrays are not counted
 SUM = "sum"  # a sum over ranks within a layer
@@ -155,7 +155,7 @@ class SegmentArray(NamedTuple):
 class Wait(NamedTuple):
     """A wait in a product with A, or in a sum over ranks, which ends a segment."""
 
-    product: object  # hpgcn.strategies.Product; None: a sum
+    product: Any  # hpgcn.strategies.Product; None: a sum
     first: bool  # whether it is the first one of the product
     last: bool
 

@@ -52,7 +52,7 @@ class MopTraffic(Traffic):
         sent = [rows * width[:, None] * itemsize, (rows_out * width[:, None] * itemsize).T]
         if product.masked:
             sent.append(rows_out * -(-width[:, None] // 8))
-        return sum(spooled(sizes, in_files, soon=False) for sizes in sent)
+        return np.sum([spooled(sizes, in_files, soon=False) for sizes in sent], axis=0)
 
     def held(self, product: Product, itemsize: int) -> int:
         # Own columns of all rows and of their sums.
@@ -60,7 +60,8 @@ class MopTraffic(Traffic):
         widest = int(width.max())
         whole = (rows.sum() + rows_out.sum()) * widest * itemsize
         bits = int(rows_out.sum()) * -(-widest // 8) * product.masked
-        return int(whole) + bits + BUFFERS * int(max(rows.max(), rows_out.max())) * widest * itemsize
+        largest = int(max(rows.max(), rows_out.max())) * widest * itemsize
+        return int(whole) + bits + BUFFERS * largest
 
     def _sizes(self, product: Product) -> tuple[np.ndarray, ...]:
         """Return rows of each rank of the multiplied matrix and of the result, and columns."""
