@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 WRITES = 2  # messages that are written while the next one is filled
-BUFFERS = WRITES + 4  # most messages in memory: two for next ranks, one that is used, one after it
+BUFFERS = WRITES + 2  # most messages on their way to the file and back: one is used, one after it
+NEAR = 2  # most messages of each kind that stay in memory for next ranks
 
 
 class Message:
@@ -64,9 +65,8 @@ class Spool(ScratchFile):
     """A file of messages between the ranks of a process, which take turns.
 
     Messages of two ranks arrive in the order in which they were sent. One thread writes
-    them, another one reads the next one ahead. Messages to the next rank stay in
-    memory, because it takes them in its next turn. So do messages to ranks from
-    `in_files` on.
+    them, another one reads the next one ahead. Messages to the next rank stay in memory
+    until its turn is over. So do messages to ranks from `in_files` on, until they are taken.
     """
 
     def __init__(self, folder: str, in_files: int, ranks: int) -> None:
@@ -75,6 +75,7 @@ class Spool(ScratchFile):
         self.ranks = ranks
         self._sent: defaultdict = defaultdict(deque)  # Messages by (source, target)
         self._ahead: dict = {}  # the message that is read ahead, by (source, target)
+        self._near: list = []  # (target, Message) of those in memory for ranks with files
         self._writes: deque = deque()
         self._free: list = []  # memory that is not in use
 
@@ -83,12 +84,17 @@ class Spool(ScratchFile):
         return self._with_memory(Message(rows, width, dtype))
 
     def _with_memory(self, message: Message) -> Message:
-        large = [k for k, memory in enumerate(self._free) if memory.size >= message.pages]
+        # more than twice the size is for rows of many ranks, which must not wait for it
+        large = [k for k, memory in enumerate(self._free)
+                 if message.pages <= memory.size <= 2 * message.pages]
         if large:
             message.memory = self._free.pop(min(large, key=lambda k: self._free[k].size))
         else:
-            self._free = self._free[1:]  # too small for what is sent now
-            message.memory = np.frombuffer(mmap.mmap(-1, message.pages), np.uint8)
+            if self._free:  # the sizes in use have changed
+                pages = self._free.pop(0).base.obj
+                pages.madvise(mmap.MADV_DONTNEED)  # variables of other ranks may refer to it
+            pages = mmap.mmap(-1, message.pages, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            message.memory = np.frombuffer(pages, np.uint8)
         return message
 
     def release(self, message: Message) -> None:
@@ -103,19 +109,31 @@ class Spool(ScratchFile):
         Unless they take it `soon`, it does not stay in memory for the next rank.
         """
         message.readers = len(targets)
-        following = (source + 1) % self.ranks if soon else None
-        if len(targets) > 1 or (targets[0] < self.in_files and targets[0] != following):
-            if len(self._writes) == WRITES:
-                oldest = self._writes.popleft()
-                self._wait("write", oldest)
-                self.release(oldest)
-            message.place = self.take_place(message.pages)
-            message.moved = self.writer.submit(
-                self.file.write_array, message.memory[:message.pages], message.place)
-            self._writes.append(message)
-            self.moved["write"] += message.pages
+        near = source, (source + 1) % self.ranks
+        for target, missed in self._near:
+            if target not in near:  # its turn is over, and it waits for others first
+                self._write(missed)
+        self._near = [each for each in self._near if each[0] in near]
+
+        in_file = targets[0] < self.in_files
+        if len(targets) > 1 or (in_file and (targets[0] not in near or not soon)):
+            self._write(message)
+        elif in_file:
+            self._near.append((targets[0], message))
         for target in targets:
             self._sent[source, target].append(message)
+
+    def _write(self, message: Message) -> None:
+        """Begin to write a message, once few others are being written."""
+        if len(self._writes) == WRITES:
+            oldest = self._writes.popleft()
+            self._wait("write", oldest)
+            self.release(oldest)
+        message.place = self.take_place(message.pages)
+        message.moved = self.writer.submit(
+            self.file.write_array, message.memory[:message.pages], message.place)
+        self._writes.append(message)
+        self.moved["write"] += message.pages
 
     def arrival(self, source: int, target: int) -> Arrival:
         """Return a request that is complete once a message from `source` to `target` is there."""
@@ -142,6 +160,7 @@ class Spool(ScratchFile):
         if not queue:  # it takes a kilobyte
             del self._sent[source, target]
         if sent.place < 0:
+            self._near = [each for each in self._near if each[1] is not sent]
             return sent
         message = self._ahead.pop((source, target))
         self._wait("read", message)

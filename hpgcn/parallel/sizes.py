@@ -83,14 +83,15 @@ class ExchangeSizes:
         """Return the PairMessages of each call that pushes sums."""
         return self._calls(self._pushed, row_bytes)
 
-    def spooled(self, row_bytes: int, in_files: int, *, pushed: bool = False) -> np.ndarray:
+    def spooled(self, row_bytes: int, in_files: int, at_once: np.ndarray | bool = True, *,
+                pushed: bool = False) -> np.ndarray:
         """Return the bytes that pass through a Spool if rows are pulled, or sums pushed.
 
         They are those that each rank reads and writes, (2, P). The first `in_files` ranks
-        have their arrays in files.
+        have their arrays in files. For `at_once` see `hpgcn.parallel.counts.spooled`.
         """
         tables = self.tables.transpose(0, 2, 1) if pushed else self.tables
-        return spooled(sum(tables) * row_bytes, in_files)
+        return spooled(sum(tables) * row_bytes, in_files, at_once=at_once)
 
     def _calls(self, way: list[list], row_bytes: int) -> list[PairMessages]:
         calls = []

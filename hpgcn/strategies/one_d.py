@@ -108,8 +108,8 @@ class StagedTraffic(RowTraffic):
         rows_in, rows_out, pull, push = self._ways(product)
         pulled = (rows_in * product.width * itemsize) * pull
         pushed = (rows_out * product.width * sum_bytes(itemsize))[:, None] * push.T
-        return (spooled(pulled, in_files, once=True, soon=False)
-                + spooled(pushed, in_files, soon=False))
+        return (spooled(pulled, in_files, once=True, at_once=False)
+                + spooled(pushed, in_files, at_once=False))
 
     def held(self, product: Product, itemsize: int) -> int:
         # Rows of a big block, and the sums of another one.

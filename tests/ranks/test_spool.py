@@ -4,8 +4,9 @@ import os
 
 import numpy as np
 import pytest
+from arrays import assert_none
 
-from hpgcn.comm.spool import BUFFERS, PAGE, Spool
+from hpgcn.comm.spool import BUFFERS, NEAR, PAGE, Spool
 from hpgcn.errors import StorageError
 
 
@@ -45,13 +46,40 @@ def test_messages_of_two_ranks_arrive_in_order(spool):
 
 
 def test_messages_to_the_next_rank_and_to_ranks_in_memory_are_not_written(spool):
-    for source, target in ((0, 1), (5, 0), (0, 5)):
+    for source, target in ((5, 0), (0, 1), (0, 5)):
         send(spool, source, target, 3)
     assert spool.moved == {"read": 0, "write": 0}
-    send(spool, 5, 1, 4)
+    send(spool, 0, 2, 4)
     pages = -(-28_000 // PAGE) * PAGE
-    assert [take(spool, *pair) for pair in ((5, 1), (0, 1), (5, 0), (0, 5))] == [4, 3, 3, 3]
+    assert [take(spool, *pair) for pair in ((0, 2), (0, 1), (5, 0), (0, 5))] == [4, 3, 3, 3]
     assert spool.moved == {"read": pages, "write": pages}
+
+
+def test_messages_that_the_next_rank_has_not_taken_in_its_turn_are_written(spool):
+    """Else memory would have a message of each rank, such as sums that follow rows."""
+    for source in range(4):
+        send(spool, source, source + 1, source)
+    pages = 2 * 7 * PAGE
+    assert spool.moved["write"] == pages  # those to ranks 1 and 2
+    assert [take(spool, source, source + 1) for source in range(4)] == [0, 1, 2, 3]
+    assert spool.moved == {"read": pages, "write": pages}
+
+
+def test_memory_of_rows_of_many_ranks_is_not_taken_for_few(spool):
+    """Else all memory would become as large as theirs."""
+    spool.release(spool.message(10000, 7, np.float32))
+    send(spool, 0, 2, 1)
+    assert spool._writes[0].memory.size == 7 * PAGE
+
+
+def test_memory_that_is_let_go_of_is_free_although_arrays_refer_to_it(spool):
+    """Loops that wait still have the rows of a message in variables."""
+    message = spool.message(1000, 7, np.float32)
+    rows = message.array
+    rows[...] = 1
+    spool.release(message)
+    spool.message(10000, 7, np.float32)
+    assert_none(rows)
 
 
 def test_memory_and_the_file_are_used_again(spool):
@@ -62,7 +90,7 @@ def test_memory_and_the_file_are_used_again(spool):
         for target in range(1, 5):
             spool.read_ahead(0, target % 4 + 1)
             assert take(spool, 0, target) == target
-    assert len(spool._free) + len(spool._writes) <= BUFFERS
+    assert len(spool._free) + len(spool._writes) <= BUFFERS + NEAR
     assert os.fstat(spool.file.fileno()).st_size == 3 * 7 * PAGE
 
 

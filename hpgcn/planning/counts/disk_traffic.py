@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.comm.spool import BUFFERS
+from hpgcn.comm.spool import BUFFERS, NEAR
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.footprint import COPIES
@@ -93,15 +93,30 @@ def disk_traffic(footprint, strategy, in_files=None, near=None):
                 moved[MESSAGES] += plan.traffic.spooled(product, itemsize, in_files)
                 messages = max(messages, plan.traffic.held(product, itemsize))
                 continue
-            for transfer, nbytes, pushed in plan.traffic.moves(product, itemsize):
+            moves = plan.traffic.moves(product, itemsize)
+            pulls = any(transfer.largest for transfer, _, pushed in moves if not pushed)
+            for transfer, nbytes, pushed in moves:
                 # the second sums of attention are for its gradients
                 nbytes //= 2 if pushed and product.heads and number else 1
-                moved[MESSAGES] += transfer.spooled(nbytes, in_files, pushed=pushed)
+                at_once = _taken_at_once(plan.num_ranks, pulls, strategy.waits(product), pushed)
+                moved[MESSAGES] += transfer.spooled(nbytes, in_files, at_once, pushed=pushed)
             messages = max(messages, _in_memory(plan, product, itemsize, strategy))
         for purpose in (ARRAYS, MATRIX) if spools else PURPOSES:
             moved[purpose][:, in_files:] = 0
         found.append(DiskTraffic(moved, touched.max(1), messages))
     return found
+
+
+def _taken_at_once(ranks, pulls, waits, pushed):
+    """Return which ranks take rows or sums of the rank before in their next turn, (P,) bool.
+
+    All take what they wait for at its end: the sums, if a product `pulls` no rows or waits for
+    them before. In one wait sums follow rows, which only the last rank finds complete. All
+    messages are there for rank 0.
+    """
+    number = np.arange(ranks)
+    sums = waits > 1 or not pulls
+    return (number == 0) | (pushed == sums) | (waits == 1) & (number == ranks - 1)
 
 
 def _optimized(footprint):
@@ -136,7 +151,8 @@ def _large(nbytes):
 def _in_memory(plan, product, itemsize, strategy):
     """Return the most bytes of a product's messages in a Spool that are in memory at a time."""
     moves = plan.traffic.moves(product, itemsize)
-    most = BUFFERS * max(transfer.largest * nbytes for transfer, nbytes, _ in moves)
+    largest = [transfer.largest * nbytes for transfer, nbytes, _ in moves]
+    most = BUFFERS * max(largest) + NEAR * sum(largest)
     if strategy.waits(product) > 1:  # rows of all other ranks, and sums for them
         most += sum(int(np.max(transfer.ghost_rows)) * nbytes for transfer, nbytes, _ in moves)
     if not all(isinstance(transfer, ExchangeSizes) for transfer, *_ in moves):

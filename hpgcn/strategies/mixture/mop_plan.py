@@ -52,7 +52,7 @@ class MopTraffic(Traffic):
         sent = [rows * width[:, None] * itemsize, (rows_out * width[:, None] * itemsize).T]
         if product.masked:
             sent.append(rows_out * -(-width[:, None] // 8))
-        return np.sum([spooled(sizes, in_files, soon=False) for sizes in sent], axis=0)
+        return np.sum([spooled(sizes, in_files, at_once=False) for sizes in sent], axis=0)
 
     def held(self, product: Product, itemsize: int) -> int:
         # Own columns of all rows and of their sums.
