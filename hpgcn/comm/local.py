@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpgcn.comm import local_mpi
 from hpgcn.comm.communicator import MpiComm, SerialComm, as_comm
+from hpgcn.comm.gpu_spool import GpuSpool
 from hpgcn.comm.nodes import layout_of, requested_layout
 from hpgcn.comm.processes import Processes
 from hpgcn.comm.spool import Spool
@@ -277,9 +278,11 @@ def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, processes: 
         with comm.arena.use():
             return function(comm, *arguments, **options)
 
-    post = local_mpi.Post(messages=turns.messages, processes=_processes(processes, turns.ranks))
-    ranks = Turns(turns.ranks, turns, post.processes)
-    turns.waiting = post.waiting
+    between = _processes(processes, turns.ranks)
+    spool = GpuSpool(turns, between)
+    post = local_mpi.Post(spool, turns.messages, between)
+    ranks = Turns(turns.ranks, turns, between)
+    turns.waiting = spool.homes_of
     try:
         return ranks.run([partial(run, comm) for comm in _communicators(ranks, post)])
     finally:

@@ -22,6 +22,7 @@ from hpgcn.errors import InternalError, UsageError
 from hpgcn.runtime.gpu.gpu_messages import put
 
 if TYPE_CHECKING:
+    from hpgcn.comm.gpu_spool import GpuSpool
     from hpgcn.comm.processes import Processes
     from hpgcn.comm.spool import Spool
     from hpgcn.comm.turns import Turns
@@ -97,7 +98,7 @@ class Post:
     None, learns which arrays were copied.
     """
 
-    def __init__(self, spool: Spool | None = None, messages: GpuMessages | None = None,
+    def __init__(self, spool: Spool | GpuSpool | None = None, messages: GpuMessages | None = None,
                  processes: Processes | None = None) -> None:
         self.spool = spool
         self.processes = processes

@@ -4,7 +4,8 @@ Each process has the same number of local ranks: rank r is in process r // ranks
 the rank whose turn it is calls MPI.
 
 The key of a message is a communicator, two ranks and a tag of hpgcn. Its sender chooses
-an MPI tag for all messages of a key, and sends it to the receiver once, in a word.
+an MPI tag for all messages of a key, and sends it to the receiver once, in a word. A message
+that is not expected has a word of its own.
 """
 from __future__ import annotations
 
@@ -38,7 +39,12 @@ class Processes:
         This process.
     size : int
         Number of ranks in all processes.
+    announced : callable
+        Returns host memory for a message that was announced, and a function to call once it
+        is there, from the key and the object of `send`.
     """
+
+    announced: Callable
 
     def __init__(self, comm: SerialComm, ranks: int) -> None:
         comm.assert_same({"ranks": ranks}, "number of local ranks")
@@ -72,15 +78,19 @@ class Processes:
         """Whether a message is under way."""
         return bool(self._requests or self._early)
 
-    def send(self, process: int, key: Any, array: np.ndarray, done: Callable) -> None:
-        """Send host memory to another process, and call `done` once it may be changed."""
+    def send(self, process: int, key: Any, array: np.ndarray, done: Callable,
+             announced: Any = None) -> None:
+        """Send host memory to another process, and call `done` once it may be changed.
+
+        A message that the other process does not expect is `announced` to it by an object.
+        """
         tags = self._own_tags[process]
-        if key not in tags:
-            tags[key] = WORD + 1 + len(tags)
-            if tags[key] > self._last_tag:
+        if key not in tags or announced is not None:
+            tag = tags.setdefault(key, WORD + 1 + len(tags))
+            if tag > self._last_tag:
                 raise InternalError(f"MPI has {self._last_tag} tags, too few for messages between "
                                     "local ranks of two processes")
-            word = self.mpi.isend((self.number, key, tags[key]), process, WORD)
+            word = self.mpi.isend((self.number, key, tag, announced), process, WORD)
             self._begin(word, lambda: None)
         self._begin(self.mpi.Isend(array, process, tags[key]), done)
 
@@ -99,8 +109,10 @@ class Processes:
     def advance(self) -> bool:
         """Let messages progress; return whether any of them is complete."""
         while (word := self.mpi.improbe(tag=WORD)) is not None:
-            process, key, tag = word.recv()
+            process, key, tag, announced = word.recv()
             self._their_tags[process, key] = tag
+            if announced is not None:
+                self.receive(process, key, *self.announced(key, announced))
             for array, done in self._early.pop((process, key), ()):
                 self.receive(process, key, array, done)
         complete = self.MPI.Request.Testsome(self._requests) if self._requests else None

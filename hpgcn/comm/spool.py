@@ -83,6 +83,8 @@ class Spool(ScratchFile):
         """Return a Message with memory, to fill it."""
         return self._with_memory(Message(rows, width, dtype))
 
+    block = message  # one that is not sent
+
     def _with_memory(self, message: Message) -> Message:
         # more than twice the size is for rows of many ranks, which must not wait for it
         large = [k for k, memory in enumerate(self._free)

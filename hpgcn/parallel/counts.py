@@ -92,20 +92,22 @@ def allreduce(size: np.ndarray, axis: int) -> Collective:
                       ranks, size[None], axis)
 
 
-def spooled(sizes: np.ndarray, in_files: int, *, at_once: np.ndarray | bool = True,
+def spooled(sizes: np.ndarray, in_files: int | None, *, at_once: np.ndarray | bool = True,
             once: bool = False) -> np.ndarray:
     """Return the bytes of messages that ranks read from a Spool and write to it, (2, P).
 
     sizes[p, q] are the bytes of the message to rank p from rank q. With `once` all messages
-    of a rank are one. A message takes whole pages. It stays in memory if only the next
-    rank takes it, in its next turn, or one from `in_files` on. `at_once`, (P,) bool, are
-    the ranks that take messages of the rank before in their next turn.
+    of a rank are one. In a file a message takes whole pages. It stays in memory if only the
+    next rank takes it, in its next turn, or one from `in_files` on. `at_once`, (P,) bool, are
+    the ranks that take messages of the rank before in their next turn. `in_files` None: all
+    messages move, below a GPU.
     """
     ranks = np.arange(len(sizes))
-    pages = -(-sizes // PAGE) * PAGE
+    pages = sizes if in_files is None else -(-sizes // PAGE) * PAGE
     taken = np.broadcast_to(at_once, ranks.shape)
     if once and (ranks.size > 2 or not taken.all()):
         return np.array([pages.sum(1), pages.max(0)])
-    pages[ranks, ranks - 1] *= ~taken
-    pages[in_files:] = 0
+    if in_files is not None:
+        pages[ranks, ranks - 1] *= ~taken
+        pages[in_files:] = 0
     return np.array([pages.sum(1), pages.sum(0)])

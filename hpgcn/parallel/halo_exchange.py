@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +42,15 @@ def nearest_first(comm: SerialComm, ranks: Iterable[int]) -> list[int]:
     """
     nodes = comm.nodes
     return sorted(ranks, key=lambda rank: (nodes[rank] != nodes[comm.rank], rank))
+
+
+def come_first(comm: SerialComm, sources: Iterable[int]) -> list[int]:
+    """Return the first of some ranks, those of this process that run before this rank.
+
+    Their rows have arrived once it has the turn.
+    """
+    own = comm.ranks[comm.rank]
+    return [*takewhile(lambda source: own - comm.turn <= comm.ranks[source] < own, sources)]
 
 
 class HaloExchange(Transfer):

@@ -83,8 +83,8 @@ class ExchangeSizes:
         """Return the PairMessages of each call that pushes sums."""
         return self._calls(self._pushed, row_bytes)
 
-    def spooled(self, row_bytes: int, in_files: int, at_once: np.ndarray | bool = True, *,
-                pushed: bool = False) -> np.ndarray:
+    def spooled(self, row_bytes: int, in_files: int | None,
+                at_once: np.ndarray | bool = True, *, pushed: bool = False) -> np.ndarray:
         """Return the bytes that pass through a Spool if rows are pulled, or sums pushed.
 
         They are those that each rank reads and writes, (2, P). The first `in_files` ranks

@@ -5,6 +5,7 @@ Received rows are in memory until the next ones are needed.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,7 +14,8 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.comm.local_mpi import SUM, reduced
-from hpgcn.parallel.halo_exchange import HaloExchange, nearest_first
+from hpgcn.kernels.host.record import ALL, derived, repeat
+from hpgcn.parallel.halo_exchange import HaloExchange, come_first, nearest_first
 from hpgcn.parallel.transfers import LOCAL, StagedRows
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class SpooledExchange(HaloExchange):
         """Yield (source, array for partial sums of its rows)."""
         self.sent = []
         for source, place in self.ghosts.items():
-            self.filled = self._message(place, width, self.buffers.sums)
+            self.filled = self._to_fill(place, width, self.buffers.sums)
             yield source, self.filled.array
         rows = self.partner.sent if self.partner else []
         count(self.comm, rows + self.sent, self.sent)
@@ -90,6 +92,8 @@ class SpooledExchange(HaloExchange):
 
     def _message(self, place: slice, width: int, dtype: np.dtype) -> Message:
         return self.comm.spool.message(place.stop - place.start, width, dtype)
+
+    _to_fill = _message
 
 
 class SpooledBlock(SpooledExchange):
@@ -114,8 +118,8 @@ class SpooledBlock(SpooledExchange):
                        lambda missing: f"rank {pairs[missing[0]][0]} in {what}")
         for source, rows in arriving(self.comm, sources, what):
             if self.received is None:
-                self.received = self._message(place, rows.shape[1], rows.dtype)
-            self.received.array[self.parts[source]] = rows
+                self.received = self._to_fill(place, rows.shape[1], rows.dtype)
+            repeat(operator.setitem, self.received.array, self.parts[source], rows)
 
     def received_rows(self, wanted: Iterable[int],
                       what: str) -> Iterator[tuple[int, np.ndarray]]:
@@ -138,9 +142,12 @@ class SpooledBlock(SpooledExchange):
             return
         for source, place in self.parts.items():
             part = self._message(place, self.filled.shape[1], self.filled.dtype)
-            part.array[:] = self.filled.array[place]
+            repeat(operator.setitem, part.array, ALL, self.filled.array[place])
             self.sent.append(send(self.comm, [source], part))
         self.comm.spool.release(self.filled)
+
+    def _to_fill(self, place: slice, width: int, dtype: np.dtype) -> Message:
+        return self.comm.spool.block(place.stop - place.start, width, dtype)
 
 
 class SpooledStages(StagedRows):
@@ -157,7 +164,7 @@ class SpooledStages(StagedRows):
         if len(H) and self.comm.size > 1:
             readers = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
             message = self.comm.spool.message(*H.shape, H.dtype)
-            message.array[:] = H
+            repeat(operator.setitem, message.array, ALL, H)
             _, nbytes = send(self.comm, readers, message)
             count(self.comm, [(self.comm.ranks[reader], nbytes) for reader in readers])
 
@@ -190,8 +197,9 @@ class SpooledStages(StagedRows):
         if not len(out):
             return
         others = [rank for rank in range(self.comm.size) if rank != self.own]
+        await_all(self.comm, others, what)  # sums that are begun would be in memory all the time
         with self.comm.device.in_memory():
-            own = out.copy()
+            own = derived(np.copy, out)
 
             def parts() -> Iterator[np.ndarray]:
                 received = arriving(self.comm, others, what)
@@ -199,7 +207,7 @@ class SpooledStages(StagedRows):
                     yield own if rank == self.own else next(received)[1].copy()
                 next(received, None)  # lets go of the last one
 
-            out[:] = reduced(parts(), self.comm.size, SUM, self.own)
+            repeat(operator.setitem, out, ALL, reduced(parts(), self.comm.size, SUM, self.own))
 
 
 def joined_by_spool(pull: HaloPlan, push: HaloPlan, comm: SerialComm,
@@ -232,15 +240,28 @@ def count(comm: SerialComm, sent: list[tuple[int, int]], sums: Sequence = ()) ->
 
 def arriving(comm: SerialComm, sources: list[int],
              what: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (source, rows from it) in order; the next ones are read in the meantime."""
+    """Yield (source, rows from it) in order; the next ones are read in the meantime.
+
+    It waits for those that `come_first`, which are there in a pass, and then for all others.
+    """
     spool = comm.spool
-    pairs = [(comm.ranks[source], comm.ranks[comm.rank]) for source in sources]
-    for source, pair, following in zip(sources, pairs, [*pairs[1:], None]):
-        comm.wait([spool.arrival(*pair)], lambda _, pair=pair: f"rank {pair[0]} in {what}")
-        with comm.clock("comm"):
-            spool.read_ahead(*pair)
-            if following:
-                spool.read_ahead(*following)
-            message = spool.take(*pair)
-        yield source, message.array
-        spool.release(message)
+    first = come_first(comm, sources)
+    for part in (first, sources[len(first):]):
+        await_all(comm, part, what)
+        pairs = [(comm.ranks[source], comm.ranks[comm.rank]) for source in part]
+        for source, pair, following in zip(part, pairs, [*pairs[1:], None]):
+            with comm.clock("comm"):
+                spool.read_ahead(*pair)
+                if following:
+                    spool.read_ahead(*following)
+                message = spool.take(*pair)
+            yield source, message.array
+            spool.release(message)
+
+
+def await_all(comm: SerialComm, sources: list[int], what: str) -> None:
+    """Wait until messages of some ranks are there."""
+    comm.wait([comm.spool.arrival(comm.ranks[source], comm.ranks[comm.rank])
+               for source in sources],
+              lambda pending: f"rank(s) {', '.join(str(sources[place]) for place in pending)} "
+              f"in {what}")

@@ -340,8 +340,8 @@ class OwnRowsPlan:
 
     buffer_rows = ghost_rows = largest = 0
 
-    def spooled(self, row_bytes: int, in_files: int, at_once: np.ndarray | bool = True, *,
-                pushed: bool = False) -> int:
+    def spooled(self, row_bytes: int, in_files: int | None,
+                at_once: np.ndarray | bool = True, *, pushed: bool = False) -> int:
         """Return the bytes that pass through a Spool: 0."""
         return 0
 
@@ -367,8 +367,8 @@ class StagedPlan:
         """Rows of the largest message."""
         return int(self.rows.sum(1).max())
 
-    def spooled(self, row_bytes: int, in_files: int, at_once: np.ndarray | bool = True, *,
-                pushed: bool = False) -> np.ndarray:
+    def spooled(self, row_bytes: int, in_files: int | None,
+                at_once: np.ndarray | bool = True, *, pushed: bool = False) -> np.ndarray:
         """Return the bytes that pass through a Spool, as `ExchangeSizes.spooled`.
 
         A pull writes rows once for all ranks. There are no replicas.

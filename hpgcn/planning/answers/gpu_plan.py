@@ -16,13 +16,7 @@ from hpgcn.planning.answers.scratch_plan import (
     machine_of_turns,
     process_bytes,
 )
-from hpgcn.planning.counts.disk_traffic import (
-    ARRAYS,
-    MATRIX,
-    MESSAGES,
-    gpu_traffic,
-    small_bytes,
-)
+from hpgcn.planning.counts.disk_traffic import disk_traffic, gpu_traffic, small_bytes
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.message_seconds import bytes_between
 from hpgcn.planning.seconds.step_seconds import compute_seconds
@@ -249,13 +243,14 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         slot += slot // MARGIN
     slots = max((each for each in SLOTS if each * slot + small <= limit), default=SLOTS[0])
     slots = min(slots, turns)
-    train, evaluated = gpu_traffic(footprint, STRATEGIES[candidate.strategy], slots, gpus)
+    strategy = STRATEGIES[candidate.strategy]
+    train, evaluated = gpu_traffic(footprint, strategy, slots, gpus)
     sent = np.zeros(candidate.ranks, int)
     if gpus > 1:
         places = np.repeat(np.arange(gpus), turns)
         sent = bytes_between(footprint.prediction, places, footprint.plan.is_floor).astype(int)
     homes = total - footprint.on_gpu["kernels"]
-    moved = [most(each) for each in (train.read, train.written + sent, evaluated.read,
+    moved = [most(each) for each in (train.read, train.written, evaluated.read,
                                      evaluated.written)]
     if turns == 1:
         slots, homes, moved = 1, 0 * homes, [0] * 4
@@ -267,11 +262,10 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         machine.pcie or PCIE, machine.pcie is not None)
     if not inputs.config.scratch:
         return plan
-    return _with_file(plan, size(inputs.config.memory), homes, footprint, (train, evaluated),
-                      machine.disk)
+    return _with_file(plan, size(inputs.config.memory), homes, footprint, strategy, machine.disk)
 
 
-def _with_file(plan, memory, homes, footprint, traffics, disk):
+def _with_file(plan, memory, homes, footprint, strategy, disk):
     """Return a GpuPlan with homes in a file, if `memory` has no room for all of them.
 
     `homes` are bytes by rank, (P,). Those of the last ranks stay in memory if there is room
@@ -282,11 +276,12 @@ def _with_file(plan, memory, homes, footprint, traffics, disk):
                + min(SET_UP, plan.ranks) * int(footprint.setup.max()))
     if process + plan.pinned <= memory:
         return replace(plan, memory=memory, host=process + plan.pinned, kept=plan.ranks)
-    pool = max(TURNS * max(int(each.turn.max()) for each in traffics), file_homes.LEAST)
+    pool = pool_bytes(disk_traffic(footprint, strategy))
     spare = memory - process - pool
     kept = int(np.searchsorted(np.cumsum(homes[::-1]), spare, side="right"))
     kept = min(kept, plan.ranks - 1)
-    moved = [bytes_in_file(each, plan.ranks - kept) for each in traffics]
+    moved = [(int(each.read.sum()), int(each.written.sum()))
+             for each in disk_traffic(footprint, strategy, plan.ranks - kept)]
     filed = int(homes[:plan.ranks - kept].sum())
     return replace(
         plan, memory=memory, host=process + pool, kept=kept, pool=pool, scratch=filed,
@@ -294,17 +289,10 @@ def _with_file(plan, memory, homes, footprint, traffics, disk):
         disk_evaluation_read=moved[1][0], disk_evaluation_written=moved[1][1], disk=disk)
 
 
-def bytes_in_file(traffic, in_files):
-    """Return the bytes of `gpu_traffic` that are read from a file, and written: a pair.
-
-    The file has the homes of the first `in_files` ranks. The later of two ranks copies
-    their messages, both at the home of the earlier one.
-    """
-    ranks = traffic.read.size
-    pairs = in_files * (2 * ranks - 1 - in_files) / max(ranks * (ranks - 1), 1)
-    own = sum(traffic.moved[name][:, :in_files].sum(1) for name in (ARRAYS, MATRIX))
-    read, written = (own + pairs * traffic.moved[MESSAGES].sum(1)).astype(np.int64).tolist()
-    return read, written
+def pool_bytes(traffics):
+    """Return the bytes of pinned memory before a file, from the DiskTraffic of its passes."""
+    return max(file_homes.LEAST, TURNS * max(int(each.turn.max()) for each in traffics)
+               + max(each.messages for each in traffics))
 
 
 def table(plan):

@@ -43,17 +43,16 @@ class DiskTraffic:
         return int(self.read.sum() + self.written.sum())
 
 
-def disk_traffic(footprint, strategy, in_files=None, near=None):
+def disk_traffic(footprint, strategy, in_files=None, *, on_gpu=False):
     """Return the DiskTraffic of a step and of an evaluation.
 
     `footprint` is a RankFootprint, `strategy` a subclass of
     hpgcn.strategies.strategy.Strategy. Arrays of the first `in_files` ranks are in files, by
-    default of all. Without a Spool `near` are two numbers of next ranks: messages to them
-    are not read, or not written.
+    default of all. `on_gpu`: they are at home below a GPU, and so are all messages.
     """
     in_files = footprint.rows.size if in_files is None else in_files
     itemsize = footprint.spec.row_itemsize
-    spools = near is None and strategy.spools
+    spools = strategy.spools
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its waits
@@ -86,11 +85,11 @@ def disk_traffic(footprint, strategy, in_files=None, near=None):
             if product.heads and not strategy.sends_own_rows and plan.returns:
                 moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
             if not spools:
-                moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy,
-                                             near or (2, 2))
+                moved[MESSAGES] += _messages(sent, strategy)
                 continue
             if strategy.sends_own_rows:
-                moved[MESSAGES] += plan.traffic.spooled(product, itemsize, in_files)
+                moved[MESSAGES] += plan.traffic.spooled(product, itemsize,
+                                                         None if on_gpu else in_files)
                 messages = max(messages, plan.traffic.held(product, itemsize))
                 continue
             moves = plan.traffic.moves(product, itemsize)
@@ -99,7 +98,8 @@ def disk_traffic(footprint, strategy, in_files=None, near=None):
                 # the second sums of attention are for its gradients
                 nbytes //= 2 if pushed and product.heads and number else 1
                 at_once = _taken_at_once(plan.num_ranks, pulls, strategy.waits(product), pushed)
-                moved[MESSAGES] += transfer.spooled(nbytes, in_files, at_once, pushed=pushed)
+                moved[MESSAGES] += transfer.spooled(nbytes, None if on_gpu else in_files,
+                                                     at_once, pushed=pushed)
             messages = max(messages, _in_memory(plan, product, itemsize, strategy))
         for purpose in (ARRAYS, MATRIX) if spools else PURPOSES:
             moved[purpose][:, in_files:] = 0
@@ -165,88 +165,28 @@ def _in_memory(plan, product, itemsize, strategy):
 def gpu_traffic(footprint, strategy, slots, gpus=1):
     """Return the traffic between GPUs and the homes of their arrays, as `disk_traffic` does.
 
-    A rank that has one of the `slots` of its GPU to itself keeps its arrays there. With two
-    slots, messages to the next rank go by way of homes as well: its own are then in the
-    other slot. Messages between GPUs are counted like those of one.
+    A rank that has one of the `slots` of its GPU to itself keeps its arrays there.
     """
-    ranks = footprint.rows.size
-    local = ranks // gpus
+    local = footprint.rows.size // gpus
     places = np.arange(local) % slots
     alone = np.tile(np.bincount(places)[places] == 1, gpus)
-    found = disk_traffic(footprint, strategy, near=(int(slots > 2), 0))
-    for number, each in enumerate(found):
-        plans = (footprint.train_plans, footprint.evaluated_plans)[number]
-        turns = footprint.rank_steps[0].turns(strategy, False)[number]
-        for product in [wait.product for wait in turns.waits if wait.product and wait.last
-                        ] if ranks > 1 else ():
-            plan = plans[product.layer]
-            sent = plan.traffic.counts(product, footprint.spec.row_itemsize)[0]
-            sent = sent // plan.traffic.period
-            if not strategy.frees_rows:  # the last rank copies for all, from homes but its own
-                each.moved[MESSAGES][1] -= (sent - sent // ranks) * (np.arange(ranks) < ranks - 1)
-            elif strategy.waits(product) > 1:  # `near` does not count there
-                each.moved[MESSAGES] += sent // (ranks - 1) * np.array([[slots < 3], [1]])
-        for purpose in ((ARRAYS, MATRIX) if local > slots else PURPOSES):
-            each.moved[purpose] = each.moved[purpose] * ~(alone | (local <= slots))
+    found = disk_traffic(footprint, strategy, on_gpu=True)
+    for each in found:
+        for purpose in ((ARRAYS, MATRIX) if local > slots or strategy.spools else PURPOSES):
+            each.moved[purpose] = each.moved[purpose] * ~alone
     return found
 
 
-def _messages(plan, product, sent, itemsize, strategy, near):
-    """Return the bytes of a product's messages that are read and written, (2, P).
+def _messages(sent, strategy):
+    """Return the bytes of messages without a Spool that are read and written, (2, P).
 
-    `sent`, (P,), are the bytes that ranks send. The later of two ranks copies a
-    message: it has just filled the one buffer, or empties the other at once. So only
-    one of them is written and read. `near` are two numbers of next ranks: messages to
-    them are not read, or not written.
+    `sent`, (P,), are the bytes that ranks send. Messages to the two next ranks stay.
     """
     ranks = sent.size
     if not strategy.frees_rows:
         return np.array([sent, sent - sent // ranks])
-    if ranks == 1:
-        return np.array([sent, sent])
-
-    # columns of pulled rows, and of sums
-    pull, push = product.width, product.width
-    if product.heads:
-        pull += 3 * product.heads * product.backward
-        push = (push + product.heads) * (1 if product.backward else 2)
-    pulled, pushed = plan.traffic.transfers(product)
-    if strategy.waits(product) > 1:
-        return np.array([_of_two_waits(pulled, pushed, pull * itemsize,
-                                       push * sum_bytes(itemsize))] * 2)
-
-    # messages to next ranks stay; the first ranks are the next of the last
-    moved = np.array([sent * max(ranks - 1 - each, 0) // (ranks - 1) for each in near])
-
-    # sums of the ranks before came at once, but stay until all rows have arrived
-    to_single_ranks = isinstance(pulled, ExchangeSizes) and isinstance(pushed, ExchangeSizes)
-    if to_single_ranks and not pushed.passes_gateways and (pushed.joined or product.heads):
-        before = np.append(np.arange(ranks - 1), 0)
-        moved += pushed.sent * before // (ranks - 1) * push * sum_bytes(itemsize)
-    return moved
-
-
-def _of_two_waits(pulled, pushed, pull_bytes, push_bytes):
-    """Return the bytes of buffers that ranks write and read again, (P,).
-
-    A rank waits for rows and then for sums. The last rank finds all rows, so it sends
-    its sums first. The one before it finds all sums, so it sends the rows of the next
-    product first. Rows and sums of a rank are taken to be equally many for each other
-    one.
-    """
-    ranks = pulled.sent.size
-    number = np.arange(ranks)
-    last, before_last, others = number == ranks - 1, number == ranks - 2, ranks - 1
-    later = np.maximum(ranks - 3 - number, 0)  # ranks that take a message only in their turn
-
-    # rows come before the wait for all of them, and sums of other ranks are begun before it
-    rows = pulled.received * ~last * others
-    sums = pushed.received * (~last * others + np.where(last, ranks - 2, later))
-
-    # messages in the buffer of their sender, and sums that came before a wait
-    rows += pulled.sent * np.select([last, before_last], [0, ranks - 2], np.maximum(later, 1))
-    sums += pushed.sent * np.select([last, before_last], [ranks - 2, 0], others - number)
-    return (rows * pull_bytes + sums * push_bytes) // others
+    moved = sent * max(ranks - 3, 0) // max(ranks - 1, 1)
+    return np.array([moved, moved])
 
 
 def _returned(plan, product, itemsize, *, training):

@@ -78,7 +78,7 @@ class GpuTurns(PlannedTurns):
     waited : float
         Seconds that kernels waited for the copies of a rank that enters.
     waiting : callable
-        Returns messages that no rank has received yet: (rank that will, array) each.
+        Returns (home, bytes in it) of the messages that some ranks have not taken yet.
     """
 
     def __init__(self, ranks: int, slots: int, slot_bytes: int, limit: int = 0,
@@ -100,7 +100,7 @@ class GpuTurns(PlannedTurns):
         used = self.pool.used_bytes()  # by arrays of the caller
         self.memory = self.pool.malloc(slots * slot_bytes)
         self.host = HostMemory(self.gpu, ranks, scratch)
-        self.waiting: Callable = tuple
+        self.waiting: Callable = lambda ranks: ()
         self.limit_before = self.pool.get_limit()
         if limit:
             self.pool.set_limit(size=used + limit)
@@ -168,10 +168,9 @@ class GpuTurns(PlannedTurns):
     def _read_ahead(self, entering: int) -> None:
         """Begin to read the messages to the next ranks, and arrays of the second one from now."""
         self.host.files.release_ahead()
-        near = {entering, (entering + 1) % self.ranks}
-        found = [self.find(array) for rank, array in self.waiting() if rank in near]
-        coming = [each for each in found if each is not None and not each[0].arena.holds(*each)]
-        for block, span in [*coming, *self._expected(self.arenas[(entering + 2) % self.ranks])]:
+        for home, span in self.waiting({entering, (entering + 1) % self.ranks}):
+            home.read_ahead(span)
+        for block, span in self._expected(self.arenas[(entering + 2) % self.ranks]):
             for part in block.missing(span) if block.home is not None else ():
                 block.home.read_ahead(part)
 

@@ -28,6 +28,7 @@ class HostMemory:
 
     def __init__(self, gpu: Cuda, ranks: int, scratch: ScratchSpace | None) -> None:
         self.scratch = scratch
+        self.ranks = ranks
         self.pinned = PinnedHomes(gpu)
         self.files = self.arrays = self.residency = None
         if scratch is not None:
@@ -42,6 +43,16 @@ class HostMemory:
     def home(self, rank: int, nbytes: int) -> Home:
         """Return a home for a block of a rank."""
         if self.scratch is not None and rank < self.scratch.in_files:
+            return self.files.take(nbytes)
+        return self.pinned.take(nbytes)
+
+    def home_of_message(self, source: int, *targets: int, nbytes: int) -> Home:
+        """Return a home for a message between ranks.
+
+        It is pinned if only the next rank takes it, or one whose arrays have pinned homes.
+        """
+        if self.scratch is not None and (len(targets) > 1 or (
+                targets[0] < self.scratch.in_files and targets[0] != (source + 1) % self.ranks)):
             return self.files.take(nbytes)
         return self.pinned.take(nbytes)
 

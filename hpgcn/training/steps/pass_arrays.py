@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hpgcn.errors import InternalError
 from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.halo_exchange import come_first, nearest_first
+from hpgcn.parallel.transfers import LOCAL
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
@@ -36,7 +38,10 @@ class PassArrays:
                  features: tuple[Features, Features]) -> None:
         self.turns = turns
         self.last = len(turns.segments)  # number of the segment after the pass
-        self.rank = model.columns.comm.rank
+        comm = model.columns.comm
+        others = [source for source in nearest_first(comm, range(comm.size))
+                  if source != comm.rank]
+        self.first = {LOCAL, comm.rank, *come_first(comm, others)}
         self.maps = [each for hop in model.field.hops for each in hop.maps]
         self.spaces = [model.workspace, *{id(each): each for each in (
             getattr(strategy, "float32_sums", None) for strategy in self.maps) if each}.values()]
@@ -84,8 +89,8 @@ class PassArrays:
         if wait.first:
             numbers, outgoing, _ = product.pull.message_arrays(wait.product.width)
             found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
-        if wait.last:  # own rows, and rows of the ranks that have run before this one
-            found += self._blocks(product, lambda source: source <= self.rank or not wait.first)
+        if wait.last:  # of own rows, and of rows that come first
+            found += self._blocks(product, lambda source: not wait.first or source in self.first)
         return found
 
     def _after(self, wait: Wait) -> list[tuple[Array, int, int]]:
@@ -105,7 +110,7 @@ class PassArrays:
             numbers, *_ = product.push.message_arrays(wait.product.width)
             found.append((numbers, numbers.nbytes, 0))
         if wait.first and wait.last:
-            found += self._blocks(product, lambda source: source > self.rank)
+            found += self._blocks(product, lambda source: source not in self.first)
         return found
 
     def dead(self, segment: int) -> Iterator[tuple[Array, int]]:

@@ -1,0 +1,184 @@
+"""Messages between ranks that take turns on a GPU, which wait in homes like arrays.
+
+Each message is copied from the GPU to a home and back, once for each rank that takes it.
+On the GPU it is in staging memory, which all ranks of the process share. Messages to other
+processes are announced, so that these have a home for them.
+"""
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpgcn.comm.spool import Arrival, Message
+from hpgcn.runtime.device import address
+from hpgcn.runtime.gpu.gpu_messages import PURPOSE
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from hpgcn.comm.processes import Processes
+    from hpgcn.runtime.gpu.gpu_turns import GpuTurns
+    from hpgcn.runtime.gpu.homes import Home
+
+STAGED = 3  # messages on the GPU: one is used, one comes or is filled, one may still go
+KEY = "rows"  # first part of the keys of messages between processes
+
+
+class GpuMessage(Message):
+    """A Message whose memory is on the GPU, and its home while it is on its way."""
+
+    home: Any = None
+    key: tuple = ()  # ranks between which the home is used again
+    staged = False  # whether its memory is that of messages
+
+
+class GpuSpool:
+    """The Spool of ranks that take turns on a GPU."""
+
+    def __init__(self, turns: GpuTurns, processes: Processes | None) -> None:
+        self.turns = turns
+        self.gpu = turns.gpu
+        self.processes = processes
+        self.down, self.up = self.gpu.stream(), self.gpu.stream()
+        self._sent: defaultdict = defaultdict(deque)  # Messages by (source, target)
+        self._ahead: dict = {}  # the message that comes to the GPU, by (source, target)
+        self._homes: defaultdict = defaultdict(deque)  # homes that are not in use, by (source, targets)
+        self._staging: deque = deque()  # (memory, event after its last use) that is not in use
+        self._staged = 0  # all staging memories
+        if processes is not None:
+            processes.announced = self._announced
+
+    def message(self, rows: int, width: int, dtype: DTypeLike) -> GpuMessage:
+        """Return a Message with memory on the GPU, to fill it."""
+        return self._with_memory(GpuMessage(rows, width, dtype), self.turns.compute)
+
+    def block(self, rows: int, width: int, dtype: DTypeLike) -> GpuMessage:
+        """Return a Message that is not sent, among the arrays of the rank."""
+        block = GpuMessage(rows, width, dtype)
+        block.memory = self.turns.xp.empty(block.nbytes, np.uint8)
+        self._discard(block)
+        return block
+
+    def _discard(self, block: GpuMessage) -> None:
+        found = self.turns.find(block.memory)
+        if found is not None:
+            found[0].discard(found[1])
+
+    def _with_memory(self, message: GpuMessage, stream: Any) -> GpuMessage:
+        """Give a Message staging memory, which operations of a stream may use."""
+        if self._staged < STAGED or not self._staging:
+            memory, event = None, None
+            self._staged += 1
+        else:
+            memory, event = self._staging.popleft()
+        if memory is None or memory.size < message.nbytes:
+            if event is not None:
+                self.turns.compute.wait_event(event)
+            memory = None  # let go of before there is more
+            with self.turns.xp.cuda.using_allocator(self.turns.pool.malloc):
+                memory = self.turns.xp.empty(message.nbytes, np.uint8)
+            event = self.gpu.event(self.turns.compute)
+        stream.wait_event(event)
+        message.memory = memory
+        message.staged = True
+        return message
+
+    def release(self, message: GpuMessage) -> None:
+        """Let other messages use the memory of this one, after the kernels so far."""
+        if message.staged:
+            self._unstage(message, self.turns.compute)
+        else:  # callers may still have its array
+            self._discard(message)
+        message.memory = np.empty(0, np.uint8)
+
+    def _unstage(self, message: GpuMessage, stream: Any) -> None:
+        self._staging.append((message.memory, self.gpu.event(stream)))
+        message.memory = np.empty(0, np.uint8)
+        message.staged = False
+
+    def put(self, source: int, targets: Sequence[int], message: GpuMessage) -> None:
+        """Send a filled Message from one rank to others; all read the same home."""
+        key = source, *targets
+        message.home = self._home(key, message)
+        self.down.wait_event(self.gpu.event(self.turns.compute))
+        self.turns.move(address(message.memory), message.home, (0, message.nbytes), self.down,
+                        up=False)
+        self.turns.count(PURPOSE, 1, (0, message.nbytes))
+        self._unstage(message, self.down)
+        message.readers = len(targets)
+        for target in targets:
+            if self._is_here(target):
+                self._sent[source, target].append(message)
+            else:
+                self._send_away(source, target, message)
+
+    def _is_here(self, rank: int) -> bool:
+        return self.processes is None or self.processes.process_of(rank) == self.processes.number
+
+    def _home(self, key: tuple, message: GpuMessage) -> Home:
+        """Return a home for a Message; one that is too small is given back for a larger one."""
+        message.key = key
+        unused = self._homes[key]
+        if unused and unused[0].nbytes < message.nbytes:
+            unused.popleft().free()
+        elif unused:
+            return unused.popleft()
+        return self.turns.host.home_of_message(*key, nbytes=message.nbytes)
+
+    def _read(self, message: GpuMessage) -> None:
+        """Note that one more rank has taken a Message."""
+        message.readers -= 1
+        if not message.readers:
+            self._homes[message.key].append(message.home)
+
+    def _send_away(self, source: int, target: int, message: GpuMessage) -> None:
+        """Send a Message to a rank of another process, once it is at home."""
+        home = message.home
+        home.moved.synchronize()
+        self.processes.send(self.processes.process_of(target), (KEY, source, target),
+                            home.memory[:message.nbytes], lambda: self._read(message),
+                            (*message.shape, message.dtype.str))
+
+    def _announced(self, key: tuple, shape: tuple) -> tuple[np.ndarray, Any]:
+        """Return host memory for a message of another process, and what to call once it is there."""
+        message = GpuMessage(*shape)
+        _, *pair = key
+        home = message.home = self._home((*pair,), message)
+        if home.moved is not None:
+            home.moved.synchronize()
+        return home.memory[:message.nbytes], lambda: self._sent[*pair].append(message)
+
+    def arrival(self, source: int, target: int) -> Arrival:
+        """Return a request that is complete once a message from `source` to `target` is there."""
+        return Arrival(self._sent, (source, target))
+
+    def read_ahead(self, source: int, target: int) -> None:
+        """Begin to bring the next message of two ranks to the GPU, if it is there."""
+        sent = self._sent.get((source, target))
+        if sent and (source, target) not in self._ahead:
+            message = self._with_memory(GpuMessage(*sent[0].shape, sent[0].dtype), self.up)
+            self.turns.move(address(message.memory), sent[0].home, (0, message.nbytes), self.up,
+                            up=True)
+            self.turns.count(PURPOSE, 0, (0, message.nbytes))
+            message.moved = self.gpu.event(self.up)
+            self._ahead[source, target] = message
+
+    def take(self, source: int, target: int) -> GpuMessage:
+        """Return the next Message of two ranks, which must be there; `release` it later."""
+        self.read_ahead(source, target)
+        queue = self._sent[source, target]
+        sent = queue.popleft()
+        if not queue:
+            del self._sent[source, target]
+        message = self._ahead.pop((source, target))
+        self.turns.compute.wait_event(message.moved)
+        self._read(sent)
+        return message
+
+    def homes_of(self, targets: Iterable[int]) -> list[tuple[Home, tuple[int, int]]]:
+        """Return (home, bytes in it) of messages to ranks that have not taken them yet."""
+        return [(message.home, (0, message.nbytes)) for (_, target), queue in self._sent.items()
+                if target in targets for message in queue]
