@@ -108,14 +108,12 @@ class SpooledBlock(SpooledExchange):
         self.ghosts = {self.block: slice(0, plan.ghosts.size)} if plan.ghosts.size else {}
 
     def collect(self, what: str) -> None:
-        """Wait for the rows of all other ranks, and only then take memory for them."""
+        """Wait for the rows of all other ranks, then put them together."""
         if not self.ghosts or self.received:
             return
         place, = self.ghosts.values()
         sources = nearest_first(self.comm, self.parts)
-        pairs = [(self.comm.ranks[source], self.comm.ranks[self.comm.rank]) for source in sources]
-        self.comm.wait([self.comm.spool.arrival(*pair) for pair in pairs],
-                       lambda missing: f"rank {pairs[missing[0]][0]} in {what}")
+        await_all(self.comm, sources, what)  # a block that is begun would be in memory
         for source, rows in arriving(self.comm, sources, what):
             if self.received is None:
                 self.received = self._to_fill(place, rows.shape[1], rows.dtype)
