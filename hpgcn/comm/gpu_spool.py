@@ -7,7 +7,7 @@ processes are announced, so that these have a home for them.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hpgcn.runtime.gpu.homes import Home
 
 STAGED = 3  # messages on the GPU: one is used, one comes or is filled, one may still go
-KEY = "rows"  # first part of the keys of messages between processes
 
 
 class GpuMessage(Message):
@@ -138,21 +137,28 @@ class GpuSpool:
         """Send a Message to a rank of another process, once it is at home."""
         home = message.home
         home.moved.synchronize()
-        self.processes.send(self.processes.process_of(target), (KEY, source, target),
+        self.processes.send(self.processes.process_of(target), (source, target),
                             home.memory[:message.nbytes], lambda: self._read(message),
                             (*message.shape, message.dtype.str))
 
-    def _announced(self, key: tuple, shape: tuple) -> tuple[np.ndarray, Any]:
+    def _announced(self, key: tuple, shape: tuple) -> tuple[np.ndarray, Callable]:
         """Return host memory for a message of another process, and what to call once it is there."""
         message = GpuMessage(*shape)
-        _, *pair = key
-        home = message.home = self._home((*pair,), message)
+        source, target = key
+        home = message.home = self._home(key, message)
         if home.moved is not None:
             home.moved.synchronize()
-        return home.memory[:message.nbytes], lambda: self._sent[*pair].append(message)
+
+        def arrive() -> None:
+            self._sent[source, target].append(message)
+            self.processes.awaited.discard((source, target))
+
+        return home.memory[:message.nbytes], arrive
 
     def arrival(self, source: int, target: int) -> Arrival:
         """Return a request that is complete once a message from `source` to `target` is there."""
+        if not self._is_here(source) and (source, target) not in self._sent:
+            self.processes.awaited.add((source, target))
         return Arrival(self._sent, (source, target))
 
     def read_ahead(self, source: int, target: int) -> None:

@@ -42,6 +42,8 @@ class Processes:
     announced : callable
         Returns host memory for a message that was announced, and a function to call once it
         is there, from the key and the object of `send`.
+    awaited : set
+        Keys of messages that ranks wait for before they are announced.
     """
 
     announced: Callable
@@ -62,6 +64,7 @@ class Processes:
         self._own_tags: list[dict] = [{} for _ in range(comm.size)]  # by process, then by key
         self._their_tags: dict = {}  # by (process, key)
         self._early: defaultdict = defaultdict(list)  # receives whose tag is not known yet, by same
+        self.awaited: set = set()
         self._requests: list = []  # requests of MPI under way
         self._functions: list = []  # called once a request is complete
 
@@ -75,8 +78,8 @@ class Processes:
 
     @property
     def pending(self) -> bool:
-        """Whether a message is under way."""
-        return bool(self._requests or self._early)
+        """Whether a message is under way, or a rank waits for one."""
+        return bool(self._requests or self._early or self.awaited)
 
     def send(self, process: int, key: Any, array: np.ndarray, done: Callable,
              announced: Any = None) -> None:

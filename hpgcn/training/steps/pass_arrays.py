@@ -45,6 +45,8 @@ class PassArrays:
         self.maps = [each for hop in model.field.hops for each in hop.maps]
         self.spaces = [model.workspace, *{id(each): each for each in (
             getattr(strategy, "float32_sums", None) for strategy in self.maps) if each}.values()]
+        self.products = {wait: self._product(wait) for wait in turns.waits  # made by this rank
+                         if wait.product and not self._strategy(wait).sends_own_rows}
         self.features = {(which, place): array for which, read in enumerate(features)
                          for place, array in enumerate(_dense(read))}
 
@@ -83,9 +85,9 @@ class PassArrays:
     def _before(self, wait: Wait) -> list[tuple[Array, int, int]]:
         """Return the arrays of a product that a rank touches before a wait."""
         found = []
-        if wait.product is None or self._strategy(wait).sends_own_rows:
+        product = self.products.get(wait)
+        if product is None:
             return found
-        product = self._product(wait)
         if wait.first:
             numbers, outgoing, _ = product.pull.message_arrays(wait.product.width)
             found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
@@ -95,14 +97,13 @@ class PassArrays:
 
     def _after(self, wait: Wait) -> list[tuple[Array, int, int]]:
         """Return the arrays of a product that a rank touches after a wait."""
-        found = []
+        found: list[tuple[Array, int, int]] = []
         if wait.product is None:
             return found
-        strategy = self._strategy(wait)
-        if strategy.sends_own_rows:
-            return [(array, array.nbytes, 0) for array in strategy.matrix_arrays(wait.product)
-                    if wait.first]
-        product = self._product(wait)
+        product = self.products.get(wait)
+        if product is None:
+            arrays = self._strategy(wait).matrix_arrays(wait.product) if wait.first else ()
+            return [(array, array.nbytes, 0) for array in arrays]
         if wait.first:
             *_, incoming = product.pull.message_arrays(wait.product.width)
             found.append((incoming, incoming.nbytes, 0))
