@@ -60,7 +60,8 @@ class SerialComm(Collectives, CollectiveErrors):
     mpi = None  # that of mpi4py
     device = HOST  # collectives take arrays of this device and of the host; see `use`
     stager = None  # GpuStager of messages, if the device is a GPU and there are several ranks
-    spool = None  # the Spool of the ranks of this process, if memory is short
+    spool = None  # the Spool or GpuSpool of the ranks of this process, if memory is short
+    host_spool = None  # the same if it has arrays of the host
     network = None  # a SlowNetwork that delays messages, in experiments
     overlap = True  # whether a rank computes during a broadcast; not, in experiments
 

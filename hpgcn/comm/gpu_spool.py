@@ -98,7 +98,8 @@ class GpuSpool:
         message.memory = np.empty(0, np.uint8)
         message.staged = False
 
-    def put(self, source: int, targets: Sequence[int], message: GpuMessage) -> None:
+    def put(self, source: int, targets: Sequence[int], message: GpuMessage, *,
+            soon: bool = True) -> None:
         """Send a filled Message from one rank to others; all read the same home."""
         key = source, *targets
         message.home = self._home(key, message)
@@ -142,7 +143,7 @@ class GpuSpool:
                             (*message.shape, message.dtype.str))
 
     def _announced(self, key: tuple, shape: tuple) -> tuple[np.ndarray, Callable]:
-        """Return host memory for a message of another process, and what to call once it is there."""
+        """Return host memory for a message of another process, and a call for its arrival."""
         message = GpuMessage(*shape)
         source, target = key
         home = message.home = self._home(key, message)

@@ -238,7 +238,7 @@ class StagedStrategy(RowStrategy):
         workspace = Workspace(adjacency.row_dtype, comm.device)
         stages = RankStages(rank_grid, comm, workspace, adjacency.dtype,
                             reduces=not adjacency.symmetric,
-                            by_blocks=cls.sends_own_rows and comm.spool is not None)
+                            by_blocks=cls.sends_own_rows and comm.host_spool is not None)
         portions = PORTIONS if len(stages.intervals) > 1 else 1
         start, stop = stages.rows
         bounds = start + split(stop - start, portions)

@@ -314,7 +314,7 @@ class RowStrategy(Strategy):
     def waits_of(self, width: int, backward: bool, heads: int = 0) -> Waits:
         """Return the Waits of a product of this map."""
         count = self.waits(Product(0, width, backward=backward, heads=heads))
-        kind = NextTurns if self.sends_own_rows and self.comm.spool else Waits
+        kind = NextTurns if self.sends_own_rows and self.comm.host_spool else Waits
         return kind(self.comm, count > 1, width, backward)
 
     def matrix_arrays(self, product: Product) -> list[Array]:

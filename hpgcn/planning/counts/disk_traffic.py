@@ -52,7 +52,8 @@ def disk_traffic(footprint, strategy, in_files=None, *, on_gpu=False):
     """
     in_files = footprint.rows.size if in_files is None else in_files
     itemsize = footprint.spec.row_itemsize
-    spools = strategy.spools
+    sends_own_rows = strategy.sends_own_rows and not on_gpu
+    spools = strategy.spools and not (on_gpu and strategy.sends_own_rows)
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its waits
@@ -74,7 +75,7 @@ def disk_traffic(footprint, strategy, in_files=None, *, on_gpu=False):
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
             held = sent * (not spools)
-            if not last or (strategy.sends_own_rows and first):  # all blocks come after it
+            if not last or (sends_own_rows and first):  # all blocks come after it
                 touched[:, place + 1] += matrix + held
             elif first:
                 for segment in (place, place + 1):
@@ -82,14 +83,13 @@ def disk_traffic(footprint, strategy, in_files=None, *, on_gpu=False):
             if not last:
                 continue
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
-            if product.heads and not strategy.sends_own_rows and plan.returns:
+            if product.heads and not sends_own_rows and plan.returns:
                 moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
             if not spools:
                 moved[MESSAGES] += _messages(sent, strategy)
                 continue
-            if strategy.sends_own_rows:
-                moved[MESSAGES] += plan.traffic.spooled(product, itemsize,
-                                                         None if on_gpu else in_files)
+            if sends_own_rows:
+                moved[MESSAGES] += plan.traffic.spooled(product, itemsize, in_files)
                 messages = max(messages, plan.traffic.held(product, itemsize))
                 continue
             moves = plan.traffic.moves(product, itemsize)
@@ -172,7 +172,8 @@ def gpu_traffic(footprint, strategy, slots, gpus=1):
     alone = np.tile(np.bincount(places)[places] == 1, gpus)
     found = disk_traffic(footprint, strategy, on_gpu=True)
     for each in found:
-        for purpose in ((ARRAYS, MATRIX) if local > slots or strategy.spools else PURPOSES):
+        spools = strategy.spools and not strategy.sends_own_rows
+        for purpose in (ARRAYS, MATRIX) if local > slots or spools else PURPOSES:
             each.moved[purpose] = each.moved[purpose] * ~alone
     return found
 

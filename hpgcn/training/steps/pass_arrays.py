@@ -153,10 +153,12 @@ def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepVi
     strategy whose turns are planned.
     """
     strategy = shard.strategy
-    spools = strategy.spools and shard.comm.spool is not None
-    if not (shard.comm.device.in_files and (strategy.frees_rows or spools)):
+    comm = shard.comm
+    spool = comm.host_spool if strategy.sends_own_rows else comm.spool
+    spools = strategy.spools and spool is not None
+    if not (comm.device.in_files and (strategy.frees_rows or spools)):
         return
-    step = shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank, shard.layout.columns)
+    step = shard.steps.of(shard.spec, shard.sizes(), comm.rank, shard.layout.columns)
     if strategy.sends_own_rows and any(product.heads for product in step.products):
         return  # attention by columns has other arrays than attention by rows
     features = (training or evaluation).features, evaluation.features
