@@ -44,7 +44,7 @@ class GpuSpool:
         self.down, self.up = self.gpu.stream(), self.gpu.stream()
         self._sent: defaultdict = defaultdict(deque)  # Messages by (source, target)
         self._ahead: dict = {}  # the message that comes to the GPU, by (source, target)
-        self._homes: defaultdict = defaultdict(deque)  # homes that are not in use, by (source, targets)
+        self._homes: defaultdict = defaultdict(deque)  # unused homes, by (source, targets)
         self._staging: deque = deque()  # (memory, event after its last use) that is not in use
         self._staged = 0  # all staging memories
         if processes is not None:

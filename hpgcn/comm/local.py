@@ -265,7 +265,7 @@ def run_on_disk(function: Callable, ranks: int, scratch: str, *arguments: Any, k
         residency.close()
         spool.close()
     read, written = (now - was for now, was in zip(disk_bytes(), before))
-    waited = (residency.waited[kind] + spool.waited[kind] for kind in ("read", "write"))
+    waited = (residency.disk.waited[kind] + spool.waited[kind] for kind in ("read", "write"))
     log.info("disk: %.4g GB read and %.4g GB written in all; ranks waited %.3g s for reading "
              "and %.3g s for writing", read / 1e9, written / 1e9, *waited)
     return results

@@ -62,17 +62,56 @@ class Places:
         return size
 
 
-class ScratchFile:
-    """A file that grows, with places for arrays, and a thread each to write and to read them.
-
-    StorageError if it cannot be made, grow, or be moved.
+class DiskThreads:
+    """A thread each to write files of a folder and to read them.
 
     Parameters
     ----------
     folder : str
-        Where it is. It has no name, so nothing remains of it.
+        Where the files are.
     contents : str
-        What it has, for messages of errors.
+        What they have, for messages of errors.
+
+    Attributes
+    ----------
+    waited : dict
+        Seconds of waits, for "read" and for "write".
+    """
+
+    def __init__(self, folder: str, contents: str) -> None:
+        self.folder = folder
+        self.contents = contents
+        self.waited = {"read": 0.0, "write": 0.0}
+        self.writer, self.reader = (ThreadPoolExecutor(1, f"{way} {contents}")
+                                    for way in ("write", "read"))
+
+    @contextmanager
+    def waiting(self, kind: str) -> Iterator[None]:
+        """Context manager: count the seconds of a wait for the disk; errors as StorageError."""
+        begin = time.perf_counter()
+        with self.errors():
+            yield
+        self.waited[kind] += time.perf_counter() - begin
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Context manager: raise StorageError for an OSError."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"{setting('scratch', self.folder)}: {error.strerror}: "
+                               f"{self.contents}") from error
+
+    def close(self) -> None:
+        """Wait for the disk."""
+        for worker in (self.writer, self.reader):
+            worker.shutdown(cancel_futures=True)
+
+
+class ScratchFile(DiskThreads):
+    """A file that grows, with places for arrays. It has no name, so nothing remains of it.
+
+    StorageError if it cannot be made, grow, or be moved.
 
     Attributes
     ----------
@@ -80,30 +119,25 @@ class ScratchFile:
         Reads and writes bypass the page cache, if the file system can.
     reserved : int
         Bytes of the file.
-    waited : dict
-        Seconds of waits, for "read" and for "write".
     moved : dict
-        Bytes that were read and written so far, under the same words; the callers add them.
+        Bytes that were read and written so far, under the words of `waited`; the callers
+        add them.
     """
 
     def __init__(self, folder: str, contents: str) -> None:
-        self.folder = folder
-        self.contents = contents
-        self.waited = {"read": 0.0, "write": 0.0}
+        super().__init__(folder, contents)
         self.moved = {"read": 0, "write": 0}
         self.reserved = 0
         self._places = Places()
-        with self._errors():
+        with self.errors():
             self.file = nameless_file(folder)
         self.file.bypass = not use_directly(self.file)
-        self.writer, self.reader = (ThreadPoolExecutor(1, f"{way} {contents}")
-                                    for way in ("write", "read"))
 
     def take_place(self, size: int) -> int:
         """Return the first byte of a place of `size` bytes, whole pages; the file may grow."""
         place = self._places.take(size)
         if self._places.end > self.reserved:
-            with self._errors():
+            with self.errors():
                 os.posix_fallocate(self.file.fileno(), place, size)
             self.reserved = self._places.end
         return place
@@ -112,24 +146,7 @@ class ScratchFile:
         """Let a place be used again."""
         self._places.give(place, size)
 
-    @contextmanager
-    def waiting(self, kind: str) -> Iterator[None]:
-        """Context manager: count the seconds of a wait for the disk; errors as StorageError."""
-        begin = time.perf_counter()
-        with self._errors():
-            yield
-        self.waited[kind] += time.perf_counter() - begin
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(f"{setting('scratch', self.folder)}: {error.strerror}: "
-                               f"{self.contents}") from error
-
     def close(self) -> None:
         """Wait for the disk, and let go of the file."""
-        for worker in (self.writer, self.reader):
-            worker.shutdown(cancel_futures=True)
+        super().close()
         self.file.close()

@@ -13,27 +13,10 @@ import numpy as np
 
 from hpgcn.kernels.disk import c_library as c
 from hpgcn.kernels.disk import current_files, in_memory
+from hpgcn.kernels.disk import file_table as table
 from hpgcn.kernels.disk.c_library import ADDRESS as POINTER
 from hpgcn.kernels.disk.c_library import LONG
 from hpgcn.kernels.disk.direct import DIRECT
-from hpgcn.kernels.disk.file_table import (
-    ADDRESS,
-    DESCRIPTOR,
-    ERROR,
-    FILE_BYTES,
-    FOLDER,
-    NAME,
-    NAME_BYTES,
-    OPEN_FLAGS,
-    TABLE,
-    THRESHOLD,
-    add,
-    find,
-    is_small,
-    nbytes_of,
-    remove,
-    row_of,
-)
 from hpgcn.kernels.disk.gathers import LONGEST, READS, gather
 from hpgcn.kernels.host.pools import start_pool
 
@@ -48,39 +31,39 @@ TEMPLATE = "hpgcn-array-XXXXXX"  # a name for mkostemp, if the system needs name
 
 @c.c_function(POINTER, LONG, POINTER)
 def _allocate(context, size):
-    return c.malloc(size) if is_small(size) else add(size)
+    return c.malloc(size) if table.is_small(size) else table.add(size)
 
 
 @c.c_function(POINTER, LONG, LONG, POINTER)
 def _allocate_zeros(context, count, each):
-    return c.calloc(count, each) if is_small(count * each) else add(count * each)
+    return c.calloc(count, each) if table.is_small(count * each) else table.add(count * each)
 
 
 @c.c_function(POINTER, POINTER, LONG, numba.void)
 def _release(context, place, size):
-    a = find(place)
+    a = table.find(place)
     if a < 0:
         c.free(place)
     else:
-        remove(a)
+        table.remove(a)
 
 
 @c.c_function(POINTER, POINTER, LONG, POINTER)
 def _resize(context, place, size):
-    a = find(place)
-    if a < 0 and is_small(size):
+    a = table.find(place)
+    if a < 0 and table.is_small(size):
         return c.realloc(place, size)
 
     # to a file, or from one
-    new = c.malloc(size) if is_small(size) else add(size)
+    new = c.malloc(size) if table.is_small(size) else table.add(size)
     if not new or not place:
         return new
     if a < 0:
         c.memcpy(new, place, min(size, c.usable_size(place)))
         c.free(place)
     else:
-        c.memcpy(new, place, min(size, nbytes_of(a)))
-        remove(a)
+        c.memcpy(new, place, min(size, table.nbytes_of(a)))
+        table.remove(a)
     return new
 
 
@@ -139,8 +122,8 @@ class FileArrays:
                        for text in (folder, os.path.join(folder, TEMPLATE))]
         folder, name = map(ctypes.addressof, self._texts)
         flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
-        self._fields = {THRESHOLD: threshold, OPEN_FLAGS: flags, FOLDER: folder, NAME: name,
-                        NAME_BYTES: len(self._texts[1])}
+        self._fields = {table.THRESHOLD: threshold, table.OPEN_FLAGS: flags, table.FOLDER: folder,
+                        table.NAME: name, table.NAME_BYTES: len(self._texts[1])}
         self._handler = _Handler(b"hpgcn.file_arrays", 1, None, *(
             function.address for function in FUNCTIONS))
         self._made = _capsule(ctypes.addressof(self._handler), CAPSULE, None)
@@ -150,7 +133,7 @@ class FileArrays:
     def use(self):
         """Context manager: put large arrays that this thread allocates in files."""
         for field, value in self._fields.items():
-            TABLE[field] = value
+            table.TABLE[field] = value
         before = self._outside = _set_handler(self._made)
         token = current_files.set(self)
         try:
@@ -176,20 +159,20 @@ class FileArrays:
         If the array is in a file, only the pages of these rows are read, and the array
         stays in the file.
         """
-        found = row_of(array) if array.flags.c_contiguous and len(array) else None
+        found = table.row_of(array) if array.flags.c_contiguous and len(array) else None
         row_bytes = array.nbytes // max(len(array), 1)
         if found is None or row_bytes > LONGEST:
             return array[rows]
         descriptor = None
         with suppress(OSError):  # some file systems have no direct reads
-            descriptor = os.open(f"/proc/self/fd/{found[DESCRIPTOR]}", os.O_RDONLY | DIRECT)
+            descriptor = os.open(f"/proc/self/fd/{found[table.DESCRIPTOR]}", os.O_RDONLY | DIRECT)
         if descriptor is None:
             return array[rows]
 
         # threads read at the same time, each neighboring rows
         rows = np.ascontiguousarray(rows, np.int64)
         out = np.empty((rows.size, *array.shape[1:]), array.dtype)
-        offset = array.ctypes.data - int(found[ADDRESS])
+        offset = array.ctypes.data - int(found[table.ADDRESS])
         size = max(-(-rows.size // READS), 1)
         read = partial(gather, descriptor, offset, row_bytes)
         try:
@@ -206,12 +189,12 @@ class FileArrays:
     @property
     def nbytes(self):
         """Bytes of all arrays in files."""
-        return int(TABLE[FILE_BYTES])
+        return int(table.TABLE[table.FILE_BYTES])
 
     @property
     def error(self):
         """The errno of the last failed allocation, or 0."""
-        return int(TABLE[ERROR])
+        return int(table.TABLE[table.ERROR])
 
 
 @cache

@@ -165,7 +165,7 @@ def test_a_message_waits_for_an_array_that_moves(array, monkeypatch):
     """Else it would be copied to pages that are replaced."""
     disk = Residency(3, 3, "folder", list)
     disk.begin_pass(2, Passing(array, array.nbytes))
-    read, call = threading.Event(), private_memory._system
+    read, call = threading.Event(), private_memory.system
 
     def system(name, *given):
         if name == "mremap":  # after the file was read
@@ -173,7 +173,7 @@ def test_a_message_waits_for_an_array_that_moves(array, monkeypatch):
             time.sleep(0.05)
         return call(name, *given)
 
-    monkeypatch.setattr(private_memory, "_system", system)
+    monkeypatch.setattr(private_memory, "system", system)
     post = Post()
     post.observer = disk
     disk.switch(0, 1)
@@ -193,9 +193,13 @@ def test_a_message_waits_for_an_array_that_moves(array, monkeypatch):
 
 def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
     disk = Residency(2, 2, "folder", list)
-    monkeypatch.setattr(mapped_pages, "_call", lambda *_: errno.EIO)
+    def fail(*call):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(mapped_pages, "system", fail)
     disk.switch(0, 1)
-    with pytest.raises(StorageError, match=r"^scratch='folder': Input/output error$"):
+    with pytest.raises(StorageError, match=r"^scratch='folder': Input/output error: arrays of "
+                       "ranks$"):
         disk.switch(1, 0)
     disk.close()
 
@@ -204,9 +208,10 @@ def test_a_pass_that_differs_from_its_plan_is_refused():
     """Else contents that are read would be dropped."""
     waits = Wait(Product(0, 8, backward=True), True, True), Wait(None, True, True)
     turns = SimpleNamespace(segments=((), (), ()), waits=waits)
+    hop = SimpleNamespace(maps=[SimpleNamespace(sends_own_rows=True)])
     passed = PassArrays(turns, SimpleNamespace(
-        field=SimpleNamespace(hops=[]), workspace=Workspace(np.float32),
-        columns=SimpleNamespace(comm=SimpleNamespace(rank=0))), ())
+        field=SimpleNamespace(hops=[hop]), workspace=Workspace(np.float32),
+        columns=SimpleNamespace(comm=as_comm(None))), ())
     passed.check(0, 8, True)
     passed.check(1, "sum")
     passed.check(2)

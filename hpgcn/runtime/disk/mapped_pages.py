@@ -9,7 +9,8 @@ import mmap
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -18,21 +19,29 @@ AHEAD = 1 << 21  # bytes that Linux reads at once
 PAGE_OUT, READ_IN = 21, 22  # advice of madvise
 START, COMPLETE = 2, 7  # flags of sync_file_range: begin to write, and wait
 ZERO = 0x11  # mode of fallocate: FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE
-_library = partial(ctypes.CDLL, None, use_errno=True)
-LONG, INT = ctypes.c_long, ctypes.c_int
+FAILED = (1 << 32) - 1  # -1 of an int; addresses end in zeros
 
 
-def _call(name: str, *arguments: object) -> int:
-    """Call a function of the C library, without the lock of Python; return its errno or 0."""
-    if getattr(_library(), name)(*arguments):
-        return ctypes.get_errno()
-    return 0
+def system(name: str, *arguments: int) -> int:
+    """Call a function of the C library, without the lock of Python; OSError if it fails."""
+    found = _function(name)(*map(ctypes.c_long, arguments))
+    if found & FAILED == FAILED:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return found
+
+
+@cache
+def _function(name: str) -> Any:
+    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    function.restype = ctypes.c_long
+    return function
 
 
 def advise(address: int, nbytes: int, advice: int) -> None:
     """Give advice on memory; older systems ignore some of it."""
     if nbytes > 0:
-        _call("madvise", LONG(address), LONG(nbytes), INT(advice))
+        with suppress(OSError):
+            system("madvise", address, nbytes, advice)
 
 
 def row_of(array: np.ndarray) -> tuple[int, ...] | None:
@@ -77,9 +86,11 @@ def put_out(parts: Iterable[tuple[int, int, int, int]]) -> None:
 
 def _sync(flags: int, descriptor: int, first: int, nbytes: int) -> None:
     """Write a part of a file."""
-    failed = _call("sync_file_range", INT(descriptor), LONG(first), LONG(nbytes), INT(flags))
-    if failed and failed != errno.EBADF:  # the array has ended
-        raise OSError(failed, os.strerror(failed))
+    try:
+        system("sync_file_range", descriptor, first, nbytes, flags)
+    except OSError as error:
+        if error.errno != errno.EBADF:  # the array has ended
+            raise
 
 
 def pages_of(array: np.ndarray) -> tuple[int, int, int, int] | None:
@@ -106,8 +117,8 @@ def forget(array: np.ndarray, first: int = 0) -> None:
     part = pages_of(array.reshape(-1).view(np.uint8)[first:])
     if part is not None:
         _, descriptor, begin, end = part
-        if begin < end:
-            _call("fallocate", INT(descriptor), INT(ZERO), LONG(begin), LONG(end - begin))
+        with suppress(OSError):
+            system("fallocate", descriptor, ZERO, begin, end - begin)
 
 
 def protect(array: np.ndarray, *, allowed: bool) -> None:
@@ -115,4 +126,4 @@ def protect(array: np.ndarray, *, allowed: bool) -> None:
     row = row_of(array)
     if row is not None:
         address, nbytes, *_ = row
-        _call("mprotect", LONG(address), LONG(nbytes), INT(3 * allowed))
+        system("mprotect", address, nbytes, 3 * allowed)

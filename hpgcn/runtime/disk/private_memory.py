@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
-from functools import cache
-from typing import Any
 
 import numpy as np
 
 from hpgcn.kernels.disk.direct import use_directly
-from hpgcn.runtime.disk.mapped_pages import PAGE, advise, row_of
+from hpgcn.runtime.disk.mapped_pages import PAGE, advise, row_of, system
 from hpgcn.runtime.disk.page_cache import DiskFile
 
 MAKE_WRITABLE = 23  # advice of madvise
 ACCESS = mmap.PROT_READ | mmap.PROT_WRITE
 FIXED = 0x10  # MAP_FIXED
 MOVE = 3  # MREMAP_MAYMOVE | MREMAP_FIXED
-FAILED = ctypes.c_void_p(-1).value
 
 
 class PrivateMemory:
@@ -49,7 +45,7 @@ class PrivateMemory:
         self.array = array  # keeps the file
         self.address, nbytes, self.descriptor, _ = row_of(array)
         self.pages = _whole(min(written, nbytes))
-        memory = _system("mmap", 0, self.pages, ACCESS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+        memory = system("mmap", 0, self.pages, ACCESS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
                          -1, 0)
         try:
             advise(memory, self.pages, MAKE_WRITABLE)
@@ -58,16 +54,16 @@ class PrivateMemory:
                 file.read_array(contents[:_whole(read)], 0)
                 if written < nbytes and written % PAGE:  # the last page is not written as a whole
                     file.read_array(contents[-PAGE:], self.pages - PAGE)
-            _system("mremap", memory, self.pages, self.pages, MOVE, self.address)
+            system("mremap", memory, self.pages, self.pages, MOVE, self.address)
         except BaseException:
-            _system("munmap", memory, self.pages)
+            system("munmap", memory, self.pages)
             raise
 
     def write(self, stored: int) -> None:
         """Write the first `stored` bytes to the file, and map it again; OSError if it fails."""
         with self._file() as file:
             file.write_array(_bytes(self.address, self.pages)[:_whole(stored)], 0)
-        _system("mmap", self.address, self.pages, ACCESS, mmap.MAP_SHARED | FIXED,
+        system("mmap", self.address, self.pages, ACCESS, mmap.MAP_SHARED | FIXED,
                 self.descriptor, 0)
 
     def _file(self) -> DiskFile:
@@ -93,18 +89,3 @@ def _whole(nbytes: int) -> int:
 def _bytes(address: int, nbytes: int) -> np.ndarray:
     """Return memory as an array (nbytes,) uint8."""
     return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
-
-
-@cache
-def _function(name: str) -> Any:
-    function = getattr(ctypes.CDLL(None, use_errno=True), name)
-    function.restype = ctypes.c_void_p
-    return function
-
-
-def _system(name: str, *arguments: int) -> int:
-    """Call a function of the C library that returns an address; OSError if it fails."""
-    found = _function(name)(*map(ctypes.c_long, arguments))
-    if found == FAILED:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return found or 0

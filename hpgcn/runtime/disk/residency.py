@@ -8,17 +8,15 @@ they are touched.
 from __future__ import annotations
 
 import os
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from hpgcn.errors import StorageError, setting
 from hpgcn.runtime.disk import mapped_pages
 from hpgcn.runtime.disk.private_memory import make_private
+from hpgcn.runtime.places import DiskThreads
 from hpgcn.runtime.planned_turns import PlannedTurns
 
 CHECK = "HPGCN_CHECK_RESIDENCY"  # 1: arrays that a turn should not touch cannot be accessed
@@ -43,8 +41,7 @@ class Residency(PlannedTurns):
 
     Attributes
     ----------
-    waited : dict
-        Seconds that ranks waited for the disk, to "read" and to "write".
+    disk : hpgcn.runtime.places.DiskThreads
     """
 
     def __init__(self, in_files: int, ranks: int, folder: str, waiting: Callable) -> None:
@@ -54,9 +51,7 @@ class Residency(PlannedTurns):
         self._table = file_table
         super().__init__(ranks)
         self.in_files = in_files
-        self.folder = folder
         self._waiting = waiting
-        self.waited = {"read": 0.0, "write": 0.0}
         self._events = [[] for _ in range(ranks)]  # by rank: (name, begin, end) of reads and writes
         self._filled = []  # arrays that received messages in this turn
         self._private = [[] for _ in range(ranks)]  # the PrivateMemory of each rank
@@ -64,7 +59,8 @@ class Residency(PlannedTurns):
         self._checks = os.environ.get(CHECK) == "1"
         self._known = [{} for _ in range(ranks)]  # the PassArrays of each rank, if it checks
         self._enter(0)
-        self._writer, self._reader = _Worker("write to disk"), _Worker("read from disk")
+        self.disk = DiskThreads(folder, "arrays of ranks")
+        self._writing = self._reading = self.disk.writer.submit(_move, [], "", [])
 
     def begin_pass(self, rank: int, arrays: Any) -> None:
         super().begin_pass(rank, arrays)
@@ -81,8 +77,8 @@ class Residency(PlannedTurns):
         """Wait until no thread moves arrays that messages are about to change."""
         if any(np.may_share_memory(each, other) for each in arrays if isinstance(each, np.ndarray)
                for other in self._moving):
-            self._finish(self._writer)
-            self._finish(self._reader)
+            self._finish_writing()
+            self._finish_reading()
 
     def note_messages(self, arrays: Iterable) -> None:
         """Note that messages were copied to or from arrays, also of ranks that do not run."""
@@ -103,11 +99,11 @@ class Residency(PlannedTurns):
 
         # finish writing the turn before, because memory holds the arrays of three turns
         begin = time.perf_counter()
-        self.waited["write"] += self._finish(self._writer)
+        self._finish_writing()
         if self._checks:  # the writer reads what was protected within the turn
             self._allow(leaving, allowed=True)
-        self._writer.put(out, self._events[leaving])
-        self.waited["read"] += self._finish(self._reader)
+        self._writing = self.disk.writer.submit(_move, out, "write to disk", self._events[leaving])
+        self._finish_reading()
         self._events[leaving].append(("wait for disk", begin, time.perf_counter()))
         self._moving = [each.array for each in private]
 
@@ -119,10 +115,11 @@ class Residency(PlannedTurns):
             ahead += [(mapped_pages.bring_in, array, 0, array.nbytes)
                       for rank, array in self._waiting() if rank == following]
             if following == leaving:
-                ahead.insert(0, (self._writer.finish,))
-            self._reader.put(ahead, self._events[following])
+                ahead.insert(0, (self._writing.result,))
+            self._reading = self.disk.reader.submit(_move, ahead, "read from disk",
+                                                    self._events[following])
         if self._checks:
-            self._finish(self._writer)
+            self._finish_writing()
             self._allow(leaving, allowed=False)
         self._protect(entering)
 
@@ -162,15 +159,13 @@ class Residency(PlannedTurns):
         return [(address, descriptor, *part) for address, nbytes, descriptor, _ in found.values()
                 for part in zip(ends[address][::2], [*ends[address][1::2], nbytes])]
 
-    def _finish(self, worker: _Worker) -> float:
-        """Wait for a worker; return the seconds. StorageError if it failed."""
-        begin = time.perf_counter()
-        worker.finish()
-        if isinstance(worker.error, OSError):
-            raise StorageError(f"{setting('scratch', self.folder)}: {worker.error.strerror}")
-        if worker.error is not None:
-            raise worker.error
-        return time.perf_counter() - begin
+    def _finish_writing(self) -> None:
+        with self.disk.waiting("write"):
+            self._writing.result()
+
+    def _finish_reading(self) -> None:
+        with self.disk.waiting("read"):
+            self._reading.result()
 
     def _allow(self, rank: int, *, allowed: bool) -> None:
         """Let accesses to all arrays that the plans of a rank name succeed, or fault."""
@@ -197,42 +192,15 @@ class Residency(PlannedTurns):
 
     def close(self) -> None:
         """Wait for the disk."""
-        for worker in (self._writer, self._reader):
-            worker.put(None)
-            worker.join()
+        self.disk.close()
         for rank in range(self.ranks if self._checks else 0):
             self.begin_pass(rank, None)
 
 
-class _Worker(threading.Thread):
-    """A thread that moves arrays, in the order of the turns."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self.error = None  # the first exception of a call
-        self._jobs = queue.Queue()
-        self.start()
-
-    def put(self, calls: list[tuple[Callable, ...]] | None, events: list | None = None) -> None:
-        """Queue calls (function, *arguments), and add their time to `events`; None ends it."""
-        self._jobs.put((calls, events))
-
-    def finish(self) -> None:
-        """Wait until all calls have returned."""
-        self._jobs.join()
-
-    def run(self) -> None:
-        while True:
-            calls, events = self._jobs.get()
-            if calls is None:
-                self._jobs.task_done()  # the other worker may be waiting in `finish`
-                return
-            begin = time.perf_counter()
-            try:
-                for call, *given in calls:
-                    call(*given)
-            except Exception as error:  # `finish` must return, and `_finish` raises it
-                self.error = self.error or error
-            if calls and events is not None:
-                events.append((self.name, begin, time.perf_counter()))
-            self._jobs.task_done()
+def _move(calls: list[tuple], name: str, events: list[tuple]) -> None:
+    """Make calls (function, *arguments), and add their time to `events`."""
+    begin = time.perf_counter()
+    for call, *given in calls:
+        call(*given)
+    if calls:
+        events.append((name, begin, time.perf_counter()))

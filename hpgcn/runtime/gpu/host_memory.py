@@ -86,7 +86,8 @@ class HostMemory:
         found: dict[str, Any] = {"pinned_bytes": self.nbytes}
         for kind in ("read", "write") if self.files else ():
             found[f"disk_{kind}_bytes"] = self.files.moved[kind]
-            found[f"waited_to_{kind}_s"] = self.files.waited[kind] + self.residency.waited[kind]
+            found[f"waited_to_{kind}_s"] = sum(
+                each.waited[kind] for each in (self.files, self.residency.disk))
         return found
 
     def close(self) -> None:
