@@ -114,9 +114,7 @@ class Collectives:
         def start(piece: Array) -> Request:
             return self.mpi.Iallreduce(self.MPI.IN_PLACE, piece, getattr(self.MPI, op.upper()))
 
-        pending = self._own("reduce", start, view, SEND | RECEIVE, None, name="reduce")
-        pending.ends_segment = kind == "dense"
-        return pending
+        return self._own("reduce", start, view, SEND | RECEIVE, None, name="reduce")
 
     @started
     def start_allgather(self, own: Array, out: Array, counts: ArrayLike,

@@ -25,6 +25,7 @@ from hpgcn.runtime.disk.scratch_folder import disk_bytes, scratch_errors, scratc
 if TYPE_CHECKING:
     from hpgcn.comm.local_mpi import Intracomm
     from hpgcn.comm.route import Route
+    from hpgcn.kernels import Array
     from hpgcn.runtime.device import Host
     from hpgcn.runtime.gpu.gpu_turns import GpuTurns
 
@@ -128,9 +129,14 @@ class LocalComm(MpiComm):
             self._record_disk()
             self.begin_segment()
 
-    def end_sum(self) -> None:
-        self._let_others_run()
-        self.begin_segment()
+    def allreduce(self, array: Array, kind: str, op: str = "sum") -> None:
+        # a sum within a pass ends a segment: all ranks get here before it is complete
+        pending = self.start_allreduce(array, kind, op)
+        if self.end_segment("sum"):
+            self.mpi.turns.pass_turn(self.turn)
+            self._record_disk()
+            self.begin_segment()
+        pending.wait(f"an allreduce of {kind}")
 
     def begin_segment(self) -> None:
         """Note that the next segment begins, after the first of two waits."""

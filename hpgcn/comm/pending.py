@@ -21,12 +21,7 @@ UNDER_WAY = 4  # pieces: enough that one is sent while others are added
 
 
 class Pending:
-    """A collective under way. Its arrays belong to it until `wait` returns.
-
-    With `ends_segment` the wait ends a segment of a pass: see `SerialComm.end_segment`.
-    """
-
-    ends_segment = False
+    """A collective under way. Its arrays belong to it until `wait` returns."""
 
     def __init__(self, comm: Any, requests: Sequence = (), describe: Callable | None = None,
                  finish: Callable | None = None, name: str | None = None) -> None:
@@ -67,10 +62,7 @@ class Pending:
         if active is not None:
             note_messages(active, self.comm.clock, partial(self.wait, what))
         with self.comm.clock.messages(self.part), active.paused() if active else nullcontext():
-            ended = self.ends_segment and self.comm.end_segment("sum")
             self.arrive(what)
-            if ended:
-                self.comm.end_sum()
             finish = self.finish
             if finish is not None:
                 self.finish = None

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import mmap
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -137,6 +137,30 @@ class Spool(ScratchFile):
         self._writes.append(message)
         self.moved["write"] += message.pages
 
+    def store(self, array: np.ndarray) -> Message:
+        """Write an array, 1-D, that all ranks may read as long as the Spool exists."""
+        message = self.message(1, array.size, array.dtype)
+        message.array[0] = array
+        self._write(message)
+        return message
+
+    def loaded(self, stored: Sequence[Message]) -> Iterator[np.ndarray]:
+        """Yield stored arrays, each valid until the next, which is read in the meantime."""
+        ahead = deque(map(self._begin_reading, stored[:1]))
+        for following in [*stored[1:], None]:
+            if following is not None:
+                ahead.append(self._begin_reading(following))
+            for message in [ahead.popleft()] if ahead else ():
+                self._wait("read", message)
+                yield message.array[0]
+                self.release(message)
+
+    def _begin_reading(self, written: Message) -> Message:
+        message = self._with_memory(written.empty_copy())
+        message.moved = self.reader.submit(self._read, message, written.moved)
+        self.moved["read"] += message.pages
+        return message
+
     def arrival(self, source: int, target: int) -> Arrival:
         """Return a request that is complete once a message from `source` to `target` is there."""
         return Arrival(self._sent, (source, target))
@@ -145,10 +169,7 @@ class Spool(ScratchFile):
         """Begin to read the next message of two ranks, if it is there and in the file."""
         sent = self._sent.get((source, target))
         if sent and sent[0].place >= 0 and (source, target) not in self._ahead:
-            message = self._with_memory(sent[0].empty_copy())
-            message.moved = self.reader.submit(self._read, message, sent[0].moved)
-            self._ahead[source, target] = message
-            self.moved["read"] += message.pages
+            self._ahead[source, target] = self._begin_reading(sent[0])
 
     def _read(self, message: Message, written: Future) -> None:
         written.result()

@@ -17,9 +17,12 @@ from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
+from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_part
 from hpgcn.parallel.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from numpy.typing import DTypeLike
 
     from hpgcn.comm.communicator import SerialComm
@@ -69,7 +72,11 @@ class SharedRows:
         if out is None:
             out = self.device.empty((m, self.width(W.shape[1])), W.dtype)
         cuts = split(W.shape[1], self.row.size)
+        if self.row.host_spool is not None:
+            self._sum_by_spool(multiply, W, cuts, out)
+            return out
         packed = self.workspace.flat("packed", m * W.shape[1], W.dtype)
+        self.device.discard(packed)
         with self.comm.clock("dense", part="gemm"):
             for first, last in pairwise(cuts.tolist()):
                 part = derived(self.device.xp.ascontiguousarray, W[:, first:last])
@@ -82,6 +89,19 @@ class SharedRows:
         handle.wait("a dense product")
         return out
 
+    def _sum_by_spool(self, multiply: Callable, W: Array, cuts: np.ndarray, out: Array) -> None:
+        """Send the products with the columns of each rank to it; write the sum of own ones."""
+        row, sizes = self.row, {}
+        for target, (first, last) in enumerate(pairwise(cuts.tolist())):
+            part = derived(self.device.xp.ascontiguousarray, W[:, first:last])
+            shape = len(out), last - first
+            sizes[target] = shape[0] * shape[1] * W.itemsize
+            with self.comm.clock("dense", part="gemm"):
+                send_part(row, [target], shape, W.dtype, partial(multiply, part))
+        count_call(row, sizes, sums=True, kind="dense")
+        row.next_turn("sum")
+        add_parts(row, [*range(row.size)], out, "a dense product")
+
     def gathered(self, G: Array, width: int) -> Array:
         """Gather all columns, (m, f'), of G, (m, f'_j).
 
@@ -92,14 +112,34 @@ class SharedRows:
             return G
         m = G.shape[0]
         cuts = split(width, self.row.size)
-        packed = self.workspace.flat("packed", m * width, G.dtype)
+        parts = (self._gathered_by_spool if self.row.host_spool else self._gathered)(G, cuts)
+        whole = self.workspace.buffer("whole", m, width, G.dtype)
+        self.device.discard(whole)
+        for part, first, last in zip(parts, cuts.tolist(), cuts[1:].tolist()):
+            repeat(operator.setitem, whole, (ALL, slice(first, last)), part)
+        return whole
+
+    def _gathered(self, G: Array, cuts: np.ndarray) -> list[Array]:
+        """Return the columns of G of each rank."""
+        m = len(G)
+        packed = self.workspace.flat("packed", m * int(cuts[-1]), G.dtype)
+        self.device.discard(packed)
         counts = (m * np.diff(cuts)).tolist()
         self.row.start_allgather(G.reshape(-1), packed, counts, "dense").wait("a dense gradient")
-        whole = self.workspace.buffer("whole", m, width, G.dtype)
-        for first, last in pairwise(cuts.tolist()):
-            repeat(operator.setitem, whole, (ALL, slice(first, last)),
-                   packed[m * first:m * last].reshape(m, last - first))
-        return whole
+        return [packed[m * first:m * last].reshape(m, last - first)
+                for first, last in pairwise(cuts.tolist())]
+
+    def _gathered_by_spool(self, G: Array, cuts: np.ndarray) -> Iterator[Array]:
+        """Yield the columns of G of each rank, valid until the next ones."""
+        ranks = [*range(self.row.size)]
+        send_part(self.row, ranks, G.shape, G.dtype, lambda to: np.copyto(to, G))
+        count_call(self.row, dict.fromkeys(ranks, G.nbytes), kind="dense")
+        self.row.next_turn("sum")
+        full = np.flatnonzero(np.diff(cuts) * len(G)).tolist()
+        received = arriving(self.row, full, "a dense gradient")
+        for rank in ranks:
+            yield next(received)[1] if rank in full else G[:, :0]
+        next(received, None)  # lets go of the last one
 
     def reduce(self, gradient: Parameters) -> None:
         """Sum the gradients of all hpgcn.model.Parameters over ranks, in place.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hpgcn.comm.local_mpi import SUM, reduced
-from hpgcn.parallel.spooled_exchange import arriving, count, send
+from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_part
 from hpgcn.parallel.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -56,13 +56,12 @@ class SpooledBlocks(Transfer):
     def start(self, H: np.ndarray, what: str) -> None:
         """Send own rows to their readers."""
         self.row = H[:0]
-        if len(H):
-            self._send(H, self.readers)
+        self._send(H, self.readers)
         first = self.comm.rank - self.replica
-        self._count(dict.fromkeys(range(first, first + self.heights.shape[1]), H.nbytes))
+        count_call(self.comm, dict.fromkeys(range(first, first + self.heights.shape[1]), H.nbytes))
         if self.reduces and self.group in self.blocks.values():
             whole = int(self.heights[self.group].sum())
-            self._count(dict.fromkeys(self.readers, whole * H.shape[1] * H.itemsize))
+            count_call(self.comm, dict.fromkeys(self.readers, whole * H.shape[1] * H.itemsize))
 
     def received_rows(self, wanted: Iterable[int], what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (source, rows of its big block), which are valid until the next."""
@@ -90,7 +89,7 @@ class SpooledBlocks(Transfer):
             self.filled = self._empty(group, out.shape[1], out.dtype)
             yield target, self.filled
         self.filled = out[:0]
-        self._count({other: (place.stop - place.start) * out.shape[1] * out.itemsize
+        count_call(self.comm, {other: (place.stop - place.start) * out.shape[1] * out.itemsize
                      for other, place in self._pieces(self.group).items()}, sums=True)
 
     def send(self, target: int) -> None:
@@ -100,24 +99,22 @@ class SpooledBlocks(Transfer):
             self._send(self.filled[place], [rank])
         if self.reduces:
             root = group * self.heights.shape[1] + self.replica
-            self._count({root: self.filled.nbytes})
+            count_call(self.comm, {root: self.filled.nbytes})
 
     def finish(self, out: np.ndarray, what: str) -> None:
         """Add the sums of all ranks to `out`, in the order of messages without a Spool."""
         if not len(out):
             return
-        received = arriving(self.comm, self.readers, what)
         replicas = self.heights.shape[1]
         if self.reduces:
+            received = arriving(self.comm, self.readers, what)
             with self.comm.device.in_memory():
                 parts = (part.copy() for _, part in received)
                 size = int(self.heights[self.group].sum()) * out.shape[1]
                 out[:] = reduced(parts, len(self.readers), SUM, self.group, size)
             next(received, None)  # lets go of the last one
         else:
-            out[:] = next(received)[1]
-            for _, part in received:
-                out += part
+            add_parts(self.comm, self.readers, out, what)
             replicas -= len(self.readers) - 1
         if replicas > 1:  # other ones have zeros, which make a sum of -0 to one of 0
             out += 0
@@ -134,13 +131,4 @@ class SpooledBlocks(Transfer):
             return np.empty((int(self.heights[group].sum()), width), dtype)
 
     def _send(self, rows: np.ndarray, targets: list[int]) -> None:
-        message = self.comm.spool.message(*rows.shape, rows.dtype)
-        with self.comm.clock("comm"):
-            message.array[:] = rows
-        send(self.comm, targets, message, soon=False)
-
-    def _count(self, sizes: dict[int, int], *, sums: bool = False) -> None:
-        """Count a call; `sizes` has the bytes to each rank."""
-        sent = [(self.comm.ranks[rank], nbytes) for rank, nbytes in sizes.items()
-                if nbytes and rank != self.comm.rank]
-        count(self.comm, sent, sent if sums else ())
+        send_part(self.comm, targets, rows.shape, rows.dtype, lambda to: np.copyto(to, rows))

@@ -6,7 +6,7 @@ Received rows are in memory until the next ones are needed.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ from hpgcn.parallel.halo_exchange import HaloExchange, come_first, nearest_first
 from hpgcn.parallel.transfers import LOCAL, StagedRows
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.comm.spool import Message
     from hpgcn.parallel.halo_plan import HaloPlan
@@ -226,6 +228,37 @@ def send(comm: SerialComm, targets: list[int], message: Message, *,
     with comm.clock("comm"):
         comm.spool.put(comm.ranks[comm.rank], numbers, message, soon=soon)
     return numbers[-1], message.nbytes
+
+
+def send_part(comm: SerialComm, targets: list[int], shape: tuple[int, ...], dtype: DTypeLike,
+              fill: Callable) -> None:
+    """Send an array that `fill` writes to ranks, which take it once all ranks have sent theirs.
+
+    An empty array is not sent.
+    """
+    rows, width = shape
+    if rows and width:
+        message = comm.spool.message(rows, width, dtype)
+        fill(message.array)
+        send(comm, targets, message, soon=False)
+
+
+def add_parts(comm: SerialComm, sources: list[int], out: np.ndarray, what: str) -> None:
+    """Write the sum of the arrays of ranks to `out`, in their order; it may be empty."""
+    if out.size:
+        received = arriving(comm, sources, what)
+        out[:] = next(received)[1]
+        for _, part in received:
+            out += part
+
+
+def count_call(comm: SerialComm, sizes: dict[int, int], *, sums: bool = False,
+               kind: str = "aggregation") -> None:
+    """Count a collective call; `sizes` has the bytes to each rank, its own ones included."""
+    sent = [(comm.ranks[rank], nbytes) for rank, nbytes in sizes.items()
+            if nbytes and rank != comm.rank]
+    comm.counters.add(kind, sum(nbytes for _, nbytes in sent), len(sent), sent,
+                      sent if sums else ())
 
 
 def count(comm: SerialComm, sent: list[tuple[int, int]], sums: Sequence = ()) -> None:

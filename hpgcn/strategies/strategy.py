@@ -77,6 +77,8 @@ class Strategy:
     sends_own_rows : bool
         So do own rows: a product reads rows before it waits, and writes sums after its
         last wait.
+    spools_matrix : bool
+        The matrix lies in the file of the Spool if the ranks have one.
     supports_pruning : bool
         `restrict` can leave out rows that no later layer reads.
     supports_attention : bool
@@ -117,7 +119,7 @@ class Strategy:
     accepts_partition = requires_partition = accepts_nonzero_owners = False
     method = "best"  # by which a graph without parts is partitioned
     supports_pruning = True
-    returns_batches = frees_rows = spools = sends_own_rows = False
+    returns_batches = frees_rows = spools = sends_own_rows = spools_matrix = False
     supports_attention = supports_minibatches = supports_bf16 = False
     supports_edge_features = needs_entries = False
     supports_nodes: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ def check(folder, settings):
         expected = run_on_ranks(work, RANKS)
         results = run_on_disk(work, RANKS, folder, kept=directed)
         for (*_, counted), (*_, counts) in zip(results, expected):
-            assert str(counted) == str(counts), (settings, directed, counted, counts)
+            assert counted == counts, (settings, directed, counted, counts)
         (losses, weights, _), (found, found_weights, _) = expected[0], results[0]
         assert found == losses, (settings, directed, found, losses)
         for name, array in weights.items():

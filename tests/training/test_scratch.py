@@ -220,14 +220,22 @@ def test_a_pass_that_differs_from_its_plan_is_refused():
             passed.check(*wrong)
 
 
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d", "1.5d", "mop"])
+MORE_SETTINGS = {
+    "mop": {"strategy": "mop:3", "masked_products": "always", "dropout": 0.5},
+    "1.5d": {"strategy": "1.5d:3", "dtype": "bf16"},
+    "2d": {"strategy": "2d:1x3", "norm": "layer", "residual": True, "dropout": 0},
+    "3d": {"strategy": "3d:1x1x3", "masked_products": "always", "dropout": 0.5}}
+
+
+@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d", "1.5d", "mop", "2d",
+                                      "3d"])
 def test_turns_touch_what_the_plan_names(strategy, tmp_path):
     """Other accesses fault, and contents that were dropped too early change results."""
     settings = [{"model": "gcn"}, {"model": "gin", "norm": "batch"}]
-    if strategy != "1.5d":
+    if strategy not in ("1.5d", "2d", "3d"):
         settings.append({"model": "gat", "heads": 3, "hidden": 33})
-    if strategy == "mop":
-        settings.append({"strategy": "mop:3", "masked_products": "always", "dropout": 0.5})
+    if strategy in MORE_SETTINGS:
+        settings.append(MORE_SETTINGS[strategy])
     if strategy == "p2p":
         settings += [
             {"model": "gcn", "dropout": 0, "residual": True, "norm": "layer"},
@@ -243,6 +251,7 @@ def test_turns_touch_what_the_plan_names(strategy, tmp_path):
 
 @pytest.mark.parametrize("settings", [
     {"strategy": "cover"}, {"strategy": "mop"}, {"strategy": "2d"}, {"norm": "batch"},
+    {"strategy": "1.5d", "directed": True}, {"strategy": "3d:2x2x1", "norm": "layer"},
     {"model": "gat", "heads": 2}, {"directed": True},
     {"directed": True, "dtype": "bf16"}, {"strategy": "1d", "dtype": "bf16", "prune": False}],
     ids=str)

@@ -26,8 +26,11 @@ CASES = [  # strategy, settings, directed, vertices, ranks, width
     ("p2p", BATCH_NORM, False, 16001, 4, 128),
     ("mop", {"model": "gcn"}, False, 16001, 4, 128),
     ("1.5d", {"model": "gin"}, True, 16001, 4, 128),
+    ("2d", {"model": "gcn"}, False, 16001, 4, 128),
+    ("3d", BATCH_NORM, True, 24001, 8, 128),
     *(pytest.param(strategy, {"model": "gin", **BATCH_NORM}, True, 24001, 6, 192,
-                   marks=pytest.mark.release) for strategy in ("mop:3", "1.5d:2")),
+                   marks=pytest.mark.release) for strategy in ("mop:3", "1.5d:2", "2d:2x3",
+                                                                    "3d:3x1x2")),
     *(pytest.param(strategy, BATCH_NORM, True, 12001, 6, 192, marks=pytest.mark.release)
       for strategy in ("cover", "vertex-cut", "1d")),
     *(pytest.param(strategy, {"model": "gin"}, directed, 12001, 6, 192, marks=pytest.mark.release)

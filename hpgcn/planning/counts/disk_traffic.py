@@ -65,14 +65,24 @@ def disk_traffic(footprint, strategy, in_files=None, *, on_gpu=False):
         messages = 0
         if number == 0:
             moved[ARRAYS] += _optimized(footprint)
+        if spools:
+            moved[MESSAGES] += _of_collectives(footprint, number, in_files)
+            messages = BUFFERS * max(step.touches[number].largest
+                                     for step in footprint.rank_steps)
 
         # the matrix, the messages and the sums of each product
+        products = iter(_whole_products(footprint, number))
         for place, (product, first, last) in enumerate(turns[0].waits):
-            if product is None:  # a sum over ranks, of a few numbers
+            if product is None:  # a sum over ranks
                 continue
+            if first:
+                product_of_rows = next(products)
+            product = product_of_rows
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
+            if spools and strategy.spools_matrix:
+                matrix = 0 * matrix
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
             held = sent * (not spools)
             if not last or (sends_own_rows and first):  # all blocks come after it
@@ -117,6 +127,19 @@ def _taken_at_once(ranks, pulls, waits, pushed):
     number = np.arange(ranks)
     sums = waits > 1 or not pulls
     return (number == 0) | (pushed == sums) | (waits == 1) & (number == ranks - 1)
+
+
+def _whole_products(footprint, number):
+    """Return the products of a step (0) or an evaluation (1) in their order, with all columns."""
+    step = footprint.steps.of(footprint.spec, footprint.levels, 0, 1)
+    return step.touches[number].products
+
+
+def _of_collectives(footprint, number, in_files):
+    """Return the bytes of messages among ranks that share rows, in a Spool, (2, P)."""
+    moved = np.array([step.touches[number].moved for step in footprint.rank_steps])
+    moved[in_files:, 0] = 0  # messages to one rank stay in memory if its arrays do
+    return moved.sum(1).T
 
 
 def _optimized(footprint):

@@ -249,10 +249,45 @@ class ShapeComm(SerialComm):
 
     def start_allreduce(self, array, kind, op="sum"):
         """Record the bytes of an allreduce under the current phase, and return at once."""
-        if kind is None or self.size == 1:
-            return Pending(self)
-        self.reductions.setdefault(self.counters.phase, []).append(array.nbytes)
-        return Pending(self, finish=self.device.kernels.work.touches.sum)
+        if kind is not None and self.size > 1:
+            self.reductions.setdefault(self.counters.phase, []).append(array.nbytes)
+        return Pending(self)
+
+    def allreduce(self, array, kind, op="sum"):
+        """Record that the rank waits for a sum."""
+        super().allreduce(array, kind, op)
+        if self.size > 1:
+            self._touches.sum()
+
+    def start_allgather(self, own, out, counts, kind):
+        pending = super().start_allgather(own, out, counts, kind)
+        sizes = np.array(counts) * own.dtype.itemsize
+        return self._noted(pending, own, out, sizes, sizes[self.rank:self.rank + 1], shared=True)
+
+    def start_reduce_scatter(self, packed, out, counts, kind, work=None):
+        pending = super().start_reduce_scatter(packed, out, counts, kind, work)
+        sizes = np.array(counts) * packed.dtype.itemsize
+        return self._noted(pending, packed, out, np.full(self.size, out.nbytes), sizes)
+
+    @property
+    def _touches(self):
+        return self.device.kernels.work.touches
+
+    def _noted(self, pending, read, out, *sizes, shared=False):
+        """Record that a call reads an array, and that a wait for it ends in `out`.
+
+        `sizes` are the bytes of messages that the rank reads from a Spool and writes to
+        it; `shared` ones are read by several ranks.
+        """
+        self._touches.call((read,))
+        self._touches.messages(*sizes, shared=shared)
+
+        def finish():
+            self._touches.sum()
+            self._touches.call((), out)
+
+        pending.finish = finish
+        return pending
 
     def _own(self, *call, **named):
         return Pending(self)
@@ -275,7 +310,9 @@ def run_rank(spec, levels, rank, columns):
     comm = ShapeComm(device, column, columns)
     layout = BlockLayout(np.array([0, 1]), columns, column)  # one row block: its ranks share rows
     shared = SharedRows(layout, comm, spec.dtype)
-    shared.column = ShapeComm(device, 0, 2, comm.counters)  # so that its sums are recorded
+    shared.workspace = ShapeWorkspace(spec.dtype, device)
+    blocks = levels[0].rows[0].size // columns
+    shared.column = ShapeComm(device, 0, min(blocks, 2), comm.counters)  # it records its sums
 
     workspace = ShapeWorkspace(spec.row_dtype, device)
     own = own_columns(spec, shared.of(spec.widths[0]))
@@ -322,9 +359,9 @@ def run_rank(spec, levels, rank, columns):
               for name, array in space.arrays.items()}
     reserved = {name: (array.size, array.dtype) for name, array in workspace.arrays.items()}
     names = {id(array): None for array in (
-        *shared.workspace.arrays.values(), labels, *_dense(X), *_dense(evaluated))}
-    names |= {id(array): name for name, array in (*workspace.arrays.items(),
-                                                  *float32_sums.arrays.items())}
+        labels, *_dense(X), *_dense(evaluated))}
+    names |= {id(array): name for space in (workspace, shared.workspace, float32_sums)
+              for name, array in space.arrays.items()}
     names |= {id(array): (which, place) for which, read in enumerate((X, evaluated))
               for place, array in enumerate(_dense(read))}
     touches = work.touches, device.kernels.work.touches
@@ -397,7 +434,8 @@ class Steps:
         own = tuple(owned_width(width, columns, rank) for width in widths)
         own += (learned_width(spec, columns, rank),)
         sizes = ((view.of_rank(rank), tuple(view.every), tuple(view.totals)) for view in levels)
-        key = (spec, columns, own, *sizes)
+        blocks = levels[0].rows[0].size // columns
+        key = (spec, columns, blocks > 1, own, *sizes)
         if key not in self._known:
             self._known[key] = run_rank(spec, levels, rank, columns)
         return self._known[key]

@@ -42,15 +42,16 @@ OVERWRITTEN = {
 class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array with a shape and a dtype but no contents, with the operations that layers use."""
 
-    __slots__ = ("base", "device", "dtype", "from_begin", "shape")
+    __slots__ = ("base", "device", "dtype", "from_begin", "shape", "stop")
     flags = SimpleNamespace(c_contiguous=True)
 
-    def __init__(self, device, shape, dtype, base=None, *, from_begin=True):
+    def __init__(self, device, shape, dtype, base=None, *, from_begin=True, stop=None):
         self.device = device
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self.base = self if base is None else base  # the array of which this is a view
         self.from_begin = from_begin  # whether it is the first bytes of that array
+        self.stop = stop  # first byte of that array that it does not reach; None: its end
 
     @property
     def size(self):
@@ -59,6 +60,13 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def nbytes(self):
         return self.size * self.dtype.itemsize
+
+    @property
+    def end(self):
+        """First byte of its base that it does not reach."""
+        if self.from_begin:
+            return self.nbytes
+        return self.base.nbytes if self.stop is None else self.stop
 
     @property
     def ndim(self):
@@ -81,9 +89,10 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     def _like(self, shape, dtype=None):
         return ShapeArray(self.device, shape, dtype or self.dtype)
 
-    def _view(self, shape, dtype=None, *, from_begin=True):
+    def _view(self, shape, dtype=None, *, from_begin=True, stop=None):
+        stop = stop or (self.nbytes if self.from_begin else self.stop)
         return ShapeArray(self.device, shape, dtype or self.dtype, self.base,
-                          from_begin=self.from_begin and from_begin)
+                          from_begin=self.from_begin and from_begin, stop=stop)
 
     def __len__(self):
         return self.shape[0]
@@ -96,7 +105,10 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
             if isinstance(index, slice):
                 taken = range(*index.indices(self.shape[axis]))
                 if taken != range(self.shape[axis] if axis else len(taken)):
-                    make = partial(self._view, from_begin=False)
+                    stop = None
+                    if axis == 0 and self.from_begin:
+                        stop = taken.stop * (self.nbytes // self.shape[0])
+                    make = partial(self._view, from_begin=False, stop=stop)
                 shape.append(len(taken))
             elif index is Ellipsis:
                 return self
@@ -312,7 +324,8 @@ class Shapes:
         return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)
 
     def discard(self, *arrays):
-        """Do nothing: `pass_turns` finds out how long contents matter."""
+        """Record that arrays are overwritten before they are read again."""
+        self.kernels.work.touches.call((), *arrays)
 
     def put(self, array):
         """Return a ShapeArray with the shape and dtype of a host array."""

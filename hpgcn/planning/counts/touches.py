@@ -8,6 +8,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from hpgcn.runtime.disk.page_cache import PAGE
+
 LEAST = 1 << 18  # bytes: smaller arrays are not counted
 SUM = "sum"  # a sum over ranks within a layer
 
@@ -36,6 +40,10 @@ class Touches:
     def __init__(self):
         # lists (arrays read, arrays overwritten, a part that is written), products, and sums
         self._calls = []
+        # bytes of messages of collectives that are read from a Spool and written to it: of
+        # those to one rank, and of those to several
+        self.moved = np.zeros((2, 2), np.int64)
+        self.largest = 0  # bytes of the largest of these messages
         self.results = ()  # arrays that are read after the pass
 
     def call(self, read, *written):
@@ -58,9 +66,19 @@ class Touches:
         out = out if isinstance(out, tuple) else (out,)
         self._calls.append((product, rows, read_on, out))
 
+    @property
+    def products(self):
+        """The products with A, in their order."""
+        return [call[0] for call in self._calls if isinstance(call, tuple)]
+
     def sum(self):
         """Record that a sum over ranks is waited for."""
         self._calls.append(SUM)
+
+    def messages(self, read, written, *, shared):
+        """Record the messages of a collective call, bytes each, to one rank or `shared`."""
+        self.moved[int(shared)] += [np.sum(-(-each // PAGE) * PAGE) for each in (read, written)]
+        self.largest = max(self.largest, *read.tolist(), *written.tolist())
 
     def finish(self, *results):
         """Record the end of the pass, after which only `results` are read."""
@@ -117,12 +135,12 @@ class _Segment:
         """Add a call that reads arrays, then overwrites others, or parts of them."""
         for each in read:
             touch = self._touch(each)
-            if touch and _end(each) > touch.fresh:
-                touch.read = max(touch.read, _end(each))
+            if touch and each.end > touch.fresh:
+                touch.read = max(touch.read, each.end)
         for each in (*written, *parts):
             touch = self._touch(each)
             if touch:
-                touch.written = max(touch.written, _end(each))
+                touch.written = max(touch.written, each.end)
                 if each.from_begin and not parts:
                     touch.fresh = max(touch.fresh, each.nbytes)
 
@@ -132,13 +150,8 @@ class _Segment:
             return None
         self.bases[id(base)] = base
         touch = self.touches[id(base)]
-        touch.touched = max(touch.touched, _end(array))
+        touch.touched = max(touch.touched, array.end)
         return touch
-
-
-def _end(array):
-    """Return the end of the bytes that a view touches: all, unless it begins at the begin."""
-    return array.nbytes if array.from_begin else array.base.nbytes
 
 
 class SegmentArray(NamedTuple):
@@ -223,7 +236,7 @@ def pass_turns(passes, names, waits_of, **how):
 
 def _results(touches):
     """Return the bytes of arrays that are read after a pass, by id."""
-    return {id(each.base): _end(each) for each in touches.results}
+    return {id(each.base): each.end for each in touches.results}
 
 
 def _join(*all_live):

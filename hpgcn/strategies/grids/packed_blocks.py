@@ -40,6 +40,8 @@ class Blocks:
         Entries by big row block and stage, those of other ranks included.
     entries, sizes : lists of S int
         Entries of the blocks of this rank's big row block, and bytes of their messages.
+    stored : dict of hpgcn.comm.spool.Message
+        These blocks, by stage, in the Spool if the ranks have one.
     """
 
     def __init__(self, layout: BlockLayout, layout_in: BlockLayout, cuts: BroadcastStages,
@@ -70,6 +72,13 @@ class Blocks:
         entry = self.dtype.itemsize + self.columns.itemsize
         pointers = POINTER_BYTES * (self.num_rows + 1)
         self.sizes = [pointers + count * entry if count else 0 for count in self.entries]
+        self.stored = {}
+        if comm.host_spool is not None:
+            stored = {stage: comm.spool.store(message) for stage, message in self.messages.items()
+                      if message.size}
+            every = comm.mpi.share(stored)
+            for rank in layout.row_ranks.tolist():
+                self.stored |= every[rank]
 
     @classmethod
     def read(cls, adjacency: NormalizedAdjacency, layout: BlockLayout, cuts: BroadcastStages,

@@ -46,8 +46,10 @@ from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import divisors, stages
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.grids.packed_blocks import Blocks
+from hpgcn.strategies.grids.spooled_summa import SpooledSumma
 from hpgcn.strategies.grids.summa_plan import SummaPlan, SummaTraffic, cube_of
 from hpgcn.strategies.masked_additions import count_masked
+from hpgcn.strategies.plan import Product
 from hpgcn.strategies.strategy import Strategy, most_square, product_name
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class Summa(Strategy):
     Plan = SummaPlan
     options = ("grid",)
     word = "grid"
+    spools = sends_own_rows = spools_matrix = True
 
     def __init__(self, rank_grid: RankGrid, comm: SerialComm, A: Blocks, A_transposed: Blocks, *,
                  symmetric: bool, parent: Summa | None = None) -> None:
@@ -130,6 +133,8 @@ class Summa(Strategy):
         return strategy
 
     def reserve(self, width: int) -> None:
+        if self.comm.host_spool is not None:
+            return
         # Two buffers for blocks of A and intervals of H, used in turn, and one for T.
         width = -(-width // self.shape[2])
         cuts = self.A.cuts
@@ -162,14 +167,14 @@ class Summa(Strategy):
 
     def forward(self, H: Array, *, mask: Array | None = None,
                 out: Array | None = None) -> Array:
-        return self._product(self.A, H, mask, out)
+        return self._product(self.A, H, mask, out, backward=False)
 
     def backward(self, G: Array, *, mask: Array | None = None,
                  out: Array | None = None) -> Array:
-        return self._product(self.A_transposed, G, mask, out)
+        return self._product(self.A_transposed, G, mask, out, backward=True)
 
-    def _product(self, blocks: Blocks, H: Array, mask: Array | None,
-                 out: Array | None) -> Array:
+    def _product(self, blocks: Blocks, H: Array, mask: Array | None, out: Array | None, *,
+                 backward: bool) -> Array:
         """Multiply H by the blocks of this layer's stages, and sum over layers.
 
         A block is multiplied as soon as it has arrived.
@@ -184,6 +189,12 @@ class Summa(Strategy):
         # partial sums of this layer of the grid
         if out is None:
             out = comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
+        if comm.host_spool is not None:
+            place = self.row, self.piece, self.column
+            sums = self.waits(Product(0, width)) > 1
+            spooled = SpooledSumma(comm, self.shape, blocks, place, self.own_stages, sums=sums)
+            spooled.multiply(H, mask, out, backward=backward)
+            return out
         total = out if L == 1 else self.workspace.buffer("partial", blocks.num_rows, width)
         entries_read = [stage for stage in self.own_stages if blocks.entries[stage]]
         if not entries_read:
@@ -267,6 +278,9 @@ class Summa(Strategy):
 
         return stage
 
+    def matrix_arrays(self, product: Product) -> list[Array]:
+        return []
+
     def traffic(self) -> SummaTraffic:
         layouts = self.layout, self.layout_in
         return SummaTraffic(layouts, self.rank_grid.shape, (self.A, self.A_transposed))
@@ -303,6 +317,11 @@ class ThreeD(Summa):
 
     name = "3d"
     axes = "RxCxL"
+
+    @classmethod
+    def waits(cls, product: Product) -> int:
+        # Rows, then sums over layers.
+        return 2
 
     @classmethod
     def default_shape(cls, ranks: int) -> tuple[int, ...]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hpgcn.comm.spool import BUFFERS
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.parallel.counts import Collective, reduce_scatter
+from hpgcn.parallel.counts import Collective, reduce_scatter, spooled
 from hpgcn.parallel.layout import BlockLayout, compressed_offsets, split, stages
 from hpgcn.parallel.layout import BroadcastStages as Cuts
+from hpgcn.runtime.disk.page_cache import PAGE
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
 from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan, Traffic
 
@@ -55,6 +57,7 @@ class SummaTraffic(Traffic):
                  directions: tuple) -> None:
         super().__init__(layouts)
         self.shape = cube_of(shape)
+        self.sums = len(shape) > 2  # whether sums are added up over layers
         self.directions = directions
 
     def pieces(self, layout: BlockLayout) -> np.ndarray:
@@ -84,6 +87,51 @@ class SummaTraffic(Traffic):
                           for counts in (tall, tall > 0))
         yield Collective(sent, messages, "broadcast", R, tall[:, None, None, :] * layer, 0)
         yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
+
+
+    def spooled(self, product: Product, itemsize: int, in_files: int) -> np.ndarray:
+        # Rows go to all ranks of a column, sums to the owners of their rows; blocks are read.
+        row, piece, column = np.unravel_index(np.arange(self.num_ranks), self.shape)
+        rows, rows_out, width = self._sizes(product, itemsize)
+        reads = (piece[:, None] == piece) & (column[:, None] == column)
+        found = spooled(rows * width * reads, in_files, once=True, soon=False)
+        found[0] += self._matrix_bytes(product, itemsize, pages=True)
+        if self.sums:
+            sums = (row[:, None] == row) & (column[:, None] == column)
+            found = found + spooled((rows_out * width)[:, None] * sums, in_files, soon=False)
+        return found
+
+    def held(self, product: Product, itemsize: int) -> int:
+        # A block and the next one, and sums of all layers.
+        rows, rows_out, width = self._sizes(product, itemsize)
+        big = rows_out.reshape(self.shape).sum(1).max() * self.sums
+        largest = max(int(rows.max()), int(rows_out.max()) * self.sums)
+        blocks = self._matrix_bytes(product, itemsize, largest=True)
+        return int(2 * blocks.max() + (big + BUFFERS * largest) * width.max())
+
+    def _sizes(self, product: Product, itemsize: int) -> tuple[np.ndarray, ...]:
+        """Return the rows of each rank of H and of the result, and the bytes of its rows."""
+        layouts = self.layout_in, self.layout
+        rows, rows_out = (np.repeat(np.diff(each.offsets), each.columns) for each in layouts)
+        if product.backward:
+            rows, rows_out = rows_out, rows
+        return rows, rows_out, np.tile(np.diff(split(product.width, self.shape[2])) * itemsize,
+                                       self.num_ranks // self.shape[2])
+
+    def _matrix_bytes(self, product: Product, itemsize: int, *, pages: bool = False,
+                      largest: bool = False) -> np.ndarray:
+        """Return the bytes of the blocks that each rank reads, (P,), or of its largest one."""
+        R, L, C = self.shape
+        blocks = self.directions[product.backward]
+        n = int(blocks.layout_in.offsets[-1])
+        sizes = message_bytes(blocks.nonzeros, self.pieces(blocks.layout), itemsize, n)
+        if pages:
+            sizes = -(-sizes // PAGE) * PAGE
+        found = np.zeros((R, L, C), np.int64)
+        for piece in range(L):
+            of_layer = sizes[:, blocks.cuts.piece == piece]
+            found[:, piece] = (of_layer.max(1) if largest else of_layer.sum(1))[:, None]
+        return found.ravel()
 
 
 class SummaPlan(Plan):
@@ -181,8 +229,11 @@ def block_bytes(nonzeros: np.ndarray, rows: np.ndarray, columns: int, itemsize: 
     `nonzeros`: (R, S) entries of the blocks. `rows`: (R, L) rows in each piece of each
     big block. `columns`: C; with C = 1 A is not sent. `n`: number of columns of A.
     """
-    if columns == 1:
-        return np.zeros(nonzeros.shape, np.int64)
+    return message_bytes(nonzeros, rows, itemsize, n) * (columns > 1)
+
+
+def message_bytes(nonzeros: np.ndarray, rows: np.ndarray, itemsize: int, n: int) -> np.ndarray:
+    """Return the bytes of packed blocks of A, (R, S); parameters as `block_bytes`."""
     pointers = (rows.sum(1, keepdims=True) + 1) * POINTER_BYTES
     return np.where(nonzeros > 0, pointers + nonzeros * (itemsize + index_dtype(n).itemsize), 0)
 

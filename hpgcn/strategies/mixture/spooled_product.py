@@ -15,7 +15,7 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.spooled_exchange import arriving, count, send
+from hpgcn.parallel.spooled_exchange import arriving, count_call, send_part
 from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.mixture.product_in_flight import column_bits
 from hpgcn.strategies.strategy import product_name
@@ -68,15 +68,15 @@ class SpooledProduct:
         numbers = np.arange(len(H))
         parts = list(enumerate(pairwise(self.cuts.tolist())))
         for target, (lo, hi) in parts:
-            self._send(target, len(H), hi - lo, H.dtype,
-                       lambda to, lo=lo, hi=hi: kernels.backend(H).gather(H[:, lo:hi], numbers, to))
+            send_part(comm, [target], (len(H), hi - lo), H.dtype,
+                      lambda to, lo=lo, hi=hi: kernels.backend(H).gather(H[:, lo:hi], numbers, to))
         heights = self.operand.columns.counts[:, comm.rank, None]
         self._count(heights * self.widths * H.itemsize)
         if mask is not None:
             sizes = -(-self.widths // 8)
             for target, (lo, hi) in parts:
-                self._send(target, len(mask), sizes[target], np.uint8,
-                           lambda to, lo=lo, hi=hi: column_bits(mask, lo, hi, to))
+                send_part(comm, [target], (len(mask), int(sizes[target])), np.uint8,
+                          lambda to, lo=lo, hi=hi: column_bits(mask, lo, hi, to))
             self._count(sizes[None] * len(mask))
 
     def _multiply(self, masked: bool) -> None:
@@ -98,7 +98,7 @@ class SpooledProduct:
                 for there, here in places(operand.rows, target):
                     to[there] = Z[here]
 
-            self._send(target, height, self.width, dtype, fill)
+            send_part(comm, [target], (height, self.width), dtype, fill)
         self._count(operand.rows.counts * self.width * dtype.itemsize)
 
     def _received(self, rows: RowBatches, width: int, dtype: DTypeLike) -> np.ndarray:
@@ -113,18 +113,10 @@ class SpooledProduct:
         """Yield (source, rows from it); `sizes` are the numbers that ranks send."""
         return arriving(self.comm, np.flatnonzero(sizes).tolist(), self.what)
 
-    def _send(self, target: int, rows: int, width: int, dtype: DTypeLike, fill: Callable) -> None:
-        if rows and width:
-            message = self.comm.spool.message(rows, int(width), dtype)
-            with self.comm.clock("comm"):
-                fill(message.array)
-            send(self.comm, [target], message, soon=False)
-
     def _count(self, sizes: np.ndarray) -> None:
         """Count the messages of each batch; `sizes` are their bytes, (batches, P)."""
         for batch in sizes.tolist():
-            count(self.comm, [(self.comm.ranks[target], nbytes) for target, nbytes
-                              in enumerate(batch) if nbytes and target != self.comm.rank])
+            count_call(self.comm, dict(enumerate(batch)))
 
 
 def places(rows: RowBatches, rank: int) -> Iterator[tuple[slice, slice]]:

@@ -43,7 +43,7 @@ class PassArrays:
                   if source != comm.rank]
         self.first = {LOCAL, comm.rank, *come_first(comm, others)}
         self.maps = [each for hop in model.field.hops for each in hop.maps]
-        self.spaces = [model.workspace, *{id(each): each for each in (
+        self.spaces = [model.workspace, model.columns.workspace, *{id(each): each for each in (
             getattr(strategy, "float32_sums", None) for strategy in self.maps) if each}.values()]
         self.products = {wait: self._product(wait) for wait in turns.waits  # made by this rank
                          if wait.product and not self._strategy(wait).sends_own_rows}
