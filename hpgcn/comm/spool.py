@@ -108,7 +108,7 @@ class Spool(ScratchFile):
             soon: bool = True) -> None:
         """Send a filled Message from one rank to others; all read the same place.
 
-        Unless they take it `soon`, it does not stay in memory for the next rank.
+        Unless they take it `soon`, it does not stay in memory.
         """
         message.readers = len(targets)
         near = source, (source + 1) % self.ranks
@@ -118,7 +118,7 @@ class Spool(ScratchFile):
         self._near = [each for each in self._near if each[0] in near]
 
         in_file = targets[0] < self.in_files
-        if len(targets) > 1 or (in_file and (targets[0] not in near or not soon)):
+        if len(targets) > 1 or not soon or (in_file and targets[0] not in near):
             self._write(message)
         elif in_file:
             self._near.append((targets[0], message))

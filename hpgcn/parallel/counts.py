@@ -102,12 +102,26 @@ def spooled(sizes: np.ndarray, in_files: int | None, *, at_once: np.ndarray | bo
     the ranks that take messages of the rank before in their next turn. `in_files` None: all
     messages move, below a GPU.
     """
+    if in_files is None:
+        return np.array([sizes.sum(1), sizes.max(0) if once else sizes.sum(0)])
+    if once and len(sizes) > 2:
+        return all_spooled(sizes, once=True)
     ranks = np.arange(len(sizes))
-    pages = sizes if in_files is None else -(-sizes // PAGE) * PAGE
-    taken = np.broadcast_to(at_once, ranks.shape)
-    if once and (ranks.size > 2 or not taken.all()):
-        return np.array([pages.sum(1), pages.max(0)])
-    if in_files is not None:
-        pages[ranks, ranks - 1] *= ~taken
-        pages[in_files:] = 0
-    return np.array([pages.sum(1), pages.sum(0)])
+    sizes = sizes.copy()
+    sizes[ranks, ranks - 1] *= ~np.broadcast_to(at_once, ranks.shape)
+    sizes[in_files:] = 0
+    return all_spooled(sizes)
+
+
+def all_spooled(sizes: np.ndarray, *, once: bool = False) -> np.ndarray:
+    """Return the bytes of messages as `spooled`, if none stays in memory.
+
+    So it is if all ranks send theirs before one takes them.
+    """
+    pages = whole_pages(sizes)
+    return np.array([pages.sum(1), pages.max(0) if once else pages.sum(0)])
+
+
+def whole_pages(sizes: np.ndarray) -> np.ndarray:
+    """Return the bytes of whole pages that messages take in a Spool."""
+    return -(-sizes // PAGE) * PAGE

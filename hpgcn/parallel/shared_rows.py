@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from hpgcn.model.parameters import Parameters
     from hpgcn.parallel.layout import BlockLayout
 
+PACKED = "packed"  # name of the work array of rows to send, or that were received
+
 
 class SharedRows:
     """The dense steps of C ranks that share rows.
@@ -75,7 +77,7 @@ class SharedRows:
         if self.row.host_spool is not None:
             self._sum_by_spool(multiply, W, cuts, out)
             return out
-        packed = self.workspace.flat("packed", m * W.shape[1], W.dtype)
+        packed = self.workspace.flat(PACKED, m * W.shape[1], W.dtype)
         self.device.discard(packed)
         with self.comm.clock("dense", part="gemm"):
             for first, last in pairwise(cuts.tolist()):
@@ -122,7 +124,7 @@ class SharedRows:
     def _gathered(self, G: Array, cuts: np.ndarray) -> list[Array]:
         """Return the columns of G of each rank."""
         m = len(G)
-        packed = self.workspace.flat("packed", m * int(cuts[-1]), G.dtype)
+        packed = self.workspace.flat(PACKED, m * int(cuts[-1]), G.dtype)
         self.device.discard(packed)
         counts = (m * np.diff(cuts)).tolist()
         self.row.start_allgather(G.reshape(-1), packed, counts, "dense").wait("a dense gradient")

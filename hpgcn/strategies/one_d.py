@@ -55,7 +55,7 @@ from hpgcn.comm.spool import BUFFERS
 from hpgcn.errors import ConfigError, agreed, assigned
 from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers
-from hpgcn.parallel.counts import spooled
+from hpgcn.parallel.counts import all_spooled
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.spooled_blocks import SpooledBlocks
@@ -103,13 +103,12 @@ class StagedTraffic(RowTraffic):
         super().__init__(layouts, symmetric, plans)
         self.groups = groups
 
-    def spooled(self, product: Product, itemsize: int, in_files: int) -> np.ndarray:
+    def spooled(self, product: Product, itemsize: int) -> np.ndarray:
         # Rows go to all ranks that multiply by them, sums to the owners of their rows.
         rows_in, rows_out, pull, push = self._ways(product)
         pulled = (rows_in * product.width * itemsize) * pull
         pushed = (rows_out * product.width * sum_bytes(itemsize))[:, None] * push.T
-        return (spooled(pulled, in_files, once=True, at_once=False)
-                + spooled(pushed, in_files, at_once=False))
+        return all_spooled(pulled, once=True) + all_spooled(pushed)
 
     def held(self, product: Product, itemsize: int) -> int:
         # Rows of a big block, and the sums of another one.

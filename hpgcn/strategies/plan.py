@@ -151,11 +151,10 @@ class Traffic:
         """
         return []
 
-    def spooled(self, product: Product, itemsize: int, in_files: int) -> np.ndarray:
+    def spooled(self, product: Product, itemsize: int) -> np.ndarray:
         """Return the bytes that each rank reads from a Spool and writes to it, (2, P).
 
-        It is that of a strategy that `sends_own_rows`. The first `in_files` ranks have
-        arrays in files.
+        It is for strategies that send own rows as well, like `held`.
         """
         raise NotImplementedError
 

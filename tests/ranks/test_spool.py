@@ -82,6 +82,24 @@ def test_memory_that_is_let_go_of_is_free_although_arrays_refer_to_it(spool):
     assert_none(rows)
 
 
+def test_messages_that_wait_for_all_ranks_are_written(spool):
+    """Else memory has one from each rank."""
+    for target in (1, 5):
+        message = spool.message(1000, 7, np.float32)
+        message.array[...] = target
+        spool.put(0, [target], message, soon=False)
+    assert spool.moved["write"] == 2 * -(-28_000 // PAGE) * PAGE
+    assert [take(spool, 0, target) for target in (1, 5)] == [1, 5]
+
+
+def test_stored_arrays_are_read_again_and_again(spool):
+    stored = [spool.store(np.arange(first, first + 3000)) for first in range(0, 9000, 3000)]
+    for some in (stored, stored[1:], stored[:1], []):
+        found = [int(array[0]) for array in spool.loaded(some)]
+        assert found == [3000 * stored.index(each) for each in some]
+    assert spool.moved == {"read": 6 * 6 * PAGE, "write": 3 * 6 * PAGE}
+
+
 def test_memory_and_the_file_are_used_again(spool):
     """However many messages there were, few are in memory, and the file has one place for each."""
     for _ in range(3):

@@ -65,8 +65,9 @@ def disk_traffic(footprint, strategy, in_files=None, *, on_gpu=False):
         messages = 0
         if number == 0:
             moved[ARRAYS] += _optimized(footprint)
-        if spools:
-            moved[MESSAGES] += _of_collectives(footprint, number, in_files)
+        if spools:  # messages among ranks that share rows
+            moved[MESSAGES] += np.transpose([step.touches[number].moved
+                                             for step in footprint.rank_steps])
             messages = BUFFERS * max(step.touches[number].largest
                                      for step in footprint.rank_steps)
 
@@ -99,7 +100,7 @@ def disk_traffic(footprint, strategy, in_files=None, *, on_gpu=False):
                 moved[MESSAGES] += _messages(sent, strategy)
                 continue
             if sends_own_rows:
-                moved[MESSAGES] += plan.traffic.spooled(product, itemsize, in_files)
+                moved[MESSAGES] += plan.traffic.spooled(product, itemsize)
                 messages = max(messages, plan.traffic.held(product, itemsize))
                 continue
             moves = plan.traffic.moves(product, itemsize)
@@ -133,13 +134,6 @@ def _whole_products(footprint, number):
     """Return the products of a step (0) or an evaluation (1) in their order, with all columns."""
     step = footprint.steps.of(footprint.spec, footprint.levels, 0, 1)
     return step.touches[number].products
-
-
-def _of_collectives(footprint, number, in_files):
-    """Return the bytes of messages among ranks that share rows, in a Spool, (2, P)."""
-    moved = np.array([step.touches[number].moved for step in footprint.rank_steps])
-    moved[in_files:, 0] = 0  # messages to one rank stay in memory if its arrays do
-    return moved.sum(1).T
 
 
 def _optimized(footprint):

@@ -26,7 +26,7 @@ from hpgcn.model import (
 from hpgcn.model.embedding import own_columns
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
-from hpgcn.parallel.shared_rows import SharedRows
+from hpgcn.parallel.shared_rows import PACKED, SharedRows
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.counts.shapes import ShapeCsr, Shapes, Work
 from hpgcn.planning.counts.touches import pass_turns
@@ -125,10 +125,12 @@ class RankStep:
         key = strategy, spools
         if key not in self._turns:
             by_demand = strategy.sends_own_rows and not spools
-            self._turns[key] = pass_turns(
+            found = pass_turns(
                 self.touches, self.names, (lambda _: 1) if by_demand else strategy.waits,
                 frees_rows=strategy.frees_rows or spools,
                 sends_own_rows=strategy.sends_own_rows and spools)
+            # products with W are formed in messages
+            self._turns[key] = [each.without(PACKED) for each in found] if spools else found
         return self._turns[key]
 
 
@@ -262,7 +264,7 @@ class ShapeComm(SerialComm):
     def start_allgather(self, own, out, counts, kind):
         pending = super().start_allgather(own, out, counts, kind)
         sizes = np.array(counts) * own.dtype.itemsize
-        return self._noted(pending, own, out, sizes, sizes[self.rank:self.rank + 1], shared=True)
+        return self._noted(pending, own, out, sizes, sizes[self.rank:self.rank + 1])
 
     def start_reduce_scatter(self, packed, out, counts, kind, work=None):
         pending = super().start_reduce_scatter(packed, out, counts, kind, work)
@@ -273,14 +275,14 @@ class ShapeComm(SerialComm):
     def _touches(self):
         return self.device.kernels.work.touches
 
-    def _noted(self, pending, read, out, *sizes, shared=False):
+    def _noted(self, pending, read, out, *sizes):
         """Record that a call reads an array, and that a wait for it ends in `out`.
 
-        `sizes` are the bytes of messages that the rank reads from a Spool and writes to
-        it; `shared` ones are read by several ranks.
+        `sizes` are the bytes of messages that the rank reads from a Spool, and of those
+        that it writes to it.
         """
         self._touches.call((read,))
-        self._touches.messages(*sizes, shared=shared)
+        self._touches.messages(*sizes)
 
         def finish():
             self._touches.sum()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hpgcn.runtime.disk.page_cache import PAGE
+from hpgcn.parallel.counts import whole_pages
 
 LEAST = 1 << 18  # bytes: smaller arrays are not counted
 SUM = "sum"  # a sum over ranks within a layer
@@ -40,9 +40,8 @@ class Touches:
     def __init__(self):
         # lists (arrays read, arrays overwritten, a part that is written), products, and sums
         self._calls = []
-        # bytes of messages of collectives that are read from a Spool and written to it: of
-        # those to one rank, and of those to several
-        self.moved = np.zeros((2, 2), np.int64)
+        # bytes of messages of collectives that are read from a Spool, and written to it
+        self.moved = np.zeros(2, np.int64)
         self.largest = 0  # bytes of the largest of these messages
         self.results = ()  # arrays that are read after the pass
 
@@ -75,9 +74,9 @@ class Touches:
         """Record that a sum over ranks is waited for."""
         self._calls.append(SUM)
 
-    def messages(self, read, written, *, shared):
-        """Record the messages of a collective call, bytes each, to one rank or `shared`."""
-        self.moved[int(shared)] += [np.sum(-(-each // PAGE) * PAGE) for each in (read, written)]
+    def messages(self, read, written):
+        """Record the messages of a collective call that are read and written, bytes each."""
+        self.moved += [whole_pages(each).sum() for each in (read, written)]
         self.largest = max(self.largest, *read.tolist(), *written.tolist())
 
     def finish(self, *results):
@@ -184,6 +183,11 @@ class PassTurns(NamedTuple):
     waits: tuple  # Wait each
     segments: tuple  # a tuple of SegmentArray each, one more than waits
     dead: dict  # first byte, by name, whose contents do not matter before the pass
+
+    def without(self, key):
+        """Return these PassTurns without an array."""
+        return self._replace(segments=tuple(tuple(each for each in segment if each.key != key)
+                                            for segment in self.segments))
 
     @property
     def nbytes(self):

@@ -10,10 +10,9 @@ import numpy as np
 
 from hpgcn.comm.spool import BUFFERS
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.parallel.counts import Collective, reduce_scatter, spooled
+from hpgcn.parallel.counts import Collective, all_spooled, reduce_scatter, whole_pages
 from hpgcn.parallel.layout import BlockLayout, compressed_offsets, split, stages
 from hpgcn.parallel.layout import BroadcastStages as Cuts
-from hpgcn.runtime.disk.page_cache import PAGE
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
 from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan, Traffic
 
@@ -89,16 +88,17 @@ class SummaTraffic(Traffic):
         yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
 
 
-    def spooled(self, product: Product, itemsize: int, in_files: int) -> np.ndarray:
+    def spooled(self, product: Product, itemsize: int) -> np.ndarray:
         # Rows go to all ranks of a column, sums to the owners of their rows; blocks are read.
         row, piece, column = np.unravel_index(np.arange(self.num_ranks), self.shape)
         rows, rows_out, width = self._sizes(product, itemsize)
         reads = (piece[:, None] == piece) & (column[:, None] == column)
-        found = spooled(rows * width * reads, in_files, once=True, soon=False)
-        found[0] += self._matrix_bytes(product, itemsize, pages=True)
+        found = all_spooled(rows * width * reads, once=True)
+        read = whole_pages(self._blocks(product, itemsize))[row]
+        found[0] += (read * (self.directions[product.backward].cuts.piece == piece[:, None])).sum(1)
         if self.sums:
             sums = (row[:, None] == row) & (column[:, None] == column)
-            found = found + spooled((rows_out * width)[:, None] * sums, in_files, soon=False)
+            found = found + all_spooled((rows_out * width)[:, None] * sums)
         return found
 
     def held(self, product: Product, itemsize: int) -> int:
@@ -106,7 +106,7 @@ class SummaTraffic(Traffic):
         rows, rows_out, width = self._sizes(product, itemsize)
         big = rows_out.reshape(self.shape).sum(1).max() * self.sums
         largest = max(int(rows.max()), int(rows_out.max()) * self.sums)
-        blocks = self._matrix_bytes(product, itemsize, largest=True)
+        blocks = self._blocks(product, itemsize)
         return int(2 * blocks.max() + (big + BUFFERS * largest) * width.max())
 
     def _sizes(self, product: Product, itemsize: int) -> tuple[np.ndarray, ...]:
@@ -118,20 +118,11 @@ class SummaTraffic(Traffic):
         return rows, rows_out, np.tile(np.diff(split(product.width, self.shape[2])) * itemsize,
                                        self.num_ranks // self.shape[2])
 
-    def _matrix_bytes(self, product: Product, itemsize: int, *, pages: bool = False,
-                      largest: bool = False) -> np.ndarray:
-        """Return the bytes of the blocks that each rank reads, (P,), or of its largest one."""
-        R, L, C = self.shape
+    def _blocks(self, product: Product, itemsize: int) -> np.ndarray:
+        """Return the bytes of the blocks of A by big row block and stage, (R, S)."""
         blocks = self.directions[product.backward]
         n = int(blocks.layout_in.offsets[-1])
-        sizes = message_bytes(blocks.nonzeros, self.pieces(blocks.layout), itemsize, n)
-        if pages:
-            sizes = -(-sizes // PAGE) * PAGE
-        found = np.zeros((R, L, C), np.int64)
-        for piece in range(L):
-            of_layer = sizes[:, blocks.cuts.piece == piece]
-            found[:, piece] = (of_layer.max(1) if largest else of_layer.sum(1))[:, None]
-        return found.ravel()
+        return message_bytes(blocks.nonzeros, self.pieces(blocks.layout), itemsize, n)
 
 
 class SummaPlan(Plan):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hpgcn.comm.spool import BUFFERS
-from hpgcn.parallel.counts import spooled
+from hpgcn.parallel.counts import all_spooled
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.strategies.mixture.row_batches import RowBatches, count_batches, count_fewer
@@ -47,12 +47,12 @@ class MopTraffic(Traffic):
             bits = rows_out * -(-width // 8) * others
             yield bits.sum(1), np.count_nonzero(bits, axis=1)
 
-    def spooled(self, product: Product, itemsize: int, in_files: int) -> np.ndarray:
+    def spooled(self, product: Product, itemsize: int) -> np.ndarray:
         rows, rows_out, width = self._sizes(product)
         sent = [rows * width[:, None] * itemsize, (rows_out * width[:, None] * itemsize).T]
         if product.masked:
             sent.append(rows_out * -(-width[:, None] // 8))
-        return np.sum([spooled(sizes, in_files, at_once=False) for sizes in sent], axis=0)
+        return np.sum([all_spooled(sizes) for sizes in sent], axis=0)
 
     def held(self, product: Product, itemsize: int) -> int:
         # Own columns of all rows and of their sums.
