@@ -43,6 +43,7 @@ class GpuSpool:
         self.processes = processes
         self.down, self.up = self.gpu.stream(), self.gpu.stream()
         self._sent: defaultdict = defaultdict(deque)  # Messages by (source, target)
+        self._awaited: defaultdict = defaultdict(set)  # ranks whose messages a rank waits for
         self._ahead: dict = {}  # the message that comes to the GPU, by (source, target)
         self._homes: defaultdict = defaultdict(deque)  # unused homes, by (source, targets)
         self._staging: deque = deque()  # (memory, event after its last use) that is not in use
@@ -160,7 +161,14 @@ class GpuSpool:
         """Return a request that is complete once a message from `source` to `target` is there."""
         if not self._is_here(source) and (source, target) not in self._sent:
             self.processes.awaited.add((source, target))
+        self._awaited[target].add(source)
         return Arrival(self._sent, (source, target))
+
+    def will_take(self, pairs: list[tuple[int, int]]) -> None:
+        """Begin to read messages of pairs of ranks from a file; all are there."""
+        for pair in pairs:
+            message = self._sent[pair][0]
+            message.home.read_ahead((0, message.nbytes))
 
     def read_ahead(self, source: int, target: int) -> None:
         """Begin to bring the next message of two ranks to the GPU, if it is there."""
@@ -180,12 +188,14 @@ class GpuSpool:
         sent = queue.popleft()
         if not queue:
             del self._sent[source, target]
+        self._awaited[target].discard(source)
         message = self._ahead.pop((source, target))
         self.turns.compute.wait_event(message.moved)
         self._read(sent)
         return message
 
-    def homes_of(self, targets: Iterable[int]) -> list[tuple[Home, tuple[int, int]]]:
-        """Return (home, bytes in it) of messages to ranks that have not taken them yet."""
-        return [(message.home, (0, message.nbytes)) for (_, target), queue in self._sent.items()
-                if target in targets for message in queue]
+    def read_from_file(self, targets: Iterable[int]) -> None:
+        """Begin to read the messages that ranks wait for, if they are there."""
+        for target in targets:
+            pairs = [(source, target) for source in sorted(self._awaited[target])]
+            self.will_take([pair for pair in pairs if pair in self._sent])

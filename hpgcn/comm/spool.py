@@ -165,6 +165,9 @@ class Spool(ScratchFile):
         """Return a request that is complete once a message from `source` to `target` is there."""
         return Arrival(self._sent, (source, target))
 
+    def will_take(self, pairs: list[tuple[int, int]]) -> None:
+        """Do nothing: messages are read one by one."""
+
     def read_ahead(self, source: int, target: int) -> None:
         """Begin to read the next message of two ranks, if it is there and in the file."""
         sent = self._sent.get((source, target))

@@ -92,18 +92,15 @@ def allreduce(size: np.ndarray, axis: int) -> Collective:
                       ranks, size[None], axis)
 
 
-def spooled(sizes: np.ndarray, in_files: int | None, *, at_once: np.ndarray | bool = True,
+def spooled(sizes: np.ndarray, in_files: int, *, at_once: np.ndarray | bool = True,
             once: bool = False) -> np.ndarray:
     """Return the bytes of messages that ranks read from a Spool and write to it, (2, P).
 
     sizes[p, q] are the bytes of the message to rank p from rank q. With `once` all messages
-    of a rank are one. In a file a message takes whole pages. It stays in memory if only the
-    next rank takes it, in its next turn, or one from `in_files` on. `at_once`, (P,) bool, are
-    the ranks that take messages of the rank before in their next turn. `in_files` None: all
-    messages move, below a GPU.
+    of a rank are one. A message takes whole pages. It stays in memory if only the next
+    rank takes it, in its next turn, or one from `in_files` on. `at_once`, (P,) bool, are
+    the ranks that take messages of the rank before in their next turn.
     """
-    if in_files is None:
-        return np.array([sizes.sum(1), sizes.max(0) if once else sizes.sum(0)])
     if once and len(sizes) > 2:
         return all_spooled(sizes, once=True)
     ranks = np.arange(len(sizes))
@@ -118,10 +115,21 @@ def all_spooled(sizes: np.ndarray, *, once: bool = False) -> np.ndarray:
 
     So it is if all ranks send theirs before one takes them.
     """
-    pages = whole_pages(sizes)
-    return np.array([pages.sum(1), pages.max(0) if once else pages.sum(0)])
+    return copied(whole_pages(sizes), once=once)
 
 
 def whole_pages(sizes: np.ndarray) -> np.ndarray:
     """Return the bytes of whole pages that messages take in a Spool."""
     return -(-sizes // PAGE) * PAGE
+
+
+def copied(sizes: np.ndarray, in_files: int = 0, *, at_once: np.ndarray | bool = True,
+           once: bool = False) -> np.ndarray:
+    """Return the bytes of messages that ranks copy to a GPU and from it, as `spooled` does."""
+    return np.array([sizes.sum(1), sizes.max(0) if once else sizes.sum(0)])
+
+
+def below_gpu(sizes: np.ndarray, in_files: int, *, at_once: np.ndarray | bool = True,
+              once: bool = False) -> np.ndarray:
+    """Return the bytes of a file below a GPU, as `spooled` does: not those that many ranks take."""
+    return spooled(sizes * (not once or len(sizes) == 2), in_files)

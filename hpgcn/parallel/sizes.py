@@ -1,6 +1,7 @@
 """Count the rows and messages of transfers by tables of pairs (pure)."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,15 +84,16 @@ class ExchangeSizes:
         """Return the PairMessages of each call that pushes sums."""
         return self._calls(self._pushed, row_bytes)
 
-    def spooled(self, row_bytes: int, in_files: int | None,
-                at_once: np.ndarray | bool = True, *, pushed: bool = False) -> np.ndarray:
+    def spooled(self, row_bytes: int, in_files: int, at_once: np.ndarray | bool = True, *,
+                pushed: bool = False, rule: Callable = spooled) -> np.ndarray:
         """Return the bytes that pass through a Spool if rows are pulled, or sums pushed.
 
         They are those that each rank reads and writes, (2, P). The first `in_files` ranks
-        have their arrays in files. For `at_once` see `hpgcn.parallel.counts.spooled`.
+        have their arrays in files. `rule` is a function of hpgcn.parallel.counts, which
+        takes `at_once`.
         """
         tables = self.tables.transpose(0, 2, 1) if pushed else self.tables
-        return spooled(sum(tables) * row_bytes, in_files, at_once=at_once)
+        return rule(sum(tables) * row_bytes, in_files, at_once=at_once)
 
     def _calls(self, way: list[list], row_bytes: int) -> list[PairMessages]:
         calls = []

@@ -280,6 +280,7 @@ def arriving(comm: SerialComm, sources: list[int],
     for part in (first, sources[len(first):]):
         await_all(comm, part, what)
         pairs = [(comm.ranks[source], comm.ranks[comm.rank]) for source in part]
+        spool.will_take(pairs)
         for source, pair, following in zip(part, pairs, [*pairs[1:], None]):
             with comm.clock("comm"):
                 spool.read_ahead(*pair)

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -340,8 +340,8 @@ class OwnRowsPlan:
 
     buffer_rows = ghost_rows = largest = 0
 
-    def spooled(self, row_bytes: int, in_files: int | None,
-                at_once: np.ndarray | bool = True, *, pushed: bool = False) -> int:
+    def spooled(self, row_bytes: int, in_files: int, at_once: np.ndarray | bool = True, *,
+                pushed: bool = False, rule: Callable = spooled) -> int:
         """Return the bytes that pass through a Spool: 0."""
         return 0
 
@@ -367,15 +367,15 @@ class StagedPlan:
         """Rows of the largest message."""
         return int(self.rows.sum(1).max())
 
-    def spooled(self, row_bytes: int, in_files: int | None,
-                at_once: np.ndarray | bool = True, *, pushed: bool = False) -> np.ndarray:
+    def spooled(self, row_bytes: int, in_files: int, at_once: np.ndarray | bool = True, *,
+                pushed: bool = False, rule: Callable = spooled) -> np.ndarray:
         """Return the bytes that pass through a Spool, as `ExchangeSizes.spooled`.
 
         A pull writes rows once for all ranks. There are no replicas.
         """
         sizes = np.repeat(self.rows * row_bytes, len(self.rows), axis=1)
         np.fill_diagonal(sizes, 0)
-        return spooled(sizes if pushed else sizes.T, in_files, at_once=at_once, once=not pushed)
+        return rule(sizes if pushed else sizes.T, in_files, at_once=at_once, once=not pushed)
 
     def held_bytes(self, row_bytes: int, sum_bytes: int, *, reduces: bool) -> np.ndarray:
         """Return the bytes of the buffers, (R, L); `reduces`: sums are reduced in them."""

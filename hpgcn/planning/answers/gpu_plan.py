@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from hpgcn.errors import ConfigError, UsageError, assigned, setting
+from hpgcn.parallel.counts import below_gpu
 from hpgcn.planning.answers.candidates import candidates, count_candidate, default_ranks
 from hpgcn.planning.answers.scratch_plan import (
     PAIR,
@@ -276,12 +277,12 @@ def _with_file(plan, memory, homes, footprint, strategy, disk):
                + min(SET_UP, plan.ranks) * int(footprint.setup.max()))
     if process + plan.pinned <= memory:
         return replace(plan, memory=memory, host=process + plan.pinned, kept=plan.ranks)
-    pool = pool_bytes(disk_traffic(footprint, strategy))
+    pool = pool_bytes(disk_traffic(footprint, strategy, rule=below_gpu))
     spare = memory - process - pool
     kept = int(np.searchsorted(np.cumsum(homes[::-1]), spare, side="right"))
     kept = min(kept, plan.ranks - 1)
     moved = [(int(each.read.sum()), int(each.written.sum()))
-             for each in disk_traffic(footprint, strategy, plan.ranks - kept)]
+             for each in disk_traffic(footprint, strategy, plan.ranks - kept, below_gpu)]
     filed = int(homes[:plan.ranks - kept].sum())
     return replace(
         plan, memory=memory, host=process + pool, kept=kept, pool=pool, scratch=filed,
@@ -291,8 +292,7 @@ def _with_file(plan, memory, homes, footprint, strategy, disk):
 
 def pool_bytes(traffics):
     """Return the bytes of pinned memory before a file, from the DiskTraffic of its passes."""
-    return max(file_homes.LEAST, TURNS * max(int(each.turn.max()) for each in traffics)
-               + max(each.messages for each in traffics))
+    return max(file_homes.LEAST, TURNS * max(int(each.turn.max()) for each in traffics))
 
 
 def table(plan):

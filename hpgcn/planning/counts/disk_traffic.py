@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.comm.spool import BUFFERS, NEAR
+from hpgcn.parallel.counts import copied, spooled
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.footprint import COPIES
@@ -43,17 +44,18 @@ class DiskTraffic:
         return int(self.read.sum() + self.written.sum())
 
 
-def disk_traffic(footprint, strategy, in_files=None, *, on_gpu=False):
+def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
     """Return the DiskTraffic of a step and of an evaluation.
 
     `footprint` is a RankFootprint, `strategy` a subclass of
     hpgcn.strategies.strategy.Strategy. Arrays of the first `in_files` ranks are in files, by
-    default of all. `on_gpu`: they are at home below a GPU, and so are all messages.
+    default of all. `rule` is the function of hpgcn.parallel.counts for messages. But for
+    those in a Spool, a turn touches its messages as well.
     """
     in_files = footprint.rows.size if in_files is None else in_files
     itemsize = footprint.spec.row_itemsize
-    sends_own_rows = strategy.sends_own_rows and not on_gpu
-    spools = strategy.spools and not (on_gpu and strategy.sends_own_rows)
+    sends_own_rows = strategy.sends_own_rows and rule is spooled
+    spools = strategy.spools and (sends_own_rows or not strategy.sends_own_rows)
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its waits
@@ -85,37 +87,46 @@ def disk_traffic(footprint, strategy, in_files=None, *, on_gpu=False):
             if spools and strategy.spools_matrix:
                 matrix = 0 * matrix
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
-            held = sent * (not spools)
+            if not spools:
+                passed = np.array([sent, sent])
+            elif sends_own_rows:
+                passed = plan.traffic.spooled(product, itemsize)
+            else:
+                passed = _spooled(plan, product, itemsize, in_files, rule, strategy,
+                                  training=number == 0)
+            if not (spools and rule is spooled):  # written before the wait, read after it
+                touched[:, place:place + 2] += passed[::-1].T
             if not last or (sends_own_rows and first):  # all blocks come after it
-                touched[:, place + 1] += matrix + held
+                touched[:, place + 1] += matrix
             elif first:
-                for segment in (place, place + 1):
-                    touched[:, segment] += matrix // 2 + held
+                touched[:, place:place + 2] += matrix[:, None] // 2
             if not last:
                 continue
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
             if product.heads and not sends_own_rows and plan.returns:
                 moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
-            if not spools:
-                moved[MESSAGES] += _messages(sent, strategy)
-                continue
-            if sends_own_rows:
-                moved[MESSAGES] += plan.traffic.spooled(product, itemsize)
-                messages = max(messages, plan.traffic.held(product, itemsize))
-                continue
-            moves = plan.traffic.moves(product, itemsize)
-            pulls = any(transfer.largest for transfer, _, pushed in moves if not pushed)
-            for transfer, nbytes, pushed in moves:
-                # the second sums of attention are for its gradients
-                nbytes //= 2 if pushed and product.heads and number else 1
-                at_once = _taken_at_once(plan.num_ranks, pulls, strategy.waits(product), pushed)
-                moved[MESSAGES] += transfer.spooled(nbytes, None if on_gpu else in_files,
-                                                     at_once, pushed=pushed)
-            messages = max(messages, _in_memory(plan, product, itemsize, strategy))
+            moved[MESSAGES] += passed if spools else _messages(sent, strategy)
+            if spools:
+                held = (plan.traffic.held(product, itemsize) if sends_own_rows else
+                        _in_memory(plan, product, itemsize, strategy))
+                messages = max(messages, held)
         for purpose in (ARRAYS, MATRIX) if spools else PURPOSES:
             moved[purpose][:, in_files:] = 0
         found.append(DiskTraffic(moved, touched.max(1), messages))
     return found
+
+
+def _spooled(plan, product, itemsize, in_files, rule, strategy, *, training):
+    """Return the bytes of a product's messages in a Spool that ranks read and write, (2, P)."""
+    passed = np.zeros((2, plan.num_ranks), np.int64)
+    moves = plan.traffic.moves(product, itemsize)
+    pulls = any(transfer.largest for transfer, _, pushed in moves if not pushed)
+    for transfer, nbytes, pushed in moves:
+        # the second sums of attention are for its gradients
+        nbytes //= 1 if training or not (pushed and product.heads) else 2
+        at_once = _taken_at_once(plan.num_ranks, pulls, strategy.waits(product), pushed)
+        passed += transfer.spooled(nbytes, in_files, at_once, pushed=pushed, rule=rule)
+    return passed
 
 
 def _taken_at_once(ranks, pulls, waits, pushed):
@@ -187,7 +198,7 @@ def gpu_traffic(footprint, strategy, slots, gpus=1):
     local = footprint.rows.size // gpus
     places = np.arange(local) % slots
     alone = np.tile(np.bincount(places)[places] == 1, gpus)
-    found = disk_traffic(footprint, strategy, on_gpu=True)
+    found = disk_traffic(footprint, strategy, rule=copied)
     for each in found:
         spools = strategy.spools and not strategy.sends_own_rows
         for purpose in (ARRAYS, MATRIX) if local > slots or spools else PURPOSES:

@@ -2,8 +2,8 @@
 
 Contents pass through a pool of pinned memory, in pieces. What goes home is copied to a
 piece, and a thread writes it. What the next turns need is read ahead by another thread.
-Anything else is read when a copy needs it. A piece equals its part of the home, until a
-write to that part replaces it. It stays in the pool until another one needs its room.
+Anything else is read when a copy needs it. What was written is read again, so that the bytes
+of the disk do not depend on the size of the pool.
 """
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ PIECE = 1 << 24  # bytes of a piece, at most
 AT_ONCE: Future = Future()  # stands for a read that is complete
 AT_ONCE.set_result(None)
 LEAST = 4 * (PIECE + 2 * PAGE)  # bytes of the smallest pool
+AHEAD = 2 / 3  # of the pool, for what is read ahead: the rest is for what goes home
 
 
 def whole_pages(span: Span) -> Span:
@@ -107,7 +108,7 @@ class FileHome(Home):
         self.homes = homes
         self.nbytes = nbytes
         self.place = homes.take_place(whole_pages((0, nbytes))[1])
-        self.pieces: list[HomePiece] = []  # those in the pool that are as the file
+        self.pieces: list[HomePiece] = []  # those in the pool that were read, or will be
         self.written: Future | None = None
 
     def parts(self, span: Span, *, filled: bool) -> Iterator[Part]:
@@ -116,9 +117,7 @@ class FileHome(Home):
                 yield from self._contents(part)
             else:
                 self.pieces = [each for each in self.pieces if overlap(each.span, part) == EMPTY]
-                piece = self.homes.piece(self, part)
-                self.pieces.append(piece)
-                yield piece.part(part)
+                yield self.homes.piece(self, part).part(part)
 
     def _contents(self, span: Span) -> Iterator[Part]:
         piece = next((each for each in self.pieces if overlap(each.span, span) != EMPTY), None)
@@ -187,6 +186,9 @@ class FileHomes(ScratchFile):
         What is read ahead makes none for other pieces that are: then the result is None.
         """
         first, end = whole_pages(span)
+        if ahead and sum(each.memory.size for each in self.ahead) + end - first > (
+                AHEAD * self.room.limit):
+            return None
         while (place := self.room.take(end - first)) < 0:
             if self.used:
                 self._free(next(iter(self.used)))

@@ -30,7 +30,7 @@ from hpgcn.runtime.gpu.gpu_messages import PURPOSE as MESSAGES
 from hpgcn.runtime.gpu.gpu_messages import GpuMessages
 from hpgcn.runtime.gpu.homes import Home
 from hpgcn.runtime.gpu.host_memory import HostMemory, ScratchSpace
-from hpgcn.runtime.gpu.spans import EMPTY, Span, overlap
+from hpgcn.runtime.gpu.spans import EMPTY, Span, joined, overlap
 from hpgcn.runtime.planned_turns import PlannedTurns
 
 THRESHOLD = 1 << 18  # bytes of the smallest array with a home; smaller ones stay on the GPU
@@ -77,8 +77,8 @@ class GpuTurns(PlannedTurns):
         Bytes of arrays that came once a kernel needed them.
     waited : float
         Seconds that kernels waited for the copies of a rank that enters.
-    waiting : callable
-        Returns (home, bytes in it) of the messages that some ranks have not taken yet.
+    read_messages : callable
+        Begins to read the messages that some ranks wait for from their homes in a file.
     """
 
     def __init__(self, ranks: int, slots: int, slot_bytes: int, limit: int = 0,
@@ -100,7 +100,7 @@ class GpuTurns(PlannedTurns):
         used = self.pool.used_bytes()  # by arrays of the caller
         self.memory = self.pool.malloc(slots * slot_bytes)
         self.host = HostMemory(self.gpu, ranks, scratch)
-        self.waiting: Callable = lambda ranks: ()
+        self.read_messages: Callable = lambda ranks: None
         self.limit_before = self.pool.get_limit()
         if limit:
             self.pool.set_limit(size=used + limit)
@@ -168,8 +168,7 @@ class GpuTurns(PlannedTurns):
     def _read_ahead(self, entering: int) -> None:
         """Begin to read the messages to the next ranks, and arrays of the second one from now."""
         self.host.files.release_ahead()
-        for home, span in self.waiting({entering, (entering + 1) % self.ranks}):
-            home.read_ahead(span)
+        self.read_messages((entering, (entering + 1) % self.ranks))
         for block, span in self._expected(self.arenas[(entering + 2) % self.ranks]):
             for part in block.missing(span) if block.home is not None else ():
                 block.home.read_ahead(part)
@@ -201,10 +200,17 @@ class GpuTurns(PlannedTurns):
         slot.ready = self.gpu.event(self.up)
 
     def _expected(self, arena: Arena) -> list[tuple[Block, Span]]:
-        """Return the blocks with contents that the next turn of a rank reads."""
-        found = [(self.find(array), read) for array, read, _ in self._coming(arena.rank)]
-        return [(each[0], overlap((each[1][0], each[1][0] + read), each[0].contents))
-                for each, read in found if each is not None]
+        """Return the blocks with contents that the next turn of a rank reads.
+
+        Parts of a block that adjoin are one.
+        """
+        found: dict[Block, list[Span]] = {}
+        for array, read, _ in self._coming(arena.rank):
+            block, (begin, _) = self.find(array) or (None, EMPTY)
+            if block is not None:
+                found.setdefault(block, []).append(
+                    overlap((begin, begin + read), block.contents))
+        return [(block, span) for block, spans in found.items() for span in joined(spans)]
 
     def _empty(self, slot: Slot) -> None:
         """Make room for another rank in a slot."""

@@ -49,10 +49,11 @@ class HostMemory:
     def home_of_message(self, source: int, *targets: int, nbytes: int) -> Home:
         """Return a home for a message between ranks.
 
-        It is pinned if only the next rank takes it, or one whose arrays have pinned homes.
+        It is pinned if several ranks take it, or the next one, or one whose arrays have
+        pinned homes.
         """
-        if self.scratch is not None and (len(targets) > 1 or (
-                targets[0] < self.scratch.in_files and targets[0] != (source + 1) % self.ranks)):
+        in_files = 0 if self.scratch is None or len(targets) > 1 else self.scratch.in_files
+        if targets[0] < in_files and targets[0] != (source + 1) % self.ranks:
             return self.files.take(nbytes)
         return self.pinned.take(nbytes)
 

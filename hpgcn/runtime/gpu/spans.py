@@ -1,5 +1,7 @@
 """Spans of bytes: pairs (begin, end), of which EMPTY has no bytes."""
 
+from collections.abc import Iterable
+
 Span = tuple[int, int]
 EMPTY: Span = (0, 0)
 
@@ -33,3 +35,14 @@ def cut(a: Span, b: Span) -> Span:
 
 def is_within(a: Span, b: Span) -> bool:
     return overlap(a, b) == a
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Return the bytes of several spans, in order, as few spans that do not adjoin."""
+    found: list[Span] = []
+    for span in sorted(spans):
+        if found and span[0] <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], span[1])
+        elif span != EMPTY:
+            found.append(span)
+    return found
