@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class GpuMessage(Message):
 
     home: Any = None
     key: tuple = ()  # ranks between which the home is used again
+    here = False  # whether it has come from another process
     staged = False  # whether its memory is that of messages
 
 
@@ -43,9 +45,10 @@ class GpuSpool:
         self.processes = processes
         self.down, self.up = self.gpu.stream(), self.gpu.stream()
         self._sent: defaultdict = defaultdict(deque)  # Messages by (source, target)
-        self._awaited: defaultdict = defaultdict(set)  # ranks whose messages a rank waits for
+        self._coming: defaultdict = defaultdict(deque)  # those from other processes, in order
+        self._awaited: defaultdict = defaultdict(dict)  # by target: messages it waits for by source
         self._ahead: dict = {}  # the message that comes to the GPU, by (source, target)
-        self._homes: defaultdict = defaultdict(deque)  # unused homes, by (source, targets)
+        self._homes: defaultdict = defaultdict(list)  # those not in use, by (source, *targets)
         self._staging: deque = deque()  # (memory, event after its last use) that is not in use
         self._staged = 0  # all staging memories
         if processes is not None:
@@ -120,13 +123,15 @@ class GpuSpool:
         return self.processes is None or self.processes.process_of(rank) == self.processes.number
 
     def _home(self, key: tuple, message: GpuMessage) -> Home:
-        """Return a home for a Message; one that is too small is given back for a larger one."""
+        """Return the smallest home that has room for a Message, or one in place of the largest."""
         message.key = key
         unused = self._homes[key]
-        if unused and unused[0].nbytes < message.nbytes:
-            unused.popleft().free()
-        elif unused:
-            return unused.popleft()
+        unused.sort(key=lambda home: home.nbytes)
+        for place, home in enumerate(unused):
+            if home.nbytes >= message.nbytes:
+                return unused.pop(place)
+        if unused:
+            unused.pop().end()
         return self.turns.host.home_of_message(*key, nbytes=message.nbytes)
 
     def _read(self, message: GpuMessage) -> None:
@@ -146,29 +151,44 @@ class GpuSpool:
     def _announced(self, key: tuple, shape: tuple) -> tuple[np.ndarray, Callable]:
         """Return host memory for a message of another process, and a call for its arrival."""
         message = GpuMessage(*shape)
-        source, target = key
         home = message.home = self._home(key, message)
         if home.moved is not None:
             home.moved.synchronize()
 
+        coming = self._coming[key]
+        coming.append(message)
+
         def arrive() -> None:
-            self._sent[source, target].append(message)
-            self.processes.awaited.discard((source, target))
+            message.here = True
+            while coming and coming[0].here:  # a later one may be complete before
+                self._sent[key].append(coming.popleft())
+            if len(self._sent[key]) >= self.processes.awaited.get(key, 0):
+                self.processes.awaited.pop(key, None)
 
         return home.memory[:message.nbytes], arrive
 
-    def arrival(self, source: int, target: int) -> Arrival:
-        """Return a request that is complete once a message from `source` to `target` is there."""
-        if not self._is_here(source) and (source, target) not in self._sent:
-            self.processes.awaited.add((source, target))
-        self._awaited[target].add(source)
-        return Arrival(self._sent, (source, target))
+    def arrival(self, source: int, target: int, count: int = 1) -> Arrival:
+        """Return a request that is complete once `count` messages to `target` are there."""
+        pair = source, target
+        if not self._is_here(source) and len(self._sent.get(pair, ())) < count:
+            self.processes.awaited[pair] = count
+        self._awaited[target][source] = count
+        return Arrival(self._sent, pair, count)
 
     def will_take(self, pairs: list[tuple[int, int]]) -> None:
-        """Begin to read messages of pairs of ranks from a file; all are there."""
+        """Begin to read the next messages of pairs of ranks from a file; all are there."""
         for pair in pairs:
-            message = self._sent[pair][0]
-            message.home.read_ahead((0, message.nbytes))
+            self._read_from_file(self._sent[pair][0])
+
+    def read_awaited(self, targets: Iterable[int]) -> None:
+        """Begin to read the messages that ranks wait for from a file, if they are there."""
+        for target in targets:
+            for source, count in self._awaited[target].items():
+                for message in islice(self._sent.get((source, target), ()), count):
+                    self._read_from_file(message)
+
+    def _read_from_file(self, message: GpuMessage) -> None:
+        message.home.read_ahead((0, message.nbytes))
 
     def read_ahead(self, source: int, target: int) -> None:
         """Begin to bring the next message of two ranks to the GPU, if it is there."""
@@ -188,14 +208,8 @@ class GpuSpool:
         sent = queue.popleft()
         if not queue:
             del self._sent[source, target]
-        self._awaited[target].discard(source)
+        self._awaited[target].pop(source, None)
         message = self._ahead.pop((source, target))
         self.turns.compute.wait_event(message.moved)
         self._read(sent)
         return message
-
-    def read_from_file(self, targets: Iterable[int]) -> None:
-        """Begin to read the messages that ranks wait for, if they are there."""
-        for target in targets:
-            pairs = [(source, target) for source in sorted(self._awaited[target])]
-            self.will_take([pair for pair in pairs if pair in self._sent])

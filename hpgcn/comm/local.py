@@ -289,7 +289,7 @@ def run_on_gpu(function: Callable, turns: GpuTurns, *arguments: Any, processes: 
     spool = GpuSpool(turns, between)
     post = local_mpi.Post(spool, turns.messages, between)
     ranks = Turns(turns.ranks, turns, between)
-    turns.read_messages = spool.read_from_file
+    turns.read_messages = spool.read_awaited
     try:
         return ranks.run([partial(run, comm) for comm in _communicators(ranks, post)])
     finally:

@@ -42,8 +42,8 @@ class Processes:
     announced : callable
         Returns host memory for a message that was announced, and a function to call once it
         is there, from the key and the object of `send`.
-    awaited : set
-        Keys of messages that ranks wait for before they are announced.
+    awaited : dict
+        How many messages of a key ranks wait for, although they may not be announced yet.
     """
 
     announced: Callable
@@ -64,7 +64,7 @@ class Processes:
         self._own_tags: list[dict] = [{} for _ in range(comm.size)]  # by process, then by key
         self._their_tags: dict = {}  # by (process, key)
         self._early: defaultdict = defaultdict(list)  # receives whose tag is not known yet, by same
-        self.awaited: set = set()
+        self.awaited: dict = {}
         self._requests: list = []  # requests of MPI under way
         self._functions: list = []  # called once a request is complete
 

@@ -46,15 +46,16 @@ class Message:
 
 
 class Arrival:
-    """A request that is complete once a message is there."""
+    """A request that is complete once `count` messages of two ranks are there."""
 
-    def __init__(self, sent: dict, pair: tuple[int, int]) -> None:
+    def __init__(self, sent: dict, pair: tuple[int, int], count: int) -> None:
         self._sent = sent
         self._pair = pair
+        self._count = count
 
     @property
     def done(self) -> bool:
-        return self._pair in self._sent
+        return len(self._sent.get(self._pair, ())) >= self._count
 
     def Get_status(self) -> bool:
         """Return whether the message is there."""
@@ -161,9 +162,9 @@ class Spool(ScratchFile):
         self.moved["read"] += message.pages
         return message
 
-    def arrival(self, source: int, target: int) -> Arrival:
-        """Return a request that is complete once a message from `source` to `target` is there."""
-        return Arrival(self._sent, (source, target))
+    def arrival(self, source: int, target: int, count: int = 1) -> Arrival:
+        """Return a request that is complete once `count` messages to `target` are there."""
+        return Arrival(self._sent, (source, target), count)
 
     def will_take(self, pairs: list[tuple[int, int]]) -> None:
         """Do nothing: messages are read one by one."""

@@ -6,6 +6,7 @@ Received rows are in memory until the next ones are needed.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from hpgcn import kernels
 from hpgcn.comm.local_mpi import SUM, reduced
 from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.halo_exchange import HaloExchange, come_first, nearest_first
-from hpgcn.parallel.transfers import LOCAL, StagedRows
+from hpgcn.parallel.transfers import LOCAL, StagedRows, Transfer
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -35,6 +36,16 @@ class SpooledExchange(HaloExchange):
 
     pending = False
     partner: SpooledExchange | None = None
+    others: Sequence[int] = ()  # see `await_with_rows`
+
+    @property
+    def senders(self) -> list[int]:
+        """Ranks that send rows."""
+        return [*self.ghosts]
+
+    def _others(self) -> Sequence[int]:
+        others, self.others = self.others, ()
+        return others
 
     def reserve(self, width: int) -> None:
         """Do nothing: messages have memory while they move."""
@@ -61,7 +72,9 @@ class SpooledExchange(HaloExchange):
         """Yield (LOCAL, own rows), then (source, rows from it), which are valid until the next."""
         if LOCAL in wanted:
             yield LOCAL, self.H
-        for source, rows in arriving(self.comm, nearest_first(self.comm, self.ghosts), what):
+        others = [*self.partner.rows] if self.partner else self._others()
+        for source, rows in arriving(self.comm, nearest_first(self.comm, self.ghosts), what,
+                                     others):
             if source in wanted:
                 yield source, rows
 
@@ -109,13 +122,18 @@ class SpooledBlock(SpooledExchange):
         self.parts = self.ghosts
         self.ghosts = {self.block: slice(0, plan.ghosts.size)} if plan.ghosts.size else {}
 
+    @property
+    def senders(self) -> list[int]:
+        return [*self.parts]
+
     def collect(self, what: str) -> None:
         """Wait for the rows of all other ranks, then put them together."""
         if not self.ghosts or self.received:
             return
         place, = self.ghosts.values()
         sources = nearest_first(self.comm, self.parts)
-        await_all(self.comm, sources, what)  # a block that is begun would be in memory
+        # a block that is begun would be in memory
+        await_all(self.comm, [*sources, *self._others()], what)
         for source, rows in arriving(self.comm, sources, what):
             if self.received is None:
                 self.received = self._to_fill(place, rows.shape[1], rows.dtype)
@@ -269,16 +287,17 @@ def count(comm: SerialComm, sent: list[tuple[int, int]], sums: Sequence = ()) ->
     comm.counters.add("aggregation", sum(to.values()), len(to), [*to.items()], sums)
 
 
-def arriving(comm: SerialComm, sources: list[int],
-             what: str) -> Iterator[tuple[int, np.ndarray]]:
+def arriving(comm: SerialComm, sources: list[int], what: str,
+             others: Sequence[int] = ()) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (source, rows from it) in order; the next ones are read in the meantime.
 
-    It waits for those that `come_first`, which are there in a pass, and then for all others.
+    It waits for those that `come_first`, which are there in a pass, and then for all others,
+    and for one more message of the ranks in `others`.
     """
     spool = comm.spool
     first = come_first(comm, sources)
-    for part in (first, sources[len(first):]):
-        await_all(comm, part, what)
+    for part, more in (first, ()), (sources[len(first):], others):
+        await_all(comm, [*part, *more], what)
         pairs = [(comm.ranks[source], comm.ranks[comm.rank]) for source in part]
         spool.will_take(pairs)
         for source, pair, following in zip(part, pairs, [*pairs[1:], None]):
@@ -291,9 +310,20 @@ def arriving(comm: SerialComm, sources: list[int],
             spool.release(message)
 
 
+def await_with_rows(transfer: Transfer, others: Callable) -> None:
+    """Let the next wait for rows be one for a message of each of `others()` as well.
+
+    Nothing changes without a Spool.
+    """
+    if isinstance(transfer, SpooledExchange):
+        transfer.others = [*others()]
+
+
 def await_all(comm: SerialComm, sources: list[int], what: str) -> None:
-    """Wait until messages of some ranks are there."""
-    comm.wait([comm.spool.arrival(comm.ranks[source], comm.ranks[comm.rank])
-               for source in sources],
-              lambda pending: f"rank(s) {', '.join(str(sources[place]) for place in pending)} "
+    """Wait until messages of some ranks are there, as many of each as it is in the list."""
+    counts = Counter(sources)
+    names = [*counts]
+    comm.wait([comm.spool.arrival(comm.ranks[source], comm.ranks[comm.rank], count)
+               for source, count in counts.items()],
+              lambda pending: f"rank(s) {', '.join(str(names[place]) for place in pending)} "
               f"in {what}")

@@ -339,6 +339,7 @@ class OwnRowsPlan:
     """Plan of OwnRows: nothing is sent."""
 
     buffer_rows = ghost_rows = largest = 0
+    joined = False
 
     def spooled(self, row_bytes: int, in_files: int, at_once: np.ndarray | bool = True, *,
                 pushed: bool = False, rule: Callable = spooled) -> int:
@@ -361,6 +362,7 @@ class StagedPlan:
     """Plan of StagedRows: broadcasts of R big blocks, divided evenly among L replicas."""
 
     rows: np.ndarray  # (R, L) int64, of each piece
+    joined = False  # not a field
 
     @property
     def largest(self) -> int:

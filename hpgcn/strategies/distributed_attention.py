@@ -28,6 +28,7 @@ from hpgcn import kernels
 from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import rows_of
+from hpgcn.parallel.spooled_exchange import await_with_rows
 from hpgcn.parallel.transfers import LOCAL, tiles_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.attention import Attention
@@ -132,9 +133,12 @@ class RowAttention(Attention):
         if self.constant is None:
             self.pull.start(rows[0], what)
         waits.first()
+        pulls = waits.twice and self.constant is None
+        if pulls:
+            await_with_rows(self.push, lambda: self.pull.senders)
         far = {target: derived(np.copy, part)
                for target, part in self._received(self.push, l, what)}
-        if waits.twice and self.constant is None:
+        if pulls:
             self.pull.collect(what)
 
         if self.push.adds:  # 1. for others first, with what has arrived by then
@@ -250,6 +254,8 @@ class RowAttention(Attention):
 
         # form gradients, those of other ranks' rows first
         waits = self.strategy.waits_of(rows[0].shape[1], True, self.count)
+        if push.adds and not waits.twice:
+            await_with_rows(pull, lambda: push.rows)
         for target, Z, blocks in back.partial_sums(pulled, packed, what, waits):
             local = Z is packed
             x, r = rows if local else self.ghosts[target]

@@ -594,6 +594,8 @@ def module():
     cupy.get_array_module = get_array_module
     pool = DefaultPool()
     cupy.get_default_memory_pool = lambda: pool
+    cupy.get_default_pinned_memory_pool = lambda: types.SimpleNamespace(
+        free_all_blocks=lambda: None)
     runtime = types.SimpleNamespace(
         getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info, driverGetVersion=lambda: 0,
         runtimeGetVersion=lambda: 0, memcpyAsync=memcpy_async, memcpyDefault=4,

@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from hpgcn.errors import ConfigError, UsageError, assigned, setting
-from hpgcn.parallel.counts import below_gpu
+from hpgcn.comm.gpu_spool import STAGED
+from hpgcn.parallel.counts import below_gpu, copied
 from hpgcn.planning.answers.candidates import candidates, count_candidate, default_ranks
 from hpgcn.planning.answers.scratch_plan import (
     PAIR,
@@ -236,63 +237,83 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         return int(np.reshape(values, (gpus, turns)).sum(1).max())
 
     itemsize = footprint.spec.row_itemsize
+    strategy = STRATEGIES[candidate.strategy]
+    copies = disk_traffic(footprint, strategy, rule=copied)
     total = footprint.on_gpu["total"]
+    homes, staged = total - footprint.on_gpu["kernels"], 0
+    waiting = np.zeros((2, candidate.ranks), int)
+    if turns > 1 and strategy.spools:  # messages have staging memory instead of buffers
+        staged = STAGED * max(each.largest for each in copies)
+        buffers = footprint.message_buffers
+        total, homes = total - buffers + max(each.joined for each in copies), homes - buffers
+        waiting = _waiting(copies)
     small = sum(small_bytes(operand, itemsize) for operand in footprint.operands)
-    small = most((small + SMALL_ARRAYS * gpu_turns.THRESHOLD).clip(max=total))
+    small = most((small + SMALL_ARRAYS * gpu_turns.THRESHOLD).clip(max=total)) + staged
     slot = int(total.max())
     if turns > 1:
         slot += slot // MARGIN
     slots = max((each for each in SLOTS if each * slot + small <= limit), default=SLOTS[0])
     slots = min(slots, turns)
-    strategy = STRATEGIES[candidate.strategy]
     train, evaluated = gpu_traffic(footprint, strategy, slots, gpus)
     sent = np.zeros(candidate.ranks, int)
     if gpus > 1:
         places = np.repeat(np.arange(gpus), turns)
         sent = bytes_between(footprint.prediction, places, footprint.plan.is_floor).astype(int)
-    homes = total - footprint.on_gpu["kernels"]
     moved = [most(each) for each in (train.read, train.written, evaluated.read,
                                      evaluated.written)]
     if turns == 1:
         slots, homes, moved = 1, 0 * homes, [0] * 4
+    pinned = most(homes + (waiting[0] if gpus == 1 else waiting.sum(0)))
     plan = GpuPlan(
         inputs.name, candidate.strategy, candidate.ranks, gpus, slots, slot, small, limit, needed,
-        most(homes), *moved, inputs.config.eval_every, most(sent),
+        pinned, *moved, inputs.config.eval_every, most(sent),
         float(machine.compute_factor * np.reshape(
             compute_seconds(machine, footprint), (gpus, turns)).sum(1).max()),
         machine.pcie or PCIE, machine.pcie is not None)
     if not inputs.config.scratch:
         return plan
-    return _with_file(plan, size(inputs.config.memory), homes, footprint, strategy, machine.disk)
+    return _with_file(plan, size(inputs.config.memory), (homes, *waiting), footprint, strategy,
+                      machine.disk)
 
 
 def _with_file(plan, memory, homes, footprint, strategy, disk):
     """Return a GpuPlan with homes in a file, if `memory` has no room for all of them.
 
-    `homes` are bytes by rank, (P,). Those of the last ranks stay in memory if there is room
-    beside the pool.
+    `homes` are bytes by rank: of arrays, and of messages that wait, from it and to it. Those
+    of the last ranks stay in memory if there is room beside the pool.
     """
+    arrays, sent, received = homes
     blocks = sum(int(np.sum(operand.blocks)) for operand in footprint.operands)
     process = (process_bytes(plan.ranks) + CONTEXT + PAIR * blocks
                + min(SET_UP, plan.ranks) * int(footprint.setup.max()))
     if process + plan.pinned <= memory:
         return replace(plan, memory=memory, host=process + plan.pinned, kept=plan.ranks)
-    pool = pool_bytes(disk_traffic(footprint, strategy, rule=below_gpu))
-    spare = memory - process - pool
-    kept = int(np.searchsorted(np.cumsum(homes[::-1]), spare, side="right"))
+
+    def count(in_files):
+        """Return the DiskTraffic, and bytes of messages in the file and beside it."""
+        traffic = disk_traffic(footprint, strategy, in_files, below_gpu)
+        filed, _ = _waiting(traffic)
+        return traffic, int(filed.sum()), int((sent - filed).clip(min=0).sum())
+
+    traffic, _, beside = count(plan.ranks)
+    pool = max(file_homes.LEAST, TURNS * max(int(each.turn.max()) for each in traffic))
+    spare = memory - process - pool - beside
+    kept = int(np.searchsorted(np.cumsum((arrays + received)[::-1]), spare, side="right"))
     kept = min(kept, plan.ranks - 1)
-    moved = [(int(each.read.sum()), int(each.written.sum()))
-             for each in disk_traffic(footprint, strategy, plan.ranks - kept, below_gpu)]
-    filed = int(homes[:plan.ranks - kept].sum())
+    host = process + pool + beside
+    traffic, filed, beside = count(plan.ranks - kept)
+    moved = [int(each.sum()) for one in traffic for each in (one.read, one.written)]
+    cut = plan.ranks - kept
     return replace(
-        plan, memory=memory, host=process + pool, kept=kept, pool=pool, scratch=filed,
-        pinned=plan.pinned - filed + pool, disk_read=moved[0][0], disk_written=moved[0][1],
-        disk_evaluation_read=moved[1][0], disk_evaluation_written=moved[1][1], disk=disk)
+        plan, memory=memory, host=host, kept=kept, pool=pool,
+        scratch=int(arrays[:cut].sum()) + filed, pinned=pool + int(arrays[cut:].sum()) + beside,
+        disk_read=moved[0], disk_written=moved[1], disk_evaluation_read=moved[2],
+        disk_evaluation_written=moved[3], disk=disk)
 
 
-def pool_bytes(traffics):
-    """Return the bytes of pinned memory before a file, from the DiskTraffic of its passes."""
-    return max(file_homes.LEAST, TURNS * max(int(each.turn.max()) for each in traffics))
+def _waiting(traffics):
+    """Return the most bytes of messages that wait, from each rank and to each, (2, P)."""
+    return np.maximum(*[each.waiting for each in traffics])
 
 
 def table(plan):

@@ -27,6 +27,9 @@ class DiskTraffic:
     moved: dict  # bytes read and written for each of PURPOSES, (2, P)
     turn: np.ndarray  # the most that a turn touches, without messages in a Spool
     messages: int  # the most bytes of messages in a Spool that are in memory at a time
+    largest: int  # bytes of the largest message in a Spool
+    joined: int  # the most bytes of its messages that are put together in one array, or of sums
+    waiting: np.ndarray  # the most bytes that wait for ranks in a product, from each and to each, (2, P)
 
     @property
     def read(self):
@@ -64,7 +67,8 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
             ARRAYS: np.array([each.sum(1) for each in moved])}
-        messages = 0
+        messages = largest = joined = 0
+        waiting = np.zeros_like(moved[MESSAGES])
         if number == 0:
             moved[ARRAYS] += _optimized(footprint)
         if spools:  # messages among ranks that share rows
@@ -107,21 +111,32 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
                 moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
             moved[MESSAGES] += passed if spools else _messages(sent, strategy)
             if spools:
-                held = (plan.traffic.held(product, itemsize) if sends_own_rows else
-                        _in_memory(plan, product, itemsize, strategy))
-                messages = max(messages, held)
+                if sends_own_rows:
+                    messages = max(messages, plan.traffic.held(product, itemsize))
+                    continue
+                sizes = _message_sizes(plan, product, itemsize, strategy)
+                messages = max(messages, BUFFERS * sizes[0] + sizes[1] + NEAR * sizes[2])
+                largest, joined = max(largest, sizes[0]), max(joined, sizes[1])
+                kept = _spooled(plan, product, itemsize, in_files, rule, strategy,
+                                training=True, late=True)
+                waiting = np.maximum(waiting, (passed + kept)[::-1])
         for purpose in (ARRAYS, MATRIX) if spools else PURPOSES:
             moved[purpose][:, in_files:] = 0
-        found.append(DiskTraffic(moved, touched.max(1), messages))
+        found.append(DiskTraffic(moved, touched.max(1), messages, largest, joined, waiting))
     return found
 
 
-def _spooled(plan, product, itemsize, in_files, rule, strategy, *, training):
-    """Return the bytes of a product's messages in a Spool that ranks read and write, (2, P)."""
+def _spooled(plan, product, itemsize, in_files, rule, strategy, *, training, late=False):
+    """Return the bytes of a product's messages in a Spool that ranks read and write, (2, P).
+
+    `late`: only of sums that come with rows, which may wait until the next ones are sent.
+    """
     passed = np.zeros((2, plan.num_ranks), np.int64)
     moves = plan.traffic.moves(product, itemsize)
     pulls = any(transfer.largest for transfer, _, pushed in moves if not pushed)
     for transfer, nbytes, pushed in moves:
+        if late and not (pushed and (transfer.joined or product.heads)):
+            continue
         # the second sums of attention are for its gradients
         nbytes //= 1 if training or not (pushed and product.heads) else 2
         at_once = _taken_at_once(plan.num_ranks, pulls, strategy.waits(product), pushed)
@@ -176,18 +191,18 @@ def _large(nbytes):
     return np.where(nbytes < touches.LEAST, 0, nbytes)
 
 
-def _in_memory(plan, product, itemsize, strategy):
-    """Return the most bytes of a product's messages in a Spool that are in memory at a time."""
+def _message_sizes(plan, product, itemsize, strategy):
+    """Return bytes of a product's largest message, of joined ones, and of one of each kind."""
     moves = plan.traffic.moves(product, itemsize)
     largest = [transfer.largest * nbytes for transfer, nbytes, _ in moves]
-    most = BUFFERS * max(largest) + NEAR * sum(largest)
+    joined = 0
     if strategy.waits(product) > 1:  # rows of all other ranks, and sums for them
-        most += sum(int(np.max(transfer.ghost_rows)) * nbytes for transfer, nbytes, _ in moves)
+        joined += sum(int(np.max(transfer.ghost_rows)) * nbytes for transfer, nbytes, _ in moves)
     if not all(isinstance(transfer, ExchangeSizes) for transfer, *_ in moves):
         # sums of several ranks are added in pairs, and the sums of pairs
-        most += sum(transfer.largest * nbytes * plan.num_ranks.bit_length()
+        joined += sum(transfer.largest * nbytes * plan.num_ranks.bit_length()
                     for transfer, nbytes, pushed in moves if pushed)
-    return most
+    return max(largest), joined, sum(largest)
 
 
 def gpu_traffic(footprint, strategy, slots, gpus=1):

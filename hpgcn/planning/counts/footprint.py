@@ -284,6 +284,13 @@ class RankFootprint(DenseFootprint):
         return None
 
     @property
+    def message_buffers(self):
+        """Bytes of `parts["buffers"]` that ranks with a Spool do not need, (P,)."""
+        sizes = self.widest, self.spec.row_itemsize
+        return self._early_bytes + sum(plan.buffer_bytes(*sizes) - plan.sums_held(*sizes)
+                                       for plan in self.roots)
+
+    @property
     def _early_bytes(self):
         """Bytes of the second buffers for a product that begins early, (P,)."""
         if self._begins_early is None:

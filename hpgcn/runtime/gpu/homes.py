@@ -42,6 +42,10 @@ class Home:
         """Let other blocks use the home, after the arrays of its block have ended."""
         raise NotImplementedError
 
+    def end(self) -> None:
+        """Give its memory back, because a larger home takes its place."""
+        self.free()
+
     def load(self, span: Span) -> np.ndarray:
         """Return a copy of the contents of a span, uint8."""
         found = np.empty(span[1] - span[0], np.uint8)
@@ -84,6 +88,13 @@ class PinnedHome(Home):
 
     def free(self) -> None:
         self.homes.unused[self.nbytes].append(self)
+
+    def end(self) -> None:
+        if self.moved is not None:
+            self.moved.synchronize()
+        self.homes.nbytes -= self.nbytes
+        self.memory = self.memory[:0]
+        self.homes.gpu.trim_pinned()
 
 
 class PinnedHomes:
