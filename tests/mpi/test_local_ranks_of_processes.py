@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_ranks import real_or_fake
+from gpu_bytes import move_small_arrays, moved_and_planned, write_parts
 from graphs import make, scattered
 from test_equal_local_ranks import contents, on_rank_0
 
@@ -68,6 +69,21 @@ def test_bits_on_gpus(comm, gpu, strategy, changes):
     check(comm, lambda *given, **options: run_on_gpu(given[0], turns, *given[1:], **options),
           make(n=301, f=33, degree=6), config, 3)
     assert all(sum(each) > 0 for each in turns.copied.values())
+
+
+@pytest.mark.parametrize("strategy, model", [
+    pytest.param(strategy, model, marks=pytest.mark.long if (strategy, model) != ("p2p", "gcn")
+                 else [])
+    for strategy in ("p2p", "cover", "vertex-cut", "1d") for model in ("gcn", "gat", "gin")])
+def test_bytes_are_those_of_the_plan(comm, gpu, strategy, model, monkeypatch, tmp_path):
+    """Each process copies those of its ranks within 3%, both ways."""
+    move_small_arrays(monkeypatch, 1 << 11)
+    path, ranks = comm.bcast(str(tmp_path / "p.h5")), 4 * comm.size
+    if comm.rank == 0:
+        write_parts(path, strategy, 1000 * ranks, ranks)
+    comm.barrier()
+    moved, planned = moved_and_planned(monkeypatch, path, strategy, model, ranks, comm=comm)
+    assert moved == pytest.approx(planned, rel=0.03)
 
 
 def test_files_and_resume(comm, gpu, tmp_path):

@@ -6,15 +6,15 @@ from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.training.trainer import Trainer
 
 
-def count_before_epochs(monkeypatch, ranks, read):
-    """Return a list to which rank 0 of `ranks` appends `read()`, as an array, before each epoch.
+def count_before_epochs(monkeypatch, ranks, read, first=0):
+    """Return a list to which rank `first` of `ranks` adds `read()`, an array, before each epoch.
 
     The warm-up has another number of ranks.
     """
     counts, train_epoch = [], Trainer.train_epoch
 
     def count(trainer, *given):
-        if (trainer.comm.size, trainer.comm.rank) == (ranks, 0):
+        if (trainer.comm.size, trainer.comm.rank) == (ranks, first):
             counts.append(np.array(read()))
         return train_epoch(trainer, *given)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from commands import refused, succeed
 from cuda_ranks import cuda, real_or_fake
-from epoch_bytes import count_before_epochs, footprint_of
 from graphs import make, scattered
 from test_gpu_turns import SETTINGS, SLOT, check, poisoned
 
@@ -19,7 +18,6 @@ from hpgcn.errors import ConfigError, StorageError, UsageError
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers import gpu_plan, scratch_plan
 from hpgcn.planning.counts import touches
-from hpgcn.planning.counts.disk_traffic import gpu_traffic
 from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.runtime.disk import scratch_folder
 from hpgcn.runtime.gpu import file_homes, gpu_turns
@@ -27,7 +25,6 @@ from hpgcn.runtime.gpu.file_homes import PAGE, FileHomes
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
 from hpgcn.runtime.gpu.host_memory import ScratchSpace
 from hpgcn.store import write_partitioned
-from hpgcn.strategies import STRATEGIES
 
 __all__ = ["cuda", "poisoned"]
 POOL = 48 * PAGE
@@ -63,7 +60,7 @@ def test_results_are_those_of_ranks_that_stay(cuda, folder, ranks, slots, kept):
     turns = check(make(n=601, f=33, degree=12), Config(**SETTINGS), ranks, slots,
                   ScratchSpace(folder, ranks - kept, POOL))
     assert min(turns.host.files.moved.values()) > 10 * POOL and not os.listdir(folder)
-    assert (turns.host.pinned.nbytes > 0) == (kept > 0)
+    assert (turns.host.pinned.nbytes > 100_000) == (kept > 0)  # else messages to next ranks
 
 
 @pytest.mark.parametrize("strategy, changes", [
@@ -127,33 +124,6 @@ def test_a_run_chooses_ranks_that_fit_both_tiers(cuda, plain, monkeypatch, tmp_p
         gpu_plan.plan_gpu(path, config.replace(memory="10M"))
     with pytest.raises(ConfigError, match=r"2 ranks need [\d,]+ bytes of GPU memory, .*: 8 ranks "):
         gpu_plan.plan_gpu(path, config, [2])
-
-
-@pytest.mark.parametrize("strategy, model, kept, bound", [
-    ("p2p", "gcn", 2, 0.03),
-    *(pytest.param(*each, marks=pytest.mark.long) for each in (
-        ("p2p", "gcn", 0, 0.03), ("p2p", "gat", 0, 0.03), ("cover", "gcn", 0, 0.1),
-        ("vertex-cut", "gcn", 0, 0.2)))])
-def test_bytes_are_those_of_the_plan(cuda, plain, strategy, model, kept, bound, monkeypatch,
-                                     tmp_path):
-    """Bytes written in an epoch are near the plan, and those read are not above it.
-
-    What a rank reads soon after another one has written it is still in the pool.
-    """
-    path = str(tmp_path / "p.h5")
-    graph = make(n=6001, f=64, degree=8)
-    method = strategy if strategy == "vertex-cut" else "random"
-    write_partitioned(path, graph, make_partition(graph, 6, method=method, refine=False))
-    config = Config(layers=3, hidden=64, epochs=4, device="cuda", strategy=strategy,
-                    model=model, heads=1 + (model == "gat"))
-    steps = gpu_traffic(footprint_of(path, config, 6), STRATEGIES[strategy], 2)
-    planned = np.sum([gpu_plan.bytes_in_file(each, 6 - kept) for each in steps], 0)
-    turns = GpuTurns(6, 2, 32 << 20, scratch=ScratchSpace(
-        str(tmp_path), 6 - kept, max(int(each.turn.max()) for each in steps)))
-    counts = count_before_epochs(monkeypatch, 6, lambda: [*turns.host.files.moved.values()])
-    run_on_gpu(lambda comm: train(path, config, comm), turns)
-    read, written = (counts[3] - counts[2]) / planned
-    assert abs(written - 1) < bound and 0.5 < read < 1 + bound
 
 
 def test_a_run_moves_down_through_the_tiers_and_up_again(cuda, folder, tmp_path):

@@ -1,0 +1,25 @@
+"""Bytes of ranks that take turns on a GPU, with and without a file below it, are those of the plan."""
+import pytest
+from cuda_ranks import cuda
+from gpu_bytes import move_small_arrays, moved_and_planned, write_parts
+
+__all__ = ["cuda"]
+SETTINGS = "one GPU", "a file", "a file for some"  # a file: homes of all ranks are in it
+QUICK = {("p2p", "gcn", "one GPU"), ("cover", "gin", "one GPU"), ("1d", "gcn", "a file"),
+         ("vertex-cut", "gcn", "a file for some")}
+CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.long)
+         for case in ((strategy, model, setting) for strategy in ("p2p", "cover", "vertex-cut", "1d")
+                      for model in ("gcn", "gat", "gin") for setting in SETTINGS)]
+
+
+@pytest.mark.parametrize("strategy, model, setting", CASES)
+def test_bytes_are_those_of_the_plan(cuda, strategy, model, setting, monkeypatch, tmp_path):
+    """Those of an epoch with an evaluation are within 3%, both ways."""
+    path, on_disk = str(tmp_path / "p.h5"), setting != SETTINGS[0]
+    ranks = 8 if on_disk else 4
+    move_small_arrays(monkeypatch, 1 << (14 if on_disk else 11))
+    write_parts(path, strategy, 8001 if on_disk else 6001, ranks)
+    moved, planned = moved_and_planned(
+        monkeypatch, path, strategy, model, ranks, scratch=str(tmp_path) * on_disk,
+        kept=2 * (setting == SETTINGS[2]))
+    assert moved == pytest.approx(planned, rel=0.03)
