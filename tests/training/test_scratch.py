@@ -31,7 +31,7 @@ from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.touches import Wait
 from hpgcn.runtime.copy_rates import CopyRates
-from hpgcn.runtime.disk import mapped_pages, private_memory, residency, scratch_folder
+from hpgcn.runtime.disk import mapped_pages, private_memory, scratch_folder
 from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, put_out
 from hpgcn.runtime.disk.residency import Residency
 from hpgcn.store import write_partitioned
@@ -481,13 +481,3 @@ def test_a_killed_run_leaves_nothing(tmp_path):
     resumed = train(str(tmp_path / "g.h5"), Config(strategy="p2p", epochs=done + 3, out=str(out),
                                                    checkpoint_every=1), ranks=3, resume=str(out))
     assert resumed["epochs"] == done + 3
-
-
-def test_a_worker_that_has_ended_keeps_no_other_waiting():
-    writer, reader = residency._Worker("writer"), residency._Worker("reader")
-    writer.put(None)
-    writer.join()
-    reader.put([(writer.finish,)])
-    reader.put(None)
-    reader.join(60.0)
-    assert not reader.is_alive()

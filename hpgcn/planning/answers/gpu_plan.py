@@ -3,8 +3,8 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from hpgcn.errors import ConfigError, UsageError, assigned, setting
 from hpgcn.comm.gpu_spool import STAGED
+from hpgcn.errors import ConfigError, UsageError, assigned, setting
 from hpgcn.parallel.counts import below_gpu, copied
 from hpgcn.planning.answers.candidates import candidates, count_candidate, default_ranks
 from hpgcn.planning.answers.scratch_plan import (
