@@ -149,7 +149,7 @@ class GpuSpool:
                             (*message.shape, message.dtype.str))
 
     def _announced(self, key: tuple, shape: tuple) -> tuple[np.ndarray, Callable]:
-        """Return host memory for a message of another process, and a call for its arrival."""
+        """Return host memory for a message of another process, and a function to call with it."""
         message = GpuMessage(*shape)
         home = message.home = self._home(key, message)
         if home.moved is not None:
@@ -194,7 +194,8 @@ class GpuSpool:
         """Begin to bring the next message of two ranks to the GPU, if it is there."""
         sent = self._sent.get((source, target))
         if sent and (source, target) not in self._ahead:
-            message = self._with_memory(GpuMessage(*sent[0].shape, sent[0].dtype), self.up)
+            (rows, width), dtype = sent[0].shape, sent[0].dtype
+            message = self._with_memory(GpuMessage(rows, width, dtype), self.up)
             self.turns.move(address(message.memory), sent[0].home, (0, message.nbytes), self.up,
                             up=True)
             self.turns.count(PURPOSE, 0, (0, message.nbytes))

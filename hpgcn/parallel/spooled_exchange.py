@@ -291,8 +291,8 @@ def arriving(comm: SerialComm, sources: list[int], what: str,
              others: Sequence[int] = ()) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (source, rows from it) in order; the next ones are read in the meantime.
 
-    It waits for those that `come_first`, which are there in a pass, and then for all others,
-    and for one more message of the ranks in `others`.
+    It waits for those that `come_first`, which are there in a pass. Then it waits for all
+    other ones, and for a message of each rank in `others`.
     """
     spool = comm.spool
     first = come_first(comm, sources)
@@ -320,7 +320,7 @@ def await_with_rows(transfer: Transfer, others: Callable) -> None:
 
 
 def await_all(comm: SerialComm, sources: list[int], what: str) -> None:
-    """Wait until messages of some ranks are there, as many of each as it is in the list."""
+    """Wait for messages of some ranks: two if a rank is in the list twice."""
     counts = Counter(sources)
     names = [*counts]
     comm.wait([comm.spool.arrival(comm.ranks[source], comm.ranks[comm.rank], count)

@@ -1,4 +1,4 @@
-"""Bytes that ranks in turns on a GPU copy, and move to and from a file, beside those of the plan."""
+"""Bytes that ranks in turns on a GPU copy and move to a file, beside those of the plan."""
 import numpy as np
 from epoch_bytes import count_before_epochs, footprint_of
 from graphs import make

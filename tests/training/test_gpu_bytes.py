@@ -1,4 +1,6 @@
-"""Bytes of ranks that take turns on a GPU, with and without a file below it, are those of the plan."""
+"""Bytes of ranks in turns on a GPU, with and without a file below it, are those of the plan."""
+from itertools import product
+
 import pytest
 from cuda_ranks import cuda
 from gpu_bytes import move_small_arrays, moved_and_planned, write_parts
@@ -8,8 +10,7 @@ SETTINGS = "one GPU", "a file", "a file for some"  # a file: homes of all ranks 
 QUICK = {("p2p", "gcn", "one GPU"), ("cover", "gin", "one GPU"), ("1d", "gcn", "a file"),
          ("vertex-cut", "gcn", "a file for some")}
 CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.long)
-         for case in ((strategy, model, setting) for strategy in ("p2p", "cover", "vertex-cut", "1d")
-                      for model in ("gcn", "gat", "gin") for setting in SETTINGS)]
+         for case in product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"), SETTINGS)]
 
 
 @pytest.mark.parametrize("strategy, model, setting", CASES)

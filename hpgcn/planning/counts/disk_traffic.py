@@ -29,7 +29,7 @@ class DiskTraffic:
     messages: int  # the most bytes of messages in a Spool that are in memory at a time
     largest: int  # bytes of the largest message in a Spool
     joined: int  # the most bytes of its messages that are put together in one array, or of sums
-    waiting: np.ndarray  # the most bytes that wait for ranks in a product, from each and to each, (2, P)
+    waiting: np.ndarray  # (2, P): the most bytes that wait in a product, from ranks and to them
 
     @property
     def read(self):

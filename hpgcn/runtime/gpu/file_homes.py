@@ -29,7 +29,7 @@ PIECE = 1 << 24  # bytes of a piece, at most
 AT_ONCE: Future = Future()  # stands for a read that is complete
 AT_ONCE.set_result(None)
 LEAST = 4 * (PIECE + 2 * PAGE)  # bytes of the smallest pool
-AHEAD = 2 / 3  # of the pool, for what is read ahead: the rest is for what goes home
+AHEAD = 2 / 3  # most of the pool that is read ahead; the rest is for what goes home
 
 
 def whole_pages(span: Span) -> Span:

@@ -91,7 +91,7 @@ class PassArrays:
         if wait.first:
             numbers, outgoing, _ = product.pull.message_arrays(wait.product.width)
             found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
-        if wait.last:  # of own rows, and of rows that come first
+        if wait.last:  # own rows, and rows that come first
             found += self._blocks(product, lambda source: not wait.first or source in self.first)
         return found
 
