@@ -67,6 +67,12 @@ class Pattern:
         return np.repeat(np.arange(self.num_rows), np.diff(self.indptr))
 
     @property
+    def on_diagonal(self) -> np.ndarray:
+        """Whether each entry is on the diagonal, (nnz,) bool."""
+        numbers = np.arange(self.num_rows, dtype=self.indices.dtype)
+        return np.repeat(numbers, np.diff(self.indptr)) == self.indices
+
+    @property
     def holders(self) -> np.ndarray | None:
         """Part that holds each entry, (nnz,), or None."""
         return self.matrix.data if self.matrix.dtype == np.int32 else None
@@ -77,9 +83,10 @@ class Pattern:
         `parts`, (nnz,), are the parts of the stored entries of `graph`. Entries on the
         diagonal get part 0: strategies leave them to the owner of the vertex.
         """
-        stored_rows = np.repeat(np.arange(self.num_rows), np.diff(graph.indptr))
+        stored_rows = np.repeat(np.arange(self.num_rows, dtype=graph.indices.dtype),
+                                np.diff(graph.indptr))
         holders = np.zeros(self.indices.size, np.int32)
-        holders[self.rows != self.indices] = parts[stored_rows != graph.indices]
+        holders[~self.on_diagonal] = parts[stored_rows != graph.indices]
         return self.assign_holders(holders)
 
     def assign_holders(self, holders: np.ndarray) -> Pattern:

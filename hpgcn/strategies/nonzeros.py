@@ -13,7 +13,7 @@ holder, once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -22,7 +22,6 @@ import scipy.sparse as sp
 from hpgcn.parallel.halo_plan import needs
 from hpgcn.parallel.nodes.node_plan import sources_of_entries, tables_of_pairs
 from hpgcn.parallel.nodes.shared_buffers import make_buffers
-from hpgcn.parallel.pattern import elsewhere
 from hpgcn.parallel.sizes import ExchangeSizes, gather_tables
 from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
 from hpgcn.strategies.plan import POINTER, WEIGHT, sum_bytes
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 READ, HELD = 70, 60  # bytes of an entry as it is read, and as it is held, while blocks are made
 ROW = 100  # bytes of a row in the pipeline
+PIECE = 1 << 19  # entries that are counted at a time
 CUT = 40  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
@@ -101,12 +101,26 @@ class NonzeroPlan(RowPlan):
         """Return the Operand of the blocks of all ranks, or of the transposed blocks."""
         raise NotImplementedError
 
-    def entries(self) -> tuple[np.ndarray, ...]:
+    def entries(self, piece: slice = slice(None)) -> tuple[np.ndarray, ...]:
         """Return owner of the row, owner of the column, row, column and holder of each entry."""
         owner = self.rank_grid.layout.row_blocks
-        rows = self.pattern.rows
-        columns = self.pattern.indices.astype(np.int64)
-        return owner[rows], owner[columns], rows, columns, self.pattern.holders.astype(np.int64)
+        pattern = self.pattern
+        first, last, _ = piece.indices(pattern.indices.size)
+        rows = np.searchsorted(pattern.indptr, np.arange(first, last), side="right") - 1
+        columns = pattern.indices[piece].astype(np.int64)
+        return owner[rows], owner[columns], rows, columns, pattern.holders[piece].astype(np.int64)
+
+    def _distinct(self, keys_of: Callable) -> np.ndarray:
+        """Return the distinct keys of entries, increasing; few entries are in memory at a time.
+
+        keys_of(piece) returns the keys of a slice of the entries.
+        """
+        found, new = np.empty(0, np.int64), []
+        for first in range(0, self.pattern.indices.size, PIECE):
+            new.append(np.unique(keys_of(slice(first, first + PIECE))))
+            if sum(each.size for each in new) > found.size:
+                found, new = np.unique(np.concatenate([found, *new])), []
+        return np.unique(np.concatenate([found, *new]))
 
     def make_traffic(self, layouts: tuple[BlockLayout, ...]) -> NonzeroTraffic:
         pulled, pushed = self.tables()
@@ -118,11 +132,19 @@ class NonzeroPlan(RowPlan):
     def tables(self) -> Any:
         """Return the tables of pulled rows and of pushed sums, two lists."""
         pattern, k = self.pattern, self.num_ranks
-        reader, owner, rows, columns, holder = self.entries()
-        return [tables_of_pairs(elsewhere(lines, owners, holder, k),
-                                pattern.restricted_numbers(chosen), self.rank_grid.nodes, k)
-                for lines, owners, chosen in ((columns, owner, pattern.rows_in),
-                                              (rows, reader, pattern.rows_out))]
+
+        def pairs(piece: slice, columns: bool) -> np.ndarray:  # holders of others' lines
+            reader, owner, rows, column, holder = self.entries(piece)
+            line, line_owner = (column, owner) if columns else (rows, reader)
+            return (line * k + holder)[line_owner != holder]
+
+        found = []
+        for columns, chosen in ((True, pattern.rows_in), (False, pattern.rows_out)):
+            line, holder = np.divmod(self._distinct(partial(pairs, columns=columns)), k)
+            found.append(tables_of_pairs(
+                (self.rank_grid.layout.row_blocks[line], holder, line),
+                pattern.restricted_numbers(chosen), self.rank_grid.nodes, k))
+        return found
 
     def added_rows(self, transposed: bool, by_source: bool) -> np.ndarray:
         """Return how many row numbers the blocks of ghost columns store, (P,).
@@ -132,14 +154,19 @@ class NonzeroPlan(RowPlan):
         for rows of other ranks.
         """
         k = self.num_ranks
-        reader, owner, rows, columns, holder = self.entries()
-        line, line_owner, other = (columns, owner, reader) if transposed else (rows, reader, owner)
-        added = other != holder
-        block = other if by_source else (line_owner == holder).astype(np.int64)
-        if self.rank_grid.nodes.aware:
-            block = self._blocks_on_nodes(transposed, by_source)
-        keys = ((line * (8 * k) + block) * k + holder)[added]
-        return np.bincount(np.unique(keys) % k, minlength=k)
+        aware = self.rank_grid.nodes.aware
+        blocks = self._blocks_on_nodes(transposed, by_source) if aware else None
+
+        def added(piece: slice) -> np.ndarray:
+            reader, owner, rows, columns, holder = self.entries(piece)
+            line, line_owner, other = ((columns, owner, reader) if transposed
+                                       else (rows, reader, owner))
+            block = other if by_source else (line_owner == holder).astype(np.int64)
+            if blocks is not None:
+                block = blocks[piece]
+            return ((line * (8 * k) + block) * k + holder)[other != holder]
+
+        return np.bincount(self._distinct(added) % k, minlength=k)
 
     def _blocks_on_nodes(self, transposed: bool, by_source: bool) -> np.ndarray:
         """Return the block of ghost columns of each entry, (nnz,), below 8 P.

@@ -53,10 +53,10 @@ class VertexCutPlan(NonzeroPlan):
 
     @staticmethod
     def holders(pattern: Pattern, rank_grid: RankGrid) -> np.ndarray:
-        owner = rank_grid.layout.row_blocks[pattern.rows]
+        owner = np.repeat(rank_grid.layout.row_blocks.astype(np.int32), np.diff(pattern.indptr))
         if pattern.holders is None:
             return owner
-        return np.where(pattern.rows != pattern.indices, pattern.holders, owner)
+        return np.where(pattern.on_diagonal, owner, pattern.holders)
 
     def block_operand(self, transposed: bool) -> Operand:
         # Rows of this and of other ranks, with own columns and with ghosts.

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from hpgcn.errors import HpgcnError
+from hpgcn.errors import DataError, HpgcnError
 from hpgcn.partition.effort import DEFAULT, EFFORTS, FAST, column_sizes
 from hpgcn.partition.method_table import METHODS
 from hpgcn.partition.partition_memory import check_memory, needed_memory, window_bytes
@@ -209,7 +209,12 @@ def _make(source: GraphSource, k: int, preparation: Preparation, memory: int | N
     from hpgcn.partition import make_partition, partition_stored
 
     method, effort, _ = preparation
-    if check_memory(source.header, k, [method], effort, memory, stored=True):
+    try:
+        stored = check_memory(source.header, k, [method], effort, memory, stored=True)
+    except DataError as error:
+        raise DataError(f"{error}; `hpgcn partition {source.path} -k {k} --method {method}` makes "
+                        "the parts beforehand") from None
+    if stored:
         return None, partition_stored(source, k, method=method, seed=SEED, memory=memory)
     graph = source.structure()
     return graph, make_partition(graph, k, method=method, effort=effort, seed=SEED)
