@@ -12,8 +12,16 @@ import os
 import sys
 
 import numpy as np
-from graphs import dealt, in_blocks, make, scattered, several_labels, with_edges, with_links, \
-    with_targets
+from graphs import (
+    dealt,
+    in_blocks,
+    make,
+    scattered,
+    several_labels,
+    with_edges,
+    with_links,
+    with_targets,
+)
 
 from hpgcn import Config, predict, run_on_ranks, train
 from hpgcn.comm import as_comm, run_on_disk

@@ -73,9 +73,13 @@ MORE_SAMPLERS = [
     {"batch": "links:4,3,2:60", "task": "links", "graph": {"links": True}}]
 
 
-def all_settings():
-    """Return the list of all settings with their strategies."""
-    found = [{"strategy": name} | each for name in PLANNED for each in [*FIRST, *MORE, *FULL]]
-    found += [{"strategy": name} | each for name in BY_DEMAND for each in DEMANDED]
-    return found + [{"strategy": name} | each for name in BATCHED
-                    for each in [*SAMPLERS, *MORE_SAMPLERS]]
+GROUP = 8  # settings of a process
+
+
+def groups():
+    """Return (strategy, list of settings) of the whole table, a list."""
+    found = [(name, [*FIRST, *MORE, *FULL]) for name in PLANNED]
+    found += [(name, [*SAMPLERS, *MORE_SAMPLERS]) for name in BATCHED]
+    found += [(name, DEMANDED) for name in BY_DEMAND]
+    return [(name, settings[first:first + GROUP]) for name, settings in found
+            for first in range(0, len(settings), GROUP)]

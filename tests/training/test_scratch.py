@@ -2,7 +2,6 @@
 import ctypes
 import errno
 import gc
-import json
 import os
 import resource
 import shutil
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 from arrays import assert_all, assert_none
 from checkout import ROOT
-from commands import clean_environment, peak_of_group, python, run, succeed
+from commands import clean_environment, peak_of_group, run, succeed
 from graphs import make, scattered
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
@@ -220,35 +219,6 @@ def test_a_pass_that_differs_from_its_plan_is_refused():
             passed.check(*wrong)
 
 
-MORE_SETTINGS = {
-    "mop": {"strategy": "mop:3", "masked_products": "always", "dropout": 0.5},
-    "1.5d": {"strategy": "1.5d:3", "dtype": "bf16"},
-    "2d": {"strategy": "2d:1x3", "norm": "layer", "residual": True, "dropout": 0},
-    "3d": {"strategy": "3d:1x1x3", "masked_products": "always", "dropout": 0.5}}
-
-
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d", "1.5d", "mop", "2d",
-                                      "3d"])
-def test_turns_touch_what_the_plan_names(strategy, tmp_path):
-    """Other accesses fault, and contents that were dropped too early change results."""
-    settings = [{"model": "gcn"}, {"model": "gin", "norm": "batch"}]
-    if strategy not in ("1.5d", "2d", "3d"):
-        settings.append({"model": "gat", "heads": 3, "hidden": 33})
-    if strategy in MORE_SETTINGS:
-        settings.append(MORE_SETTINGS[strategy])
-    if strategy == "p2p":
-        settings += [
-            {"model": "gcn", "dropout": 0, "residual": True, "norm": "layer"},
-            {"model": "sage-mean", "jump": "max", "output_layer": True},
-            {"model": "sage-gcn", "dtype": "bf16"}, {"model": "gcn", "embedding": 16},
-            {"model": "sgc", "input_layer": True, "output_layer": True, "ffn": True},
-            {"model": "appnp"}]
-    ended = python(ROOT / "tests" / "support" / "scratch_models.py", tmp_path, strategy,
-                   *map(json.dumps, settings), HPGCN_CHECK_RESIDENCY="1", timeout=600)
-    assert ended.returncode == 0, ended.stderr
-    assert not os.listdir(tmp_path)
-
-
 @pytest.mark.parametrize("settings", [
     {"strategy": "cover"}, {"strategy": "mop"}, {"strategy": "2d"}, {"norm": "batch"},
     {"strategy": "1.5d", "directed": True}, {"strategy": "3d:2x2x1", "norm": "layer"},
@@ -283,8 +253,8 @@ def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
     path = str(tmp_path / "g.h5")
     assert plans.plan_scratch(path, config).ranks == 1
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
-    plan = plans.plan_scratch(path, config.replace(memory="2.5M"))
-    assert plan.ranks > 1 and plans.TURNS * plan.turn + plan.messages <= 2.5 * 2**20
+    plan = plans.plan_scratch(path, config.replace(memory="2.75M"))
+    assert plan.ranks > 1 and plans.TURNS * plan.turn + plan.messages <= 2.75 * 2**20
     assert sum(plan.nbytes) > plan.scratch > 0
     monkeypatch.setattr(plans, "RANK", 1 << 15)
     with pytest.raises(ConfigError, match=r"g\.h5: needs [\d,]+ bytes, but memory= is 10,240; "

@@ -16,6 +16,7 @@ from hpgcn.planning.counts.footprint import COPIES
 from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
 
 INDEX_ARRAYS = 3  # arrays of row numbers: to send, to receive, and touched by a block
+KINDS = 3  # arrays of partial results and gradients: see `_small_of_attention`
 SHARED, LEARNED = 5, 4  # arrays of the size of parameters, and of learned rows: see `_optimized`
 ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
 
@@ -239,11 +240,7 @@ def _returned(plan, product, itemsize, *, training):
     Rows of other ranks and their scores stay from the forward product to the backward one.
     Packed gradients of own rows stay until those of other ranks arrive.
     """
-    pulled = plan.traffic.right
-    if isinstance(pulled, ExchangeSizes):
-        sizes = pulled.received[:, None] if plan.traffic.one_block else sum(pulled.tables)
-    else:
-        sizes = np.diff(plan.layout_in.offsets) * ~np.eye(plan.num_ranks, dtype=bool)
+    sizes = _rows_of_blocks(plan)
     kept = sum(_large(sizes * columns * itemsize).sum(1)
                for columns in (product.width, product.heads)) * training
     if not product.backward:
@@ -254,6 +251,14 @@ def _returned(plan, product, itemsize, *, training):
     return np.array([kept + packed, packed])
 
 
+def _rows_of_blocks(plan):
+    """Return the rows of other ranks in each of the blocks that a rank receives, (P, blocks)."""
+    pulled = plan.traffic.right
+    if isinstance(pulled, ExchangeSizes):
+        return pulled.received[:, None] if plan.traffic.one_block else sum(pulled.tables)
+    return np.diff(plan.layout_in.offsets) * ~np.eye(plan.num_ranks, dtype=bool)
+
+
 def small_bytes(operand, itemsize):
     """Return the bytes of a matrix that are in memory, (P,): arrays too small for files."""
     arrays = ((operand.pointers, POINTER), (operand.entries, INDEX),
@@ -262,14 +267,34 @@ def small_bytes(operand, itemsize):
 
 
 def small_arrays(footprint):
-    """Return the bytes of small arrays of each rank, (P,), in matrices and parameters.
+    """Return the bytes of small arrays of each rank, (P,).
 
-    Row numbers of an Operand are in INDEX_ARRAYS arrays.
+    They are those of matrices, parameters, work and attention. Row numbers of an Operand are
+    in INDEX_ARRAYS arrays.
     """
+    itemsize = footprint.spec.row_itemsize
     parameters = footprint.parts["parameters"]
     small = np.where(parameters < touches.LEAST * COPIES, parameters, 0)
     for operand in footprint.operands:
         numbers = operand.index_entries * POINTER
-        small = small + (small_bytes(operand, footprint.spec.row_itemsize)
+        small = small + (small_bytes(operand, itemsize)
                          + np.where(numbers < touches.LEAST * INDEX_ARRAYS, numbers, 0))
+    small = small + [sum(nbytes for nbytes in step.arrays.values() if nbytes < touches.LEAST)
+                     for step in footprint.rank_steps]
+    for product in footprint.products:
+        if product.heads and not product.backward:
+            small = small + _small_of_attention(footprint.train_plans[product.layer], product,
+                                                itemsize)
     return small
+
+
+def _small_of_attention(plan, product, itemsize):
+    """Return the bytes of small arrays of rows of other ranks that attention has, (P,).
+
+    Rows and scores of each block stay for the gradients. Partial results and gradients of a
+    block take KINDS arrays of each width.
+    """
+    sizes = _rows_of_blocks(plan)
+    arrays = [sizes * columns * itemsize for columns in (product.width, product.heads)]
+    small = [each - _large(each) for each in arrays]
+    return sum(each.sum(1) * plan.returns + KINDS * each.max(1) for each in small)
