@@ -8,7 +8,6 @@ refuses as well are named.
 """
 import faulthandler
 import json
-import os
 import sys
 
 import numpy as np

@@ -1,6 +1,10 @@
 """Settings of runs with arrays in files: the models, options and samplers of each strategy."""
-PLANNED = "p2p", "cover", "vertex-cut", "1d"  # strategies whose turns are planned
-BY_DEMAND = "mop", "1.5d", "2d", "3d"
+STREAMED = "p2p", "cover", "vertex-cut", "1d"  # strategies that multiply rows as they arrive
+GATHERED = {  # those that send all rows before, with settings of their own
+    "mop": {"strategy": "mop:3", "masked_products": "always", "dropout": 0.5},
+    "1.5d": {"strategy": "1.5d:3", "dtype": "bf16"},
+    "2d": {"strategy": "2d:1x3", "norm": "layer", "residual": True, "dropout": 0},
+    "3d": {"strategy": "3d:1x1x3", "masked_products": "always", "dropout": 0.5}}
 BATCHED = "p2p", "cover", "vertex-cut"  # strategies of mini-batches
 
 # settings of full batches; "graph" are those of the graph (scratch_models.py)
@@ -54,7 +58,7 @@ FULL = [
     {"task": "links", "graph": {"links": True}},
     {"task": "links", "decoder": "hadamard:2", "message_edges": "train+val",
      "model": "sage-mean", "graph": {"links": True}}]
-DEMANDED = [FIRST[0], FIRST[1], {"model": "gat", "heads": 30}, {"model": "sage-mean"},
+OF_GATHERED = [FIRST[0], FIRST[1], {"model": "gat", "heads": 30}, {"model": "sage-mean"},
             {"model": "gcn", "dropout": 0, "residual": True, "norm": "layer"}, {"model": "appnp"},
             {"model": "gcn", "embedding": 16, "graph": {"sparse": True}}]
 SAMPLERS = [
@@ -78,8 +82,8 @@ GROUP = 8  # settings of a process
 
 def groups():
     """Return (strategy, list of settings) of the whole table, a list."""
-    found = [(name, [*FIRST, *MORE, *FULL]) for name in PLANNED]
+    found = [(name, [*FIRST, *MORE, *FULL]) for name in STREAMED]
     found += [(name, [*SAMPLERS, *MORE_SAMPLERS]) for name in BATCHED]
-    found += [(name, DEMANDED) for name in BY_DEMAND]
+    found += [(name, [*OF_GATHERED, own]) for name, own in GATHERED.items()]
     return [(name, settings[first:first + GROUP]) for name, settings in found
             for first in range(0, len(settings), GROUP)]
