@@ -282,18 +282,7 @@ class RowStrategy(Strategy):
 
         # 1. send the rows that other ranks read, and form partial sums, those for other ranks first
         waits = self.waits_of(H.shape[1], direction == "back")
-        for target, Z, blocks in product.partial_sums(H, total, what, waits):
-            for source, block, X, accumulate in blocks:
-                for lo, hi, indptr, rows in tiles_of(block, pull, push, accumulate):
-                    if kernel:
-                        with clock("spmm"):
-                            kernel(target, source, block, X, lo, hi, indptr, rows_of(Z, lo, hi),
-                                   accumulate=accumulate)
-                        continue
-                    with clock("spmm"):
-                        ops.spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi),
-                                 rows=rows, mask=rows_of(bits, lo, hi), accumulate=accumulate)
-                    count_masked(comm, indptr, rows_of(bits, lo, hi), H.shape[1], rows)
+        self._form_sums(product, product.partial_sums(H, total, what, waits), bits, kernel)
         pull.release()
         waits.sums()
 
@@ -310,6 +299,27 @@ class RowStrategy(Strategy):
             with clock("spmm"):
                 ops.convert(total, out)
         return out
+
+    def _form_sums(self, product: RowProduct, sums: Iterator, bits: Array | None,
+                   kernel: Callable | None) -> None:
+        """Multiply by the blocks of a RowProduct into `sums`, those of `partial_sums`.
+
+        Afterwards nothing refers to received rows and to sums of other ranks.
+        """
+        comm, clock = self.comm, self.comm.clock
+        for target, Z, blocks in sums:
+            spmm = kernels.backend(Z).spmm
+            for source, block, X, accumulate in blocks:
+                for lo, hi, indptr, rows in tiles_of(block, product.pull, product.push, accumulate):
+                    if kernel:
+                        with clock("spmm"):
+                            kernel(target, source, block, X, lo, hi, indptr, rows_of(Z, lo, hi),
+                                   accumulate=accumulate)
+                        continue
+                    with clock("spmm"):
+                        spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi),
+                             rows=rows, mask=rows_of(bits, lo, hi), accumulate=accumulate)
+                    count_masked(comm, indptr, rows_of(bits, lo, hi), Z.shape[1], rows)
 
     def waits_of(self, width: int, backward: bool, heads: int = 0) -> Waits:
         """Return the Waits of a product of this map."""

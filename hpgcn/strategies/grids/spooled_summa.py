@@ -51,15 +51,23 @@ class SpooledSumma:
         send_part(comm, self.along_column, H.shape, H.dtype, lambda to: np.copyto(to, H))
         self._count(H)
         comm.next_turn(*product)
-        total = out
-        if self.sums:
-            with comm.device.in_memory():
-                total = np.empty((self.blocks.num_rows, out.shape[1]), out.dtype)
-        self._multiply(total, mask if L == 1 else None, H.dtype, what)
+        bits = mask if L == 1 else None
         if not self.sums:
+            self._multiply(out, bits, H.dtype, what)
             return
+        self._send_sums(out.shape[1], bits, H.dtype, what)
+        comm.next_turn(*product)
+        add_parts(comm, self.along_layers, out, what)
+        if mask is not None and L > 1:
+            with comm.clock("spmm"):
+                kernels.backend(out).apply_mask(out, mask)
 
-        # sums over layers
+    def _send_sums(self, width: int, bits: Array | None, dtype: np.dtype, what: str) -> None:
+        """Multiply the stages of this layer, and send the sums to the owners of their rows."""
+        comm, L = self.comm, self.shape[1]
+        with comm.device.in_memory():
+            total = np.empty((self.blocks.num_rows, width), dtype)
+        self._multiply(total, bits, dtype, what)
         bounds = self.blocks.layout.offsets[self.row * L:(self.row + 1) * L + 1]
         parts = [total[first:last] for first, last in pairwise((bounds - bounds[0]).tolist())]
         for owner, part in zip(self.along_layers, parts):
@@ -67,12 +75,6 @@ class SpooledSumma:
                       lambda to, part=part: np.copyto(to, part))
         count_call(comm, {owner: part.nbytes for owner, part in zip(self.along_layers, parts)},
                    sums=True)
-        del total, parts
-        comm.next_turn(*product)
-        add_parts(comm, self.along_layers, out, what)
-        if mask is not None and L > 1:
-            with comm.clock("spmm"):
-                kernels.backend(out).apply_mask(out, mask)
 
     def _multiply(self, total: np.ndarray, bits: Array | None, dtype: np.dtype, what: str) -> None:
         """Write the product of the stages of this layer to `total`."""
