@@ -58,12 +58,12 @@ from hpgcn.parallel import transfers
 from hpgcn.parallel.counts import all_spooled
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.spooled_blocks import SpooledBlocks
 from hpgcn.parallel.spooled_exchange import SpooledStages
 from hpgcn.parallel.transfers import LOCAL, replica_assignment
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.plan import Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
+from hpgcn.strategies.spooled_blocks import SpooledBlocks
 from hpgcn.strategies.strategy import most_square
 
 if TYPE_CHECKING:

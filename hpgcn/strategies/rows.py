@@ -68,8 +68,8 @@ class RowProduct:
     """
 
     blocks: dict
-    pull: object
-    push: object
+    pull: Any
+    push: Any
     num_rows: int
 
     def transposed(self, num_rows: int) -> RowProduct:
