@@ -15,7 +15,7 @@ import numpy as np
 from hpgcn.errors import MissingError, UsageError, agreed, setting
 from hpgcn.kernels.disk import current_files, in_memory
 from hpgcn.runtime.advice import install_command
-from hpgcn.runtime.disk.mapped_pages import forget
+from hpgcn.runtime.disk.mapped_pages import PIECE, forget, leave_memory
 from hpgcn.runtime.gpu import current_arena
 from hpgcn.runtime.launcher import launched_local_rank
 from hpgcn.runtime.machine import size
@@ -81,6 +81,18 @@ class Host:
         """Return the rows `rows`, (r,), of an array; only their pages of a file are read."""
         files = current_files.get()
         return array[rows] if files is None else files.take(array, rows)
+
+    def reordered(self, array: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """Return the rows of an array in another order; few of a file are in memory at a time."""
+        if not self.in_files:
+            return array[order]
+        out = np.empty_like(array, order="C")
+        rows = max(1, PIECE // max(1, 2 * array[:1].nbytes))
+        for first in range(0, len(order), rows):
+            piece = out[first:first + rows]
+            piece[...] = self.take(array, order[first:first + rows])
+            leave_memory(piece)
+        return out
 
     def discard(self, *arrays: np.ndarray) -> None:
         """Drop the contents of arrays that are overwritten before they are read again.

@@ -16,7 +16,8 @@ import numpy as np
 from hpgcn import __version__
 from hpgcn.errors import StorageError, UsageError
 from hpgcn.runtime.atomic import refuse_existing, replacing, synchronize, writing
-from hpgcn.runtime.disk.page_cache import DiskFile
+from hpgcn.runtime.disk.mapped_pages import leave_memory
+from hpgcn.runtime.disk.page_cache import DiskFile, is_bypassed
 from hpgcn.store import manifest
 from hpgcn.store.objects import raw_attributes
 
@@ -179,6 +180,8 @@ class Writer:
                 _write_chunk(target, start, block, rows)
             elif block.size:
                 target[start:start + len(block)] = block.view(kind)
+            if is_bypassed():  # if it is a part of an array in a file
+                leave_memory(block)
             self.check()
 
     def link(self, name: str, existing: str) -> None:

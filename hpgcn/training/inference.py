@@ -274,7 +274,7 @@ def _predict_graph(comm: SerialComm, source: GraphSource, run: Any, device: str,
             return None
         vertex = results.pop("vertex")
         order = np.argsort(vertex)
-        results = {name: array[order] for name, array in results.items()}
+        results = {name: comm.device.reordered(array, order) for name, array in results.items()}
         results["id"] = results.get("original_ids", vertex[order] + source.header.base)
         if spec.decoder:
             return request.results(source, results, spec, parameters)

@@ -3,8 +3,8 @@
     HPGCN_CHECK_RESIDENCY=1 python scratch_models.py FOLDER SHAPE [SETTINGS ...]
 
 SHAPE is a key of SHAPES. SETTINGS are JSON objects as in scratch_settings.py. Losses, weights,
-predictions and counts of messages must be those in memory. Settings that training in memory
-refuses as well are named.
+predictions and counts of messages must be those in memory. Settings that a strategy does not
+take are named.
 """
 import faulthandler
 import json
@@ -24,7 +24,7 @@ from graphs import (
 
 from hpgcn import Config, predict, run_on_ranks, train
 from hpgcn.comm import as_comm, run_on_disk
-from hpgcn.errors import HpgcnError
+from hpgcn.errors import UsageError
 from hpgcn.planning.counts import touches
 from hpgcn.runtime.disk import scratch_folder
 
@@ -59,7 +59,7 @@ def check(folder, shape, settings):
         result = train(source, config, comm)
         found = predict(source, result, comm) if config.task == "vertices" else {}
         return ([(each["loss"], each.get("val_loss")) for each in result.history], result.weights,
-                found and found["logits"], str(vars(comm.counters)))
+                found and found.get("logits", found.get("value")), str(vars(comm.counters)))
 
     all_expected = run_on_ranks(work, ranks)
     results = run_on_disk(work, ranks, folder, kept=kept)
@@ -81,5 +81,5 @@ if __name__ == "__main__":
         print(text, flush=True)
         try:
             check(scratch, shape, json.loads(text))
-        except HpgcnError as error:
+        except UsageError as error:  # a strategy does not take all settings
             print(f"refused: {error}", flush=True)

@@ -64,15 +64,14 @@ OF_GATHERED = [FIRST[0], FIRST[1], {"model": "gat", "heads": 30}, {"model": "sag
 SAMPLERS = [
     {"batch": "vertices:150"},
     {"batch": "neighbors:4,3,2:70"},
-    {"batch": "parts:1:4"}]
+    {"batch": "parts:1"}]
 MORE_SAMPLERS = [
     {"batch": "vertices:150", "model": "gin", "norm": "batch"},
     {"batch": "vertices:150", "model": "gcn", "graph": {"sparse": True}},
     {"batch": "vertices:150", "dtype": "bf16"},
     {"batch": "neighbors:4,3,2:70", "model": "gat", "heads": 2},
     {"batch": "neighbors:4,3,2:70", "model": "sage-mean", "residual": True, "norm": "layer"},
-    {"batch": "parts:2:6", "model": "gcn", "embedding": 16},
-    {"batch": "parts:1:4", "model": "gine", "graph": {"edges": 3}},
+    {"batch": "parts:2", "model": "gcn", "embedding": 16},
     {"batch": "links:60", "task": "links", "graph": {"links": True}},
     {"batch": "links:4,3,2:60", "task": "links", "graph": {"links": True}}]
 

@@ -29,6 +29,7 @@ from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.touches import Wait
+from hpgcn.runtime import device
 from hpgcn.runtime.copy_rates import CopyRates
 from hpgcn.runtime.disk import mapped_pages, private_memory, scratch_folder
 from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, put_out
@@ -100,6 +101,19 @@ def test_pages_leave_memory_and_come_back(array):
     assert in_memory(array) <= 16  # pages that the other core is adding to lists stay
     assert array[:7].tolist() == [0, 1, 2, 3, 4, -1, 6]
     assert_all(array[6:] == np.arange(6, array.size))
+
+
+def test_rows_in_another_order_are_not_all_in_memory(array, monkeypatch, tmp_path):
+    """Predictions of all vertices may be larger than memory."""
+    if in_memory(array):
+        pytest.skip("files of this folder are in memory")
+    monkeypatch.setattr(device, "PIECE", 16 * PAGE)
+    rows = array.reshape(-1, 64)
+    order = np.random.default_rng(0).permutation(len(rows))
+    with file_arrays(tmp_path, PAGE).use():
+        found = device.Host().reordered(rows, order)
+    assert in_memory(found) < 32 and in_memory(rows) < 32
+    np.testing.assert_array_equal(found, rows[order])
 
 
 def test_forgotten_contents(array):

@@ -108,6 +108,13 @@ def pages_of(array: np.ndarray) -> tuple[int, int, int, int] | None:
     return address, descriptor, -(-begin // PAGE) * PAGE, end
 
 
+def leave_memory(array: np.ndarray) -> None:
+    """Write an array in a file, and let its pages leave memory."""
+    part = pages_of(array)
+    if part is not None:
+        put_out([part])
+
+
 def forget(array: np.ndarray, first: int = 0) -> None:
     """Drop the contents of an array in a file from byte `first` on: later reads may give zeros.
 
