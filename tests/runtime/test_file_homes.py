@@ -80,14 +80,22 @@ def test_what_is_read_ahead_stays_until_it_has_been_used(homes):
     assert homes.moved["read"] == before["read"] + 18 * PAGE
 
 
-def test_reading_ahead_ends_where_the_pool_does(homes):
-    """Pieces that are read ahead leave each other alone; other pieces find room."""
+def test_reading_ahead_leaves_room(homes):
+    """Pieces that are read ahead leave each other alone, and a third of the pool to others."""
     home = homes.take(20 * PAGE)
     home.store((0, 20 * PAGE), bytes_of(3, 20 * PAGE))
     homes.release_ahead()
     home.read_ahead((0, 20 * PAGE))
-    assert sum(piece.memory.size for piece in homes.ahead) == 8 * PAGE
+    assert sum(piece.memory.size for piece in homes.ahead) == 4 * PAGE
     assert_all(home.load((0, 20 * PAGE)) == 3)
+
+
+def test_what_was_written_is_read_again(homes):
+    """So that the bytes of the disk do not depend on the size of the pool."""
+    home = homes.take(2 * PAGE)
+    home.store((0, 2 * PAGE), bytes_of(4, 2 * PAGE))
+    assert_all(home.load((0, 2 * PAGE)) == 4)
+    assert homes.moved == {"read": 2 * PAGE, "write": 2 * PAGE}
 
 
 def test_reads_wait_for_writes_before_them(homes):
