@@ -15,7 +15,7 @@ import numpy as np
 from hpgcn.errors import MissingError, UsageError, agreed, setting
 from hpgcn.kernels.disk import current_files, in_memory
 from hpgcn.runtime.advice import install_command
-from hpgcn.runtime.disk.mapped_pages import PIECE, forget, leave_memory
+from hpgcn.runtime.disk.mapped_pages import forget, leave_memory
 from hpgcn.runtime.gpu import current_arena
 from hpgcn.runtime.launcher import launched_local_rank
 from hpgcn.runtime.machine import size
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hpgcn.kernels.host.record import Call
 
 log = logging.getLogger("hpgcn")
+PIECE = 1 << 25  # bytes of two arrays that `reordered` has in memory at a time
 LIMIT = "CUPY_GPU_MEMORY_LIMIT"  # the variable by which CuPy limits the memory that it allocates
 ALIGNMENT = 64  # bytes of a cache line, so that a row lies in as few lines as possible
 
