@@ -20,7 +20,7 @@ from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.kernels import pack_mask
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.strategies import STRATEGIES, RankGrid, read_options
+from hpgcn.strategies import STRATEGIES, RankGrid, nonzeros, read_options
 from hpgcn.strategies.grids.packed_blocks import Blocks
 from hpgcn.strategies.mixture.product_in_flight import column_bits
 from hpgcn.strategies.mixture.row_batches import default_num_batches
@@ -85,6 +85,23 @@ def test_rows_and_sums_are_told_apart(comm, name):
                       for kept in (counters.sent, counters.sums))
         assert (sent, sums) == (8 * (len(pulled) + len(pushed)), 8 * len(summed))
     made.close()
+
+
+def test_pieces_of_entries_are_counted_as_all(comm, monkeypatch):
+    """A row or a column may have entries in several pieces, and a pair counts once."""
+    graph = graph_of(comm, directed=True)
+    _, rank_grid = build(comm, ("vertex-cut", (comm.size,), 0), graph)
+    pattern = pattern_of(graph, symmetric=False)
+    pattern = pattern.assign_holders(np.arange(pattern.indices.size) * 7 % comm.size)
+
+    def counts():
+        plan = STRATEGIES["vertex-cut"].Plan.of(pattern, rank_grid)
+        return [*plan.tables(), *(plan.added_rows(*each) for each in np.ndindex(2, 2))]
+
+    whole = counts()
+    monkeypatch.setattr(nonzeros, "PIECE", 11)
+    for found, expected in zip(counts(), whole):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("name", ["p2p", "cover", "vertex-cut", "1d"])

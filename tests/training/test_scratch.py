@@ -23,7 +23,7 @@ from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_disk
 from hpgcn.comm.local_mpi import Post, Request, as_bytes
 from hpgcn.comm.turns import Turns
-from hpgcn.errors import ConfigError, InternalError, StorageError
+from hpgcn.errors import ConfigError, DataError, InternalError, StorageError
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans
@@ -36,6 +36,7 @@ from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, pu
 from hpgcn.runtime.disk.residency import Residency
 from hpgcn.store import write_partitioned
 from hpgcn.strategies import Product
+from hpgcn.training.setup import run_partition
 from hpgcn.training.steps.pass_arrays import PassArrays
 
 pytestmark = pytest.mark.long
@@ -339,6 +340,14 @@ def test_owners_of_nonzeros_are_planned_on_any_file(method, monkeypatch, tmp_pat
     config = Config(layers=2, hidden=64, strategy="vertex-cut", memory="20M", scratch=str(tmp_path))
     plan = plans.plan_scratch(path, config, [8])
     assert (plan.ranks, plan.strategy) == (8, "vertex-cut")
+
+
+def test_a_search_for_owners_that_does_not_fit_names_the_command(small, tmp_path):
+    path = tmp_path / "g.h5"
+    save(make(n=203), path)
+    with pytest.raises(DataError, match=r"; `hpgcn partition .*g\.h5 -k 3 --method cover` makes "
+                       "the parts beforehand"), load(path) as graph:
+        run_partition.kept_partition(graph, 3, "cover", memory=1 << 20)
 
 
 def test_errors_are_one_line(small, tmp_path):
