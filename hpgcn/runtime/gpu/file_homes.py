@@ -2,8 +2,8 @@
 
 Contents pass through a pool of pinned memory, in pieces. What goes home is copied to a
 piece, and a thread writes it. What the next turns need is read ahead by another thread.
-Anything else is read when a copy needs it. What was written is read again, so that the bytes
-of the disk do not depend on the size of the pool.
+Anything else is read when a copy needs it. What a turn wrote or used is read again, so that
+the bytes of the disk do not depend on the size of the pool.
 """
 from __future__ import annotations
 
@@ -210,7 +210,10 @@ class FileHomes(ScratchFile):
         self.room.give(piece.place, piece.memory.size)
 
     def release_ahead(self) -> None:
-        """Let pieces that were read ahead make room from now on."""
+        """Let pieces make room that were read ahead; those that a turn used are read again."""
+        for piece in self.used:
+            if piece in piece.home.pieces:
+                piece.home.pieces.remove(piece)
         self.used.update(self.ahead)
         self.ahead = {}
 
