@@ -222,12 +222,13 @@ def small(monkeypatch, tmp_path):
     """Make arrays of a page files, and return a folder for them."""
     from hpgcn.planning.answers import scratch_plan
     from hpgcn.planning.counts import touches
+    from hpgcn.runtime import copy_rates
     from hpgcn.runtime.disk import scratch_folder
 
     monkeypatch.setattr(scratch_plan, "PAIR", 0)
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 4096)
     monkeypatch.setattr(touches, "LEAST", 4096)
-    monkeypatch.setattr(scratch_folder, "SAMPLE", 1 << 20)
+    monkeypatch.setattr(copy_rates, "SAMPLE", 1 << 20)
     folder = tmp_path / "scratch"
     folder.mkdir()
     return folder

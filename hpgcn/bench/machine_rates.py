@@ -6,9 +6,9 @@ from hpgcn.bench import network, rates, training_steps
 from hpgcn.errors import MissingError
 from hpgcn.kernels.host.threads import set_num_threads
 from hpgcn.planning.answers.options import parse_machine
-from hpgcn.runtime.copy_rates import measure_pcie
+from hpgcn.runtime.copy_rates import measure_disk, measure_pcie
 from hpgcn.runtime.device import Cuda
-from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
+from hpgcn.runtime.disk.scratch_folder import check_scratch
 from hpgcn.runtime.launcher import ranks_on_node
 
 BIG_SAMPLE = 1 << 30  # bytes by which a disk is measured

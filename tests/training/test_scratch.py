@@ -29,9 +29,9 @@ from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.touches import Wait
-from hpgcn.runtime import device
+from hpgcn.runtime import copy_rates, device
 from hpgcn.runtime.copy_rates import CopyRates
-from hpgcn.runtime.disk import mapped_pages, private_memory, scratch_folder
+from hpgcn.runtime.disk import mapped_pages, private_memory
 from hpgcn.runtime.disk.mapped_pages import PAGE, bring_in, forget, pages_of, put_out
 from hpgcn.runtime.disk.residency import Residency
 from hpgcn.store import write_partitioned
@@ -301,20 +301,20 @@ def test_a_disk_is_measured_by_files_of_the_sample(small, monkeypatch):
     """The size is that of the call, not of the import: tests write megabytes, not gigabytes."""
     made = []
     monkeypatch.setattr(os, "posix_fallocate", lambda *given: made.append(given[2]))
-    assert scratch_folder.measure_disk(str(small)).both > 0
-    assert made == [scratch_folder.SAMPLE] * 2
+    assert copy_rates.measure_disk(str(small)).both > 0
+    assert made == [copy_rates.SAMPLE] * 2
 
 
 def test_a_disk_with_little_space_is_measured_by_less(small, monkeypatch):
     made = []
-    monkeypatch.setattr(scratch_folder, "SAMPLE", 1 << 22)
-    monkeypatch.setattr(scratch_folder, "PIECE", 1 << 16)
+    monkeypatch.setattr(copy_rates, "SAMPLE", 1 << 22)
+    monkeypatch.setattr(copy_rates, "PIECE", 1 << 16)
     monkeypatch.setattr(os, "posix_fallocate", lambda *given: made.append(given[2]))
     for free, nbytes in ((1 << 20, 1 << 18), (300_000, 1 << 16), (1000, 1 << 16),
                          (1 << 30, 1 << 22)):
         monkeypatch.setattr(os, "statvfs", lambda _, free=free: SimpleNamespace(
             f_bavail=free, f_frsize=1))
-        scratch_folder.measure_disk(str(small))
+        copy_rates.measure_disk(str(small))
         assert made[-2:] == [nbytes] * 2
 
     def fail(*_):
@@ -322,7 +322,7 @@ def test_a_disk_with_little_space_is_measured_by_less(small, monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", fail)
     with pytest.raises(StorageError, match=r"^scratch=.*: No space left on device, measured with"):
-        scratch_folder.measure_disk(str(small))
+        copy_rates.measure_disk(str(small))
 
 
 @pytest.mark.parametrize("method", ["", "block", "vertex-cut"])

@@ -11,8 +11,8 @@ from hpgcn.planning.counts.batch_reads import BatchReads, batch_reads
 from hpgcn.planning.counts.disk_traffic import disk_traffic, small_arrays
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
-from hpgcn.runtime.copy_rates import CopyRates
-from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
+from hpgcn.runtime.copy_rates import CopyRates, measure_disk
+from hpgcn.runtime.disk.scratch_folder import check_scratch
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.sampling import FULL, parse
