@@ -19,7 +19,7 @@ def test_bytes_are_those_of_the_plan(cuda, strategy, model, setting, monkeypatch
     path, on_disk = str(tmp_path / "p.h5"), setting != SETTINGS[0]
     ranks = 8 if on_disk else 4
     move_small_arrays(monkeypatch, 1 << (14 if on_disk else 11))
-    write_parts(path, strategy, 8001 if on_disk else 6001, ranks)
+    write_parts(path, strategy, 12001 if on_disk else 6001, ranks)
     moved, planned = moved_and_planned(
         monkeypatch, path, strategy, model, ranks, scratch=str(tmp_path) * on_disk,
         kept=2 * (setting == SETTINGS[2]))
