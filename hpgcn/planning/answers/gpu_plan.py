@@ -18,7 +18,12 @@ from hpgcn.planning.answers.scratch_plan import (
     machine_of_turns,
     process_bytes,
 )
-from hpgcn.planning.counts.disk_traffic import disk_traffic, gpu_traffic, small_bytes
+from hpgcn.planning.counts.disk_traffic import (
+    disk_traffic,
+    gpu_traffic,
+    small_arrays,
+    spools_on_gpu,
+)
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.message_seconds import bytes_between
 from hpgcn.planning.seconds.step_seconds import compute_seconds
@@ -236,19 +241,18 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
     def most(values):
         return int(np.reshape(values, (gpus, turns)).sum(1).max())
 
-    itemsize = footprint.spec.row_itemsize
     strategy = STRATEGIES[candidate.strategy]
     copies = disk_traffic(footprint, strategy, rule=copied)
     total = footprint.on_gpu["total"]
     homes, staged = total - footprint.on_gpu["kernels"], 0
     waiting = np.zeros((2, candidate.ranks), int)
-    if turns > 1 and strategy.spools:  # messages have staging memory instead of buffers
+    if turns > 1 and spools_on_gpu(strategy):  # messages have staging memory instead of buffers
         staged = STAGED * max(each.largest for each in copies)
         buffers = footprint.message_buffers
         total, homes = total - buffers + max(each.joined for each in copies), homes - buffers
         waiting = _waiting(copies)
-    small = sum(small_bytes(operand, itemsize) for operand in footprint.operands)
-    small = most((small + SMALL_ARRAYS * gpu_turns.THRESHOLD).clip(max=total)) + staged
+    small = small_arrays(footprint) + SMALL_ARRAYS * gpu_turns.THRESHOLD
+    small = most(small.clip(max=total)) + staged
     slot = int(total.max())
     if turns > 1:
         slot += slot // MARGIN

@@ -59,7 +59,7 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
     in_files = footprint.rows.size if in_files is None else in_files
     itemsize = footprint.spec.row_itemsize
     sends_own_rows = strategy.sends_own_rows and rule is spooled
-    spools = strategy.spools and (sends_own_rows or not strategy.sends_own_rows)
+    spools = strategy.spools if rule is spooled else spools_on_gpu(strategy)
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its waits
@@ -216,10 +216,15 @@ def gpu_traffic(footprint, strategy, slots, gpus=1):
     alone = np.tile(np.bincount(places)[places] == 1, gpus)
     found = disk_traffic(footprint, strategy, rule=copied)
     for each in found:
-        spools = strategy.spools and not strategy.sends_own_rows
-        for purpose in (ARRAYS, MATRIX) if local > slots or spools else PURPOSES:
+        keeps = local <= slots and not spools_on_gpu(strategy)
+        for purpose in PURPOSES if keeps else (ARRAYS, MATRIX):
             each.moved[purpose] = each.moved[purpose] * ~alone
     return found
+
+
+def spools_on_gpu(strategy):
+    """Return whether messages on a GPU have homes; those of all rows have host arrays."""
+    return strategy.spools and not strategy.sends_own_rows
 
 
 def _messages(sent, strategy):
