@@ -44,6 +44,14 @@ def graph_of(kind, edges=0, targets=0, labels=0, links=False, **more):
     return with_links(graph) if links else graph
 
 
+def nonzero(counts):
+    """Return counts in dicts of dicts without those of nothing."""
+    if not isinstance(counts, dict):
+        return counts
+    found = {name: nonzero(each) for name, each in counts.items()}
+    return {name: each for name, each in found.items() if each}
+
+
 def check(folder, shape, settings):
     """Train with a shape and settings."""
     ranks, kept, divided, kind = SHAPES[shape]
@@ -59,7 +67,7 @@ def check(folder, shape, settings):
         result = train(source, config, comm)
         found = predict(source, result, comm) if config.task == "vertices" else {}
         return ([(each["loss"], each.get("val_loss")) for each in result.history], result.weights,
-                found and found.get("logits", found.get("value")), str(vars(comm.counters)))
+                found and found.get("logits", found.get("value")), nonzero(vars(comm.counters)))
 
     all_expected = run_on_ranks(work, ranks)
     results = run_on_disk(work, ranks, folder, kept=kept)

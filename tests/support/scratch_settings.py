@@ -1,10 +1,10 @@
 """Settings of runs with arrays in files: the models, options and samplers of each strategy."""
 STREAMED = "p2p", "cover", "vertex-cut", "1d"  # strategies that multiply rows as they arrive
 GATHERED = {  # those that send all rows before, with settings of their own
-    "mop": {"strategy": "mop:3", "masked_products": "always", "dropout": 0.5},
-    "1.5d": {"strategy": "1.5d:3", "dtype": "bf16"},
-    "2d": {"strategy": "2d:1x3", "norm": "layer", "residual": True, "dropout": 0},
-    "3d": {"strategy": "3d:1x1x3", "masked_products": "always", "dropout": 0.5}}
+    "mop": {"masked_products": "always", "dropout": 0.5},
+    "1.5d": {"dtype": "bf16"},
+    "2d": {"norm": "layer", "residual": True, "dropout": 0},
+    "3d": {"masked_products": "always", "dropout": 0.5}}
 BATCHED = "p2p", "cover", "vertex-cut"  # strategies of mini-batches
 
 # settings of full batches; "graph" are those of the graph (scratch_models.py)

@@ -29,6 +29,14 @@ def test_first_sampler(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("strategy, shape", [
+    ("cover", "directed"), ("1d", "symmetric"), ("mop", "directed"), ("1.5d", "symmetric"),
+    ("2d", "directed"), ("3d", "symmetric")])
+def test_one_setting_of_others(strategy, shape, tmp_path):
+    check(tmp_path, shape, strategy, FIRST[1:2])
+
+
+@pytest.mark.release
 @pytest.mark.parametrize("shape", ["symmetric", "directed"])
 @pytest.mark.parametrize("strategy, settings", groups(), ids=[
     f"{strategy}-{number}" for number, (strategy, _) in enumerate(groups())])
