@@ -135,9 +135,12 @@ class DefaultPool:
         DefaultPool.limit = size
 
     def used_bytes(self):
+        return self.used
+
+    def free_bytes(self):
         return 0
 
-    free_bytes = total_bytes = free_all_blocks = used_bytes
+    total_bytes = free_all_blocks = free_bytes
 
 
 def is_capturing():

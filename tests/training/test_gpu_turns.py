@@ -149,7 +149,6 @@ def test_a_run_chooses_its_ranks_and_stays_within_its_memory(cuda, monkeypatch, 
     plan = plan_gpu(path, config.replace(gpu_memory="9M"))
     assert plan.ranks > 2 and plan.least <= 9 << 20 < plan.needed
     monkeypatch.setattr(fake_cupy.DefaultPool, "most", fake_cupy.DefaultPool.used)
-    monkeypatch.setattr(fake_cupy.DefaultPool, "used_bytes", lambda pool: pool.used)
     others = fake_cupy.DefaultPool().malloc(1 << 20)
     before = fake_cupy.DefaultPool.used
     found = train(path, config.replace(gpu_memory="9M"))
