@@ -5,7 +5,7 @@ from graphs import make
 
 from hpgcn import Config, train
 from hpgcn.comm import run_on_gpu
-from hpgcn.parallel.counts import below_gpu
+from hpgcn.parallel.counts import below_gpu, copied
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers.scratch_plan import TURNS
 from hpgcn.planning.counts import touches
@@ -53,7 +53,8 @@ def moved_and_planned(monkeypatch, path, strategy, model, ranks, *, scratch="", 
         return np.sum([[getattr(each, way)[part].sum() for way in ("read", "written")]
                        for each in traffics], 0)
 
-    planned, space = total(gpu_traffic(footprint, strategy, 2, gpus), own), None
+    copies = disk_traffic(footprint, strategy, rule=copied)
+    planned, space = total(gpu_traffic(copies, strategy, 2, gpus), own), None
     if scratch:
         steps = disk_traffic(footprint, strategy, ranks - kept, below_gpu)
         space = ScratchSpace(scratch, ranks - kept, TURNS * max(int(each.turn.max())

@@ -258,7 +258,7 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         slot += slot // MARGIN
     slots = max((each for each in SLOTS if each * slot + small <= limit), default=SLOTS[0])
     slots = min(slots, turns)
-    train, evaluated = gpu_traffic(footprint, strategy, slots, gpus)
+    train, evaluated = gpu_traffic(copies, strategy, slots, gpus)
     sent = np.zeros(candidate.ranks, int)
     if gpus > 1:
         places = np.repeat(np.arange(gpus), turns)

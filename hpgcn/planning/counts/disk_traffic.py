@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.comm.spool import BUFFERS, NEAR
-from hpgcn.parallel.counts import copied, spooled
+from hpgcn.parallel.counts import spooled
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.footprint import COPIES
@@ -206,15 +206,15 @@ def _message_sizes(plan, product, itemsize, strategy):
     return max(largest), joined, sum(largest)
 
 
-def gpu_traffic(footprint, strategy, slots, gpus=1):
+def gpu_traffic(found, strategy, slots, gpus=1):
     """Return the traffic between GPUs and the homes of their arrays, as `disk_traffic` does.
 
-    A rank that has one of the `slots` of its GPU to itself keeps its arrays there.
+    `found` is what that returns with the rule `copied`. A rank that has one of the `slots`
+    of its GPU to itself keeps its arrays there.
     """
-    local = footprint.rows.size // gpus
+    local = found[0].read.size // gpus
     places = np.arange(local) % slots
     alone = np.tile(np.bincount(places)[places] == 1, gpus)
-    found = disk_traffic(footprint, strategy, rule=copied)
     for each in found:
         keeps = local <= slots and not spools_on_gpu(strategy)
         for purpose in PURPOSES if keeps else (ARRAYS, MATRIX):
