@@ -181,7 +181,6 @@ class SerialComm(Collectives, CollectiveErrors):
     def next_turn(self, *ends: Any) -> None:
         """Let all other ranks run between two segments: see `LocalComm`. Default: do nothing."""
 
-
     def begin_segment(self) -> None:
         """Note that a segment of a pass begins: see `LocalComm`. Default: do nothing."""
 

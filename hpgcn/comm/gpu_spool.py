@@ -62,13 +62,8 @@ class GpuSpool:
         """Return a Message that is not sent, among the arrays of the rank."""
         block = GpuMessage(rows, width, dtype)
         block.memory = self.turns.xp.empty(block.nbytes, np.uint8)
-        self._discard(block)
+        self.turns.discard(block.memory)
         return block
-
-    def _discard(self, block: GpuMessage) -> None:
-        found = self.turns.find(block.memory)
-        if found is not None:
-            found[0].discard(found[1])
 
     def _with_memory(self, message: GpuMessage, stream: Any) -> GpuMessage:
         """Give a Message staging memory, which operations of a stream may use."""
@@ -94,8 +89,8 @@ class GpuSpool:
         if message.staged:
             self._unstage(message, self.turns.compute)
         else:  # callers may still have its array
-            self._discard(message)
-        message.memory = np.empty(0, np.uint8)
+            self.turns.discard(message.memory)
+            message.memory = np.empty(0, np.uint8)
 
     def _unstage(self, message: GpuMessage, stream: Any) -> None:
         self._staging.append((message.memory, self.gpu.event(stream)))

@@ -125,18 +125,20 @@ class LocalComm(MpiComm):
         """
         if self.mpi.turns.observer is not None:
             self.end_segment(*ends)
-            self.mpi.turns.pass_turn(self.turn)
-            self._record_disk()
-            self.begin_segment()
+            self._go_on_in_next_turn()
 
     def allreduce(self, array: Array, kind: str, op: str = "sum") -> None:
         # a sum within a pass ends a segment: all ranks get here before it is complete
         pending = self.start_allreduce(array, kind, op)
         if self.end_segment("sum"):
-            self.mpi.turns.pass_turn(self.turn)
-            self._record_disk()
-            self.begin_segment()
+            self._go_on_in_next_turn()
         pending.wait(f"an allreduce of {kind}")
+
+    def _go_on_in_next_turn(self) -> None:
+        """Let the other ranks run, then begin the next segment."""
+        self.mpi.turns.pass_turn(self.turn)
+        self._record_disk()
+        self.begin_segment()
 
     def begin_segment(self) -> None:
         """Note that the next segment begins, after the first of two waits."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpgcn.runtime.disk.page_cache import PAGE
+from hpgcn.runtime.disk.page_cache import PAGE, whole_pages
 from hpgcn.runtime.places import ScratchFile
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Message:
         self.shape = rows, width
         self.dtype = np.dtype(dtype)
         self.nbytes = rows * width * self.dtype.itemsize
-        self.pages = max(PAGE, -(-self.nbytes // PAGE) * PAGE)  # bytes in whole pages
+        self.pages = max(PAGE, whole_pages(self.nbytes))  # bytes in whole pages
         self.memory: np.ndarray = np.empty(0, np.uint8)
         self.place = -1  # first byte in the file; -1: it stays in memory
         self.readers = 1  # ranks that have not taken it yet

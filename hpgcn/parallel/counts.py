@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.runtime.disk.page_cache import PAGE
+from hpgcn.runtime.disk.page_cache import whole_pages
 
 
 class PairMessages(NamedTuple):
@@ -116,11 +116,6 @@ def all_spooled(sizes: np.ndarray, *, once: bool = False) -> np.ndarray:
     So it is if all ranks send theirs before one takes them.
     """
     return copied(whole_pages(sizes), once=once)
-
-
-def whole_pages(sizes: np.ndarray) -> np.ndarray:
-    """Return the bytes of whole pages that messages take in a Spool."""
-    return -(-sizes // PAGE) * PAGE
 
 
 def copied(sizes: np.ndarray, in_files: int = 0, *, at_once: np.ndarray | bool = True,

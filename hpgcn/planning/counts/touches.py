@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hpgcn.parallel.counts import whole_pages
+from hpgcn.runtime.disk.page_cache import whole_pages
 
 LEAST = 1 << 18  # bytes: smaller arrays are not counted
 SUM = "sum"  # a sum over ranks within a layer

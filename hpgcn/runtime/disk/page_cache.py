@@ -22,6 +22,11 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 _bypassed = ContextVar("page_cache_bypassed", default=False)
 
 
+def whole_pages(nbytes: Any) -> Any:
+    """Return bytes, or an array of them, in whole pages."""
+    return -(-nbytes // PAGE) * PAGE
+
+
 @contextmanager
 def bypassed(condition: object = True) -> Iterator[None]:
     """Let files that are opened in this block leave the page cache, if `condition` holds.

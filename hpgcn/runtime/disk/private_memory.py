@@ -13,7 +13,7 @@ import numpy as np
 
 from hpgcn.kernels.disk.direct import use_directly
 from hpgcn.runtime.disk.mapped_pages import PAGE, advise, row_of, system
-from hpgcn.runtime.disk.page_cache import DiskFile
+from hpgcn.runtime.disk.page_cache import DiskFile, whole_pages
 
 MAKE_WRITABLE = 23  # advice of madvise
 ACCESS = mmap.PROT_READ | mmap.PROT_WRITE
@@ -44,14 +44,14 @@ class PrivateMemory:
     def __init__(self, array: np.ndarray, read: int, written: int) -> None:
         self.array = array  # keeps the file
         self.address, nbytes, self.descriptor, _ = row_of(array)
-        self.pages = _whole(min(written, nbytes))
+        self.pages = whole_pages(min(written, nbytes))
         memory = system("mmap", 0, self.pages, ACCESS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
                          -1, 0)
         try:
             advise(memory, self.pages, MAKE_WRITABLE)
             contents = _bytes(memory, self.pages)
             with self._file() as file:
-                file.read_array(contents[:_whole(read)], 0)
+                file.read_array(contents[:whole_pages(read)], 0)
                 if written < nbytes and written % PAGE:  # the last page is not written as a whole
                     file.read_array(contents[-PAGE:], self.pages - PAGE)
             system("mremap", memory, self.pages, self.pages, MOVE, self.address)
@@ -62,7 +62,7 @@ class PrivateMemory:
     def write(self, stored: int) -> None:
         """Write the first `stored` bytes to the file, and map it again; OSError if it fails."""
         with self._file() as file:
-            file.write_array(_bytes(self.address, self.pages)[:_whole(stored)], 0)
+            file.write_array(_bytes(self.address, self.pages)[:whole_pages(stored)], 0)
         system("mmap", self.address, self.pages, ACCESS, mmap.MAP_SHARED | FIXED,
                 self.descriptor, 0)
 
@@ -79,11 +79,6 @@ def make_private(array: np.ndarray, read: int, written: int) -> PrivateMemory | 
     if row is None or row[0] != array.ctypes.data or not written:
         return None
     return PrivateMemory(array, read, written)
-
-
-def _whole(nbytes: int) -> int:
-    """Return bytes in whole pages."""
-    return -(-nbytes // PAGE) * PAGE
 
 
 def _bytes(address: int, nbytes: int) -> np.ndarray:

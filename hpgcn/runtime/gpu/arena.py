@@ -18,7 +18,6 @@ from hpgcn.runtime.gpu.spans import Span, cut, hull, is_within, overlap, without
 from hpgcn.runtime.places import Places
 
 if TYPE_CHECKING:
-    from hpgcn.kernels import Array
     from hpgcn.runtime.gpu.arena_device import ArenaDevice
     from hpgcn.runtime.gpu.gpu_turns import GpuTurns, Slot
     from hpgcn.runtime.gpu.homes import Home
@@ -131,12 +130,6 @@ class Arena:
         for part in block.missing(span):
             self.turns.bring_in(block, part, self.turns.compute)
         block.note(span, written)
-
-    def discard(self, array: Array) -> None:
-        """Drop the contents of an array, which are overwritten before they are read."""
-        found = self.turns.find(array)
-        if found is not None:
-            found[0].discard(found[1])
 
     def holds(self, block: Block, span: Span) -> bool:
         """Return whether the GPU has the newest contents of a span, if it has any."""

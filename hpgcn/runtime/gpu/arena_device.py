@@ -30,7 +30,7 @@ class ArenaDevice(Cuda):
 
     def empty(self, shape: Any, dtype: DTypeLike) -> Array:
         array = super().empty(shape, dtype)
-        self.arena.discard(array)
+        self.arena.turns.discard(array)
         return array
 
     def get(self, array: Array) -> Any:
@@ -48,4 +48,4 @@ class ArenaDevice(Cuda):
     def discard(self, *arrays: Any) -> None:
         """Drop the contents of arrays, which are then not copied between GPU and host."""
         for array in arrays:
-            self.arena.discard(array)
+            self.arena.turns.discard(array)

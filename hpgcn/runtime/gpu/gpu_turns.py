@@ -134,6 +134,12 @@ class GpuTurns(PlannedTurns):
         memory.block = block
         return self.xp.cuda.MemoryPointer(memory, 0)
 
+    def discard(self, array: Any) -> None:
+        """Drop the contents of an array, which are overwritten before they are read."""
+        found = self.find(array)
+        if found is not None:
+            found[0].discard(found[1])
+
     def find(self, array: Any) -> tuple[Block, Span] | None:
         """Return the block of an array and its bytes there; None outside of the arenas."""
         if not isinstance(array, self.xp.ndarray) or not array.size:
@@ -150,7 +156,7 @@ class GpuTurns(PlannedTurns):
         """Exchange blocks between the turns of two ranks, after that of `leaving`."""
         arena = self.arenas[leaving]
         for array, first in self._dead(leaving):
-            arena.discard(array.reshape(-1).view(np.uint8)[first:])
+            self.discard(array.reshape(-1).view(np.uint8)[first:])
         if not self.alone[leaving]:
             self._send_home(arena)
         self._enter(self.arenas[entering])

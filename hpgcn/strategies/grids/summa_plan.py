@@ -10,9 +10,10 @@ import numpy as np
 
 from hpgcn.comm.spool import BUFFERS
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.parallel.counts import Collective, all_spooled, reduce_scatter, whole_pages
+from hpgcn.parallel.counts import Collective, all_spooled, reduce_scatter
 from hpgcn.parallel.layout import BlockLayout, compressed_offsets, split, stages
 from hpgcn.parallel.layout import BroadcastStages as Cuts
+from hpgcn.runtime.disk.page_cache import whole_pages
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
 from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan, Traffic
 
