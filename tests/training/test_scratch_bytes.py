@@ -61,7 +61,7 @@ def writing():
 def test_early_writes_add_no_bytes(strategy, monkeypatch, tmp_path):
     """Linux writes changed pages before a turn ends if memory is short."""
     with writing():
-        test_bytes_are_those_of_the_plan(strategy, {"model": "gcn"}, False, 12001, 6, 128,
+        test_bytes_are_those_of_the_plan(strategy, {"model": "gcn"}, False, 24001, 12, 128,
                                          monkeypatch, tmp_path)
 
 
