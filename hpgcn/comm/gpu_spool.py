@@ -39,6 +39,8 @@ class GpuMessage(Message):
 class GpuSpool:
     """The Spool of ranks that take turns on a GPU."""
 
+    most_ahead = 2
+
     def __init__(self, turns: GpuTurns, processes: Processes | None) -> None:
         self.turns = turns
         self.gpu = turns.gpu
@@ -185,8 +187,12 @@ class GpuSpool:
     def _read_from_file(self, message: GpuMessage) -> None:
         message.home.read_ahead((0, message.nbytes))
 
-    def read_ahead(self, source: int, target: int) -> None:
-        """Begin to bring the next message of two ranks to the GPU, if it is there."""
+    def read_ahead(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Begin to bring the next message of pairs of ranks to the GPU, if it is there."""
+        for pair in pairs:
+            self._bring(*pair)
+
+    def _bring(self, source: int, target: int) -> None:
         sent = self._sent.get((source, target))
         if sent and (source, target) not in self._ahead:
             (rows, width), dtype = sent[0].shape, sent[0].dtype
@@ -199,7 +205,7 @@ class GpuSpool:
 
     def take(self, source: int, target: int) -> GpuMessage:
         """Return the next Message of two ranks, which must be there; `release` it later."""
-        self.read_ahead(source, target)
+        self._bring(source, target)
         queue = self._sent[source, target]
         sent = queue.popleft()
         if not queue:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import mmap
+from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 
 WRITES = 2  # messages that are written while the next one is filled
 BUFFERS = WRITES + 2  # most messages on their way to the file and back: one is used, one after it
+WINDOW = 1 << 20  # bytes that may be on their way, each way, if they are of more messages
+THREADS = 4  # reads and writes at a time: a disk needs several if messages are short
 NEAR = 2  # most messages of each kind that stay in memory for next ranks
+
+
+def buffer_bytes(largest: int) -> int:
+    """Return the most bytes of messages on their way, of which one has at most `largest`."""
+    return BUFFERS * largest + 2 * WINDOW
 
 
 class Message:
@@ -65,20 +73,24 @@ class Arrival:
 class Spool(ScratchFile):
     """A file of messages between the ranks of a process, which take turns.
 
-    Messages of two ranks arrive in the order in which they were sent. One thread writes
-    them, another one reads the next one ahead. Messages to the next rank stay in memory
-    until its turn is over. So do messages to ranks from `in_files` on, until they are taken.
+    Messages of two ranks arrive in the order in which they were sent. Threads write them,
+    and read the next ones ahead. Messages to the next rank stay in memory until its turn is
+    over. So do messages to ranks from `in_files` on, until they are taken.
     """
 
+    most_ahead = 16  # messages that `read_ahead` looks at
+
     def __init__(self, folder: str, in_files: int, ranks: int) -> None:
-        super().__init__(folder, "messages between ranks")
+        super().__init__(folder, "messages between ranks", THREADS)
         self.in_files = in_files
         self.ranks = ranks
         self._sent: defaultdict = defaultdict(deque)  # Messages by (source, target)
         self._ahead: dict = {}  # the message that is read ahead, by (source, target)
+        self._reading = 0  # bytes of these
         self._near: list = []  # (target, Message) of those in memory for ranks with files
         self._writes: deque = deque()
-        self._free: list = []  # memory that is not in use
+        self._writing = 0  # bytes of these
+        self._free: list = []  # memory that is not in use, shortest first
 
     def message(self, rows: int, width: int, dtype: DTypeLike) -> Message:
         """Return a Message with memory, to fill it."""
@@ -87,14 +99,15 @@ class Spool(ScratchFile):
     block = message  # one that is not sent
 
     def _with_memory(self, message: Message) -> Message:
+        while self._writes and self._writes[0].moved.done():
+            self._end_write()
         # more than twice the size is for rows of many ranks, which must not wait for it
-        large = [k for k, memory in enumerate(self._free)
-                 if message.pages <= memory.size <= 2 * message.pages]
-        if large:
-            message.memory = self._free.pop(min(large, key=lambda k: self._free[k].size))
+        place = bisect_left(self._free, message.pages, key=len)
+        if place < len(self._free) and len(self._free[place]) <= 2 * message.pages:
+            message.memory = self._free.pop(place)
         else:
             if self._free:  # the sizes in use have changed
-                pages = self._free.pop(0).base.obj
+                pages = self._free.pop().base.obj
                 pages.madvise(mmap.MADV_DONTNEED)  # variables of other ranks may refer to it
             pages = mmap.mmap(-1, message.pages, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             message.memory = np.frombuffer(pages, np.uint8)
@@ -102,7 +115,7 @@ class Spool(ScratchFile):
 
     def release(self, message: Message) -> None:
         """Let other messages use the memory of this one."""
-        self._free.append(message.memory)
+        insort(self._free, message.memory, key=len)
         message.memory = message.memory[:0]
 
     def put(self, source: int, targets: Sequence[int], message: Message, *,
@@ -128,15 +141,21 @@ class Spool(ScratchFile):
 
     def _write(self, message: Message) -> None:
         """Begin to write a message, once few others are being written."""
-        if len(self._writes) == WRITES:
-            oldest = self._writes.popleft()
-            self._wait("write", oldest)
-            self.release(oldest)
+        while len(self._writes) >= WRITES and self._writing + message.pages > WINDOW:
+            self._end_write()
         message.place = self.take_place(message.pages)
         message.moved = self.writer.submit(
             self.file.write_array, message.memory[:message.pages], message.place)
         self._writes.append(message)
+        self._writing += message.pages
         self.moved["write"] += message.pages
+
+    def _end_write(self) -> None:
+        """Wait until the oldest message that is being written is in the file."""
+        oldest = self._writes.popleft()
+        self._writing -= oldest.pages
+        self._wait("write", oldest)
+        self.release(oldest)
 
     def store(self, array: np.ndarray) -> Message:
         """Write an array, 1-D, that all ranks may read as long as the Spool exists."""
@@ -169,11 +188,14 @@ class Spool(ScratchFile):
     def will_take(self, pairs: list[tuple[int, int]]) -> None:
         """Do nothing: messages are read one by one."""
 
-    def read_ahead(self, source: int, target: int) -> None:
-        """Begin to read the next message of two ranks, if it is there and in the file."""
-        sent = self._sent.get((source, target))
-        if sent and sent[0].place >= 0 and (source, target) not in self._ahead:
-            self._ahead[source, target] = self._begin_reading(sent[0])
+    def read_ahead(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Begin to read the next message of pairs of ranks: two, and more if they are short."""
+        for number, pair in enumerate(pairs):
+            sent = self._sent.get(pair)
+            if sent and sent[0].place >= 0 and pair not in self._ahead and (
+                    number < 2 or self._reading + sent[0].pages <= WINDOW):
+                self._ahead[pair] = self._begin_reading(sent[0])
+                self._reading += sent[0].pages
 
     def _read(self, message: Message, written: Future) -> None:
         written.result()
@@ -181,7 +203,7 @@ class Spool(ScratchFile):
 
     def take(self, source: int, target: int) -> Message:
         """Return the next Message of two ranks, which must be there; `release` it later."""
-        self.read_ahead(source, target)
+        self.read_ahead([(source, target)])
         queue = self._sent[source, target]
         sent = queue.popleft()
         if not queue:  # it takes a kilobyte
@@ -190,6 +212,7 @@ class Spool(ScratchFile):
             self._near = [each for each in self._near if each[1] is not sent]
             return sent
         message = self._ahead.pop((source, target))
+        self._reading -= message.pages
         self._wait("read", message)
         sent.readers -= 1
         if not sent.readers:

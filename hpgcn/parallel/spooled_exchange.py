@@ -300,12 +300,10 @@ def arriving(comm: SerialComm, sources: list[int], what: str,
         await_all(comm, [*part, *more], what)
         pairs = [(comm.ranks[source], comm.ranks[comm.rank]) for source in part]
         spool.will_take(pairs)
-        for source, pair, following in zip(part, pairs, [*pairs[1:], None]):
+        for place, source in enumerate(part):
             with comm.clock("comm"):
-                spool.read_ahead(*pair)
-                if following:
-                    spool.read_ahead(*following)
-                message = spool.take(*pair)
+                spool.read_ahead(pairs[place:place + spool.most_ahead])
+                message = spool.take(*pairs[place])
             yield source, message.array
             spool.release(message)
 

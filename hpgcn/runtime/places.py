@@ -63,7 +63,7 @@ class Places:
 
 
 class DiskThreads:
-    """A thread each to write files of a folder and to read them.
+    """Threads to write files of a folder and to read them.
 
     Parameters
     ----------
@@ -71,6 +71,8 @@ class DiskThreads:
         Where the files are.
     contents : str
         What they have, for messages of errors.
+    threads : int
+        How many write, and how many read.
 
     Attributes
     ----------
@@ -78,11 +80,11 @@ class DiskThreads:
         Seconds of waits, for "read" and for "write".
     """
 
-    def __init__(self, folder: str, contents: str) -> None:
+    def __init__(self, folder: str, contents: str, threads: int = 1) -> None:
         self.folder = folder
         self.contents = contents
         self.waited = {"read": 0.0, "write": 0.0}
-        self.writer, self.reader = (ThreadPoolExecutor(1, f"{way} {contents}")
+        self.writer, self.reader = (ThreadPoolExecutor(threads, f"{way} {contents}")
                                     for way in ("write", "read"))
 
     @contextmanager
@@ -124,8 +126,8 @@ class ScratchFile(DiskThreads):
         add them.
     """
 
-    def __init__(self, folder: str, contents: str) -> None:
-        super().__init__(folder, contents)
+    def __init__(self, folder: str, contents: str, threads: int = 1) -> None:
+        super().__init__(folder, contents, threads)
         self.moved = {"read": 0, "write": 0}
         self.reserved = 0
         self._places = Places()

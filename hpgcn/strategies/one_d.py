@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hpgcn.comm.pending import PIECE_BYTES, UNDER_WAY
-from hpgcn.comm.spool import BUFFERS
+from hpgcn.comm.spool import buffer_bytes
 from hpgcn.errors import ConfigError, agreed, assigned
 from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers
@@ -116,7 +116,7 @@ class StagedTraffic(RowTraffic):
         sizes = (rows_in * product.width * itemsize, rows_out * product.width * sum_bytes(itemsize))
         pieces = max(int(each.max()) for each in sizes)
         return (sum(int(each.reshape(self.groups).sum(1).max()) for each in sizes)
-                + pieces * (BUFFERS + self.num_ranks.bit_length()))
+                + buffer_bytes(pieces) + pieces * self.num_ranks.bit_length())
 
     def _ways(self, product: Product) -> tuple[np.ndarray, ...]:
         """Return the rows of each rank of H and of the result, and two tables (P, P) bool.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arrays import assert_none
 
-from hpgcn.comm.spool import BUFFERS, NEAR, PAGE, Spool
+from hpgcn.comm.spool import PAGE, WINDOW, Spool, buffer_bytes
 from hpgcn.errors import StorageError
 
 
@@ -38,7 +38,7 @@ def test_messages_of_two_ranks_arrive_in_order(spool):
     for number in range(9):
         send(spool, 0, 2, number, rows=1000 - 100 * number)
         send(spool, 0, 3, -number)
-    spool.read_ahead(0, 2)
+    spool.read_ahead([(0, 2)])
     assert spool.arrival(0, 2).Get_status()
     assert [take(spool, 0, 2) for _ in range(9)] == [*range(9)]
     assert [take(spool, 0, 3) for _ in range(9)] == [-number for number in range(9)]
@@ -106,10 +106,24 @@ def test_memory_and_the_file_are_used_again(spool):
         for target in range(1, 5):
             send(spool, 0, target, target)
         for target in range(1, 5):
-            spool.read_ahead(0, target % 4 + 1)
+            spool.read_ahead([(0, target % 4 + 1)])
             assert take(spool, 0, target) == target
-    assert len(spool._free) + len(spool._writes) <= BUFFERS + NEAR
+    memory = [*spool._free, *(message.memory for message in spool._writes)]
+    assert sum(map(len, memory)) <= buffer_bytes(7 * PAGE)
     assert os.fstat(spool.file.fileno()).st_size == 3 * 7 * PAGE
+
+
+@pytest.mark.parametrize("rows, ahead", [(1000, 16), (10_000, WINDOW // (69 * PAGE)), (60_000, 2)])
+def test_several_short_messages_are_read_at_a_time(spool, rows, ahead):
+    """Long ones take memory, so two of these are."""
+    sources = range(5) if rows > 1000 else range(20)
+    for source in sources:
+        send(spool, source, 4, source, rows)
+    pairs = [(source, 4) for source in sources]
+    spool.read_ahead(pairs[:spool.most_ahead])
+    assert len(spool._ahead) == ahead
+    assert [take(spool, *pair) for pair in pairs] == [*sources]
+    assert not spool._reading
 
 
 def test_a_full_disk_is_one_line(spool, monkeypatch):

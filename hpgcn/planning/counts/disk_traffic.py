@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.comm.spool import BUFFERS, NEAR
+from hpgcn.comm.spool import NEAR, buffer_bytes
 from hpgcn.parallel.counts import spooled
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
@@ -75,8 +75,8 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
         if spools:  # messages among ranks that share rows
             moved[MESSAGES] += np.transpose([step.touches[number].moved
                                              for step in footprint.rank_steps])
-            messages = BUFFERS * max(step.touches[number].largest
-                                     for step in footprint.rank_steps)
+            messages = buffer_bytes(max(step.touches[number].largest
+                                        for step in footprint.rank_steps))
 
         # the matrix, the messages and the sums of each product
         products = iter(_whole_products(footprint, number))
@@ -116,7 +116,7 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
                     messages = max(messages, plan.traffic.held(product, itemsize))
                     continue
                 sizes = _message_sizes(plan, product, itemsize, strategy)
-                messages = max(messages, BUFFERS * sizes[0] + sizes[1] + NEAR * sizes[2])
+                messages = max(messages, buffer_bytes(sizes[0]) + sizes[1] + NEAR * sizes[2])
                 largest, joined = max(largest, sizes[0]), max(joined, sizes[1])
                 kept = _spooled(plan, product, itemsize, in_files, rule, strategy,
                                 training=True, late=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpgcn.comm.spool import BUFFERS
+from hpgcn.comm.spool import buffer_bytes
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.counts import Collective, all_spooled, reduce_scatter
 from hpgcn.parallel.layout import BlockLayout, compressed_offsets, split, stages
@@ -108,7 +108,8 @@ class SummaTraffic(Traffic):
         big = rows_out.reshape(self.shape).sum(1).max() * self.sums
         largest = max(int(rows.max()), int(rows_out.max()) * self.sums)
         blocks = self._blocks(product, itemsize)
-        return int(2 * blocks.max() + (big + BUFFERS * largest) * width.max())
+        widest = width.max()
+        return int(2 * blocks.max() + big * widest) + buffer_bytes(int(largest * widest))
 
     def _sizes(self, product: Product, itemsize: int) -> tuple[np.ndarray, ...]:
         """Return the rows of each rank of H and of the result, and the bytes of its rows."""

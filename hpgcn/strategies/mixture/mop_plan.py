@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hpgcn.comm.spool import BUFFERS
+from hpgcn.comm.spool import buffer_bytes
 from hpgcn.parallel.counts import all_spooled
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.pattern import BlockPattern
@@ -61,7 +61,7 @@ class MopTraffic(Traffic):
         whole = (rows.sum() + rows_out.sum()) * widest * itemsize
         bits = int(rows_out.sum()) * -(-widest // 8) * product.masked
         largest = int(max(rows.max(), rows_out.max())) * widest * itemsize
-        return int(whole) + bits + BUFFERS * largest
+        return int(whole) + bits + buffer_bytes(largest)
 
     def _sizes(self, product: Product) -> tuple[np.ndarray, ...]:
         """Return rows of each rank of the multiplied matrix and of the result, and columns."""
