@@ -56,6 +56,8 @@ class Residency(PlannedTurns):
         self._filled = []  # arrays that received messages in this turn
         self._private = [[] for _ in range(ranks)]  # the PrivateMemory of each rank
         self._moving = []  # arrays whose PrivateMemory may be under way
+        self._ahead = -1  # rank whose next turn is read ahead; -1: none
+        self._here = -1  # rank that runs, if its turn was read ahead, and has not begun
         self._checks = os.environ.get(CHECK) == "1"
         self._known = [{} for _ in range(ranks)]  # the PassArrays of each rank, if it checks
         self._enter(0)
@@ -65,7 +67,16 @@ class Residency(PlannedTurns):
     def begin_pass(self, rank: int, arrays: Any) -> None:
         super().begin_pass(rank, arrays)
         self._known[rank][id(arrays)] = arrays
+        self._here = -1
         self._protect(rank)
+
+    def begin_segment(self, rank: int) -> None:
+        if self._here != rank:  # the turn before goes on, or ranks are not in order
+            with self.disk.waiting("read"):
+                for each in self._coming(rank):
+                    self._bring_in(rank, *each)
+        self._here = -1
+        super().begin_segment(rank)
 
     def end_segment(self, rank: int, *ends: Any) -> bool:
         ended = super().end_segment(rank, *ends)
@@ -108,8 +119,10 @@ class Residency(PlannedTurns):
         self._moving = [each.array for each in private]
 
         # read the arrays of the turn after this one; with two ranks they are being written now
+        self._here, self._ahead = entering if self._ahead == entering else -1, -1
         if following != entering:
             coming = self._coming(following)
+            self._ahead = following if coming else -1
             self._moving += (array for array, _, written in coming if written)
             ahead = [(self._bring_in, following, *each) for each in coming]
             ahead += [(mapped_pages.bring_in, array, 0, array.nbytes)
