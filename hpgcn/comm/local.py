@@ -70,7 +70,7 @@ class LocalComm(MpiComm):
         Arguments as in `Collectives.wait`.
         """
         pending = set(range(len(requests))) if pending is None else pending
-        alone = self.mpi.post.processes is None
+        alone, observer = self.mpi.post.processes is None, self.mpi.turns.observer
 
         def ready() -> bool:
             queued = (request for queue in self.busy for request in queue.running)
@@ -78,8 +78,10 @@ class LocalComm(MpiComm):
                 return True
             if alone:
                 return any(requests[number].Get_status() for number in pending)
-            # messages of other processes come one by one: a turn for each would move its arrays
-            return all(request.Get_status() for request in requests)
+            # messages of other processes come one by one, and not in the order of the ranks that
+            # take them: a turn for each would move its arrays, and so would one before its order
+            return ((observer is None or observer.is_in_order(self.turn))
+                    and all(request.Get_status() for request in requests))
 
         if not pending:
             return

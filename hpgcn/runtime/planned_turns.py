@@ -15,12 +15,14 @@ class PlannedTurns:
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self._passes: list = [None] * ranks  # the PassArrays of the pass of each rank, or None
+        self._begun = [0] * ranks  # passes that each rank has begun
         self._segments = [0] * ranks  # segment of this pass that the rank is in, or begins next
         self._between = [True] * ranks  # whether it has not begun that segment yet
 
     def begin_pass(self, rank: int, arrays: Any) -> None:
         """Note that a rank begins a pass with some PassArrays; None: they are not known."""
         self._passes[rank], self._segments[rank], self._between[rank] = arrays, 0, True
+        self._begun[rank] += 1
 
     def end_segment(self, rank: int, *ends: Any) -> bool:
         """Note that a rank ends a segment: `ends` as in `SerialComm.end_segment`.
@@ -38,6 +40,17 @@ class PlannedTurns:
     def begin_segment(self, rank: int) -> None:
         """Note that a rank begins the next segment: with a pass, or after a wait."""
         self._between[rank] = False
+
+    def is_in_order(self, rank: int) -> bool:
+        """Return whether all ranks before one have begun the segment that it begins next.
+
+        It is true for a rank that does not wait between two segments of a pass.
+        """
+        arrays = self._next_arrays(rank)
+        if arrays is None or self._segments[rank] >= arrays.last:
+            return True
+        places = [*zip(self._begun, self._segments, (not each for each in self._between))]
+        return all(other > places[rank] for other in places[:rank])
 
     def told(self) -> dict[str, Any]:
         """Return bytes that were moved and seconds of waits, by names of summary.json."""

@@ -1,4 +1,5 @@
 """Local ranks of several processes give the bits and files of ranks of one process."""
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -71,18 +72,20 @@ def test_bits_on_gpus(comm, gpu, strategy, changes):
     assert all(sum(each) > 0 for each in turns.copied.values())
 
 
-@pytest.mark.parametrize("strategy", ["p2p", pytest.param("cover", marks=pytest.mark.long)])
-def test_bytes_are_those_of_the_plan(comm, gpu, strategy, monkeypatch, tmp_path):
-    """Each of two processes copies those of its ranks within 3%, both ways."""
-    comm = as_comm(comm.mpi.Split(comm.rank < 2, comm.rank))
-    if comm.size != 2:
+@pytest.mark.parametrize("strategy, model", [
+    pytest.param(*case, marks=[] if case == ("p2p", "gat") else pytest.mark.long)
+    for case in product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"))])
+def test_bytes_are_those_of_the_plan(comm, gpu, strategy, model, monkeypatch, tmp_path):
+    """Each of two or three processes copies those of its ranks within 3%, both ways."""
+    comm = as_comm(comm.mpi.Split(comm.rank < 3, comm.rank))
+    if comm.size == 1:
         return
     move_small_arrays(monkeypatch, 1 << 11)
     path, ranks = comm.bcast(str(tmp_path / "p.h5")), 4 * comm.size
     if comm.rank == 0:
         write_parts(path, strategy, 1000 * ranks, ranks)
     comm.barrier()
-    moved, planned = moved_and_planned(monkeypatch, path, strategy, "gcn", ranks, comm=comm)
+    moved, planned = moved_and_planned(monkeypatch, path, strategy, model, ranks, comm=comm)
     assert moved == pytest.approx(planned, rel=0.03)
 
 

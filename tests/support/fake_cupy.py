@@ -111,7 +111,7 @@ class MemoryPointer:
 
 
 class DefaultPool:
-    """The pool of CuPy. Its memory is a block of NumPy's, and counts while it exists."""
+    """The pool of CuPy. Its memory is a block of NumPy's, and counts while arrays use it."""
 
     used = most = limit = 0
 
@@ -121,8 +121,11 @@ class DefaultPool:
         memory = np.empty(size, np.uint8)
         DefaultPool.used += size
         DefaultPool.most = max(self.most, self.used)
-        weakref.finalize(memory, self.free, size).atexit = False
-        return MemoryPointer(UnownedMemory(memory.ctypes.data, size, memory), 0)
+        if Stream.late:  # streams may still use it
+            Stream.alive.append(memory)
+        lent = UnownedMemory(memory.ctypes.data, size, memory)
+        weakref.finalize(lent, self.free, size).atexit = False
+        return MemoryPointer(lent, 0)
 
     @staticmethod
     def free(size):
@@ -214,7 +217,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
     def __init__(self, memory):
         assert memory.base is not None or Stream.allocator or not is_capturing(), "allocated"
         self.memory = memory
-        if Stream.late:  # a GPU's pool tracks the memory that its streams still use
+        if Stream.late and holder_of(memory) is None:  # streams may still use it
             Stream.alive.append(memory)
 
     shape, dtype, size, ndim, nbytes, itemsize, strides, flags = (
@@ -623,7 +626,9 @@ class FakeGpu(ShimDevice):
 
     def start(self, function, grid, block, arguments):
         Stream.count(function[0])
-        arguments = [one.memory if isinstance(one, ndarray) else bare(one) for one in arguments]
+        # an array may end before its kernel runs
+        arguments = [np.uint64(self.address(one)) if isinstance(one, ndarray) else bare(one)
+                     for one in arguments]
         run = super().start
         current_stream().queue(lambda: run(function, grid, block, arguments))
 
