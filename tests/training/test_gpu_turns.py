@@ -202,6 +202,28 @@ def test_commands_plan_the_strategy_that_is_given(tmp_path):
         assert found.startswith("hpgcn: --strategy p2p+cover: does not combine with ")
 
 
+def test_attention_is_planned_or_refused_as_the_strategy_computes_it(tmp_path):
+    """The line is the same with and without turns; mop takes whole heads."""
+    save(make(n=203), tmp_path / "g.h5")
+    train = "train", tmp_path / "g.h5", "--model", "gat", "--dry-run", "--ranks", 3
+    files = "--memory", "1G", "--scratch", tmp_path
+    assert "strategy mop" in succeed(*train, *files, "--strategy", "mop", "--heads", 3,
+                                      "--hidden", 18)
+    for strategy, words in (("2d", "it computes no attention"), ("mop", "3 ranks cannot share 2")):
+        for more in ([], files, ["--device", "cuda", "--gpu-memory", "1G"]):
+            found = refused(2, *train, *more, "--strategy", strategy, "--heads", 2)
+            assert found.startswith(f"hpgcn: --strategy {strategy}: {words}")
+
+
+def test_a_number_of_ranks_without_parts(tmp_path):
+    graph = make(n=203)
+    write_partitioned(tmp_path / "p.h5", graph, make_partition(graph, 4, method="random"))
+    for tier in (["--memory", "300M", "--scratch", tmp_path],
+                 ["--device", "cuda", "--gpu-memory", "1G"]):
+        assert "needs 5 ranks, but the file has parts for 4" in refused(
+            78, "plan", tmp_path / "p.h5", "--strategy", "p2p", "--ranks", 5, *tier)
+
+
 def test_plan_of_several_gpus(monkeypatch, tmp_path):
     """Each has a process with equally many ranks; the plan is that of the GPU with most."""
     small(monkeypatch)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 
 from hpgcn.errors import ConfigError, setting
-from hpgcn.model import products_of
+from hpgcn.model import check_strategy, products_of
 from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.counts.footprint import LINKS, ON_GPU, PARTS
@@ -71,6 +71,7 @@ def _count(placed, inputs):
     config = inputs.config
     shape = placed.rank_grid.shape
     grid = placed.rank_grid
+    check_strategy(placed.strategy, inputs.spec, placed.layout.size)
     footprint = count(inputs.ordered, inputs, placed.strategy, shape, placed.layout.offsets,
                       nodes=grid.nodes)
 

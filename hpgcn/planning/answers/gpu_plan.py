@@ -167,7 +167,7 @@ def _candidates(inputs, ranks):
     if ranks == [1]:
         return candidates(inputs, (1,))[:1] if has_one(inputs) else []
     fitting = [each for each in ranks if each in (inputs.part_counts or ranks)]
-    return [*local_candidates(inputs, fitting)] if fitting else []
+    return local_candidates(inputs, fitting) if fitting else []
 
 
 def _numbers(inputs, gpus):

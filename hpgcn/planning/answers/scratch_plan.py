@@ -4,9 +4,16 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from hpgcn import model
 from hpgcn.errors import ConfigError, StorageError, UsageError, assigned, setting
 from hpgcn.planning.answers.batch_report import plans_of
-from hpgcn.planning.answers.candidates import Candidate, arranged, candidates, count_candidate
+from hpgcn.planning.answers.candidates import (
+    Candidate,
+    arranged,
+    candidates,
+    count_candidate,
+    default_ranks,
+)
 from hpgcn.planning.counts.batch_reads import BatchReads, batch_reads
 from hpgcn.planning.counts.disk_traffic import disk_traffic, small_arrays
 from hpgcn.planning.counts.plan_input import PlanInput
@@ -126,7 +133,7 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
         if plans[-1].kept >= 0:
             break
     else:
-        raise ConfigError(f"{inputs.name}: needs {_shortage(plans, memory)}")
+        raise ConfigError(f"{inputs.name}: needs {_shortage(inputs, plans, ranks, memory)}")
     plan = plans[-1]
     check_space(config.scratch, plan.scratch)
     return plan
@@ -172,10 +179,12 @@ def check_strategy(config, limit):
                          "all layers, without a delay")
 
 
-def _shortage(plans, memory):
+def _shortage(inputs, plans, ranks, memory):
     """Return the bytes that ScratchPlans need beyond the memory, and a remedy; text."""
     if not plans:
-        return "a graph with parts"
+        parts = ", ".join(map(str, sorted(inputs.part_counts)))
+        wanted = ", ".join(str(each) for each in ranks or () if each > 1) or "several"
+        return f"{wanted} ranks" + f", but the file has parts for {parts}" * bool(parts)
     plan = min(plans, key=lambda each: each.least)
     needed = f"{plan.least:,} bytes, but {setting('memory')} is {memory:,}"
     if memory < PROCESS:
@@ -198,9 +207,10 @@ def has_one(inputs):
 
 
 def local_candidates(inputs, ranks):
-    """Yield the Candidates of the strategy in the settings, with fewest ranks first.
+    """Return the Candidates of the strategy in the settings, with fewest ranks first.
 
-    If no nonzeros have owners yet, they are counted at the owners of their rows.
+    If no nonzeros have owners yet, they are counted at the owners of their rows. UsageError
+    if the strategy computes the model on none of `ranks`.
     """
     by_rows = next(each.name for each in STRATEGIES.values() if each.requires_partition)
     name = inputs.strategy_options.strategy
@@ -210,9 +220,12 @@ def local_candidates(inputs, ranks):
         counted = by_rows
     if ranks is None and inputs.part_counts:
         ranks = sorted(inputs.part_counts)
-    for each in candidates(inputs, ranks and tuple(ranks)):
-        if each.strategy == counted and each.ranks > 1:
-            yield replace(each, strategy=name)
+    found = [replace(each, strategy=name) for each in candidates(inputs, ranks and tuple(ranks))
+             if each.strategy == counted and each.ranks > 1]
+    if not found:
+        for each in ranks or default_ranks(inputs):
+            model.check_strategy(STRATEGIES[name], inputs.spec, each)
+    return found
 
 
 def _count(inputs, candidate):

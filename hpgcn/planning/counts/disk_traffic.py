@@ -287,9 +287,9 @@ def small_arrays(footprint):
     small = small + [sum(nbytes for nbytes in step.arrays.values() if nbytes < touches.LEAST)
                      for step in footprint.rank_steps]
     for product in footprint.products:
-        if product.heads and not product.backward:
-            small = small + _small_of_attention(footprint.train_plans[product.layer], product,
-                                                itemsize)
+        plan = footprint.train_plans[product.layer]
+        if product.heads and not product.backward and plan.traffic.moves(product, itemsize):
+            small = small + _small_of_attention(plan, product, itemsize)
     return small
 
 
