@@ -61,7 +61,6 @@ class SerialComm(Collectives, CollectiveErrors):
     device = HOST  # collectives take arrays of this device and of the host; see `use`
     stager = None  # GpuStager of messages, if the device is a GPU and there are several ranks
     spool = None  # the Spool or GpuSpool of the ranks of this process, if memory is short
-    host_spool = None  # the same if it has arrays of the host
     network = None  # a SlowNetwork that delays messages, in experiments
     overlap = True  # whether a rank computes during a broadcast; not, in experiments
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgcn.comm.spool import Arrival, Message
+from hpgcn.comm.spool import Arrival, Message, StoredArrays
 from hpgcn.runtime.device import address
 from hpgcn.runtime.gpu.gpu_messages import PURPOSE
 
@@ -35,8 +35,18 @@ class GpuMessage(Message):
     here = False  # whether it has come from another process
     staged = False  # whether its memory is that of messages
 
+    def __reduce__(self) -> tuple:
+        """Return a Message for another process: its contents, without a home."""
+        return _with_contents, (*self.shape, self.dtype, self.home.load((0, self.nbytes)))
 
-class GpuSpool:
+
+def _with_contents(rows: int, width: int, dtype: np.dtype, contents: np.ndarray) -> GpuMessage:
+    message = GpuMessage(rows, width, dtype)
+    message.memory = contents
+    return message
+
+
+class GpuSpool(StoredArrays):
     """The Spool of ranks that take turns on a GPU."""
 
     most_ahead = 2
@@ -195,13 +205,29 @@ class GpuSpool:
     def _bring(self, source: int, target: int) -> None:
         sent = self._sent.get((source, target))
         if sent and (source, target) not in self._ahead:
-            (rows, width), dtype = sent[0].shape, sent[0].dtype
-            message = self._with_memory(GpuMessage(rows, width, dtype), self.up)
-            self.turns.move(address(message.memory), sent[0].home, (0, message.nbytes), self.up,
-                            up=True)
-            self.turns.count(PURPOSE, 0, (0, message.nbytes))
-            message.moved = self.gpu.event(self.up)
-            self._ahead[source, target] = message
+            self._ahead[source, target] = self._begin_reading(sent[0])
+
+    def _begin_reading(self, written: GpuMessage) -> GpuMessage:
+        message = self._with_memory(GpuMessage(*written.shape, written.dtype), self.up)
+        self.turns.move(address(message.memory), written.home, (0, message.nbytes), self.up,
+                        up=True)
+        self.turns.count(PURPOSE, 0, (0, message.nbytes))
+        message.moved = self.gpu.event(self.up)
+        return message
+
+    def _await(self, message: GpuMessage) -> None:
+        self.turns.compute.wait_event(message.moved)
+
+    def store(self, array: np.ndarray) -> GpuMessage:
+        """Copy an array of the host, 1-D, to a home from which all ranks may read it."""
+        message = GpuMessage(1, array.size, array.dtype)
+        message.home = self.turns.host.home(0, message.nbytes)
+        message.home.store((0, message.nbytes), array)
+        return message
+
+    def keep(self, stored: GpuMessage) -> GpuMessage:
+        # those of another process come with their contents
+        return stored if stored.home is not None else self.store(stored.array[0])
 
     def take(self, source: int, target: int) -> GpuMessage:
         """Return the next Message of two ranks, which must be there; `release` it later."""
@@ -212,6 +238,6 @@ class GpuSpool:
             del self._sent[source, target]
         self._awaited[target].pop(source, None)
         message = self._ahead.pop((source, target))
-        self.turns.compute.wait_event(message.moved)
+        self._await(message)
         self._read(sent)
         return message

@@ -45,7 +45,6 @@ class LocalComm(MpiComm):
         self.process_ranks = mpi.turns.size
         self.nodes = mpi.nodes
         self.spool = mpi.post.spool
-        self.host_spool = self.spool if isinstance(self.spool, Spool) else None
         self.turn = mpi.turn
         self.host = self.rank - self.turn
         if mpi.post.processes is not None:

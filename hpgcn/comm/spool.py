@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -70,7 +70,38 @@ class Arrival:
         return self.done
 
 
-class Spool(ScratchFile):
+class StoredArrays:
+    """Base class of spools: arrays that are written once, and read as often as wanted."""
+
+    def loaded(self, stored: Sequence[Message]) -> Iterator[Any]:
+        """Yield stored arrays, each valid until the next, which is read in the meantime."""
+        ahead = deque(map(self._begin_reading, stored[:1]))
+        for following in [*stored[1:], None]:
+            if following is not None:
+                ahead.append(self._begin_reading(following))
+            for message in [ahead.popleft()] if ahead else ():
+                self._await(message)
+                yield message.array[0]
+                self.release(message)
+
+    def keep(self, stored: Message) -> Message:
+        """Return a stored array of any rank as this rank may read it."""
+        return stored
+
+    def release(self, message: Any) -> None:
+        """Let other messages use the memory of this one."""
+        raise NotImplementedError
+
+    def _begin_reading(self, written: Any) -> Any:
+        """Return a Message with the contents of another one, which are on their way."""
+        raise NotImplementedError
+
+    def _await(self, message: Any) -> None:
+        """Wait until the contents of a Message are there."""
+        raise NotImplementedError
+
+
+class Spool(ScratchFile, StoredArrays):
     """A file of messages between the ranks of a process, which take turns.
 
     Messages of two ranks arrive in the order in which they were sent. Threads write them,
@@ -114,7 +145,6 @@ class Spool(ScratchFile):
         return message
 
     def release(self, message: Message) -> None:
-        """Let other messages use the memory of this one."""
         insort(self._free, message.memory, key=len)
         message.memory = message.memory[:0]
 
@@ -164,17 +194,6 @@ class Spool(ScratchFile):
         self._write(message)
         return message
 
-    def loaded(self, stored: Sequence[Message]) -> Iterator[np.ndarray]:
-        """Yield stored arrays, each valid until the next, which is read in the meantime."""
-        ahead = deque(map(self._begin_reading, stored[:1]))
-        for following in [*stored[1:], None]:
-            if following is not None:
-                ahead.append(self._begin_reading(following))
-            for message in [ahead.popleft()] if ahead else ():
-                self._wait("read", message)
-                yield message.array[0]
-                self.release(message)
-
     def _begin_reading(self, written: Message) -> Message:
         message = self._with_memory(written.empty_copy())
         message.moved = self.reader.submit(self._read, message, written.moved)
@@ -213,11 +232,14 @@ class Spool(ScratchFile):
             return sent
         message = self._ahead.pop((source, target))
         self._reading -= message.pages
-        self._wait("read", message)
+        self._await(message)
         sent.readers -= 1
         if not sent.readers:
             self.give_place(message.place, message.pages)
         return message
+
+    def _await(self, message: Message) -> None:
+        self._wait("read", message)
 
     def _wait(self, kind: str, message: Message) -> None:
         with self.waiting(kind):

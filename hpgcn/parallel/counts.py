@@ -17,6 +17,7 @@ these messages.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -110,12 +111,18 @@ def spooled(sizes: np.ndarray, in_files: int, *, at_once: np.ndarray | bool = Tr
     return all_spooled(sizes)
 
 
-def all_spooled(sizes: np.ndarray, *, once: bool = False) -> np.ndarray:
+def all_spooled(sizes: np.ndarray, in_files: int = 0, *, at_once: np.ndarray | bool = True,
+                once: bool = False) -> np.ndarray:
     """Return the bytes of messages as `spooled`, if none stays in memory.
 
     So it is if all ranks send theirs before one takes them.
     """
     return copied(whole_pages(sizes), once=once)
+
+
+def stored_bytes(sizes: np.ndarray, rule: Callable) -> np.ndarray:
+    """Return the bytes that move if stored arrays are read, by the rule for messages."""
+    return sizes if rule is copied else whole_pages(sizes)
 
 
 def copied(sizes: np.ndarray, in_files: int = 0, *, at_once: np.ndarray | bool = True,
@@ -127,4 +134,5 @@ def copied(sizes: np.ndarray, in_files: int = 0, *, at_once: np.ndarray | bool =
 def below_gpu(sizes: np.ndarray, in_files: int, *, at_once: np.ndarray | bool = True,
               once: bool = False) -> np.ndarray:
     """Return the bytes of a file below a GPU, as `spooled` does: not those that many ranks take."""
-    return spooled(sizes * (not once or len(sizes) == 2), in_files)
+    several = np.count_nonzero(sizes, axis=0) > 1
+    return spooled(sizes * ~(several & once), in_files)

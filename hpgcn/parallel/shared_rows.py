@@ -17,7 +17,7 @@ from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_part
+from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_part, send_rows
 from hpgcn.parallel.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class SharedRows:
         if out is None:
             out = self.device.empty((m, self.width(W.shape[1])), W.dtype)
         cuts = split(W.shape[1], self.row.size)
-        if self.row.host_spool is not None:
+        if self.row.spool is not None:
             self._sum_by_spool(multiply, W, cuts, out)
             return out
         packed = self.workspace.flat(PACKED, m * W.shape[1], W.dtype)
@@ -114,7 +114,7 @@ class SharedRows:
             return G
         m = G.shape[0]
         cuts = split(width, self.row.size)
-        parts = (self._gathered_by_spool if self.row.host_spool else self._gathered)(G, cuts)
+        parts = (self._gathered_by_spool if self.row.spool else self._gathered)(G, cuts)
         whole = self.workspace.buffer("whole", m, width, G.dtype)
         self.device.discard(whole)
         for part, first, last in zip(parts, cuts.tolist(), cuts[1:].tolist()):
@@ -134,7 +134,7 @@ class SharedRows:
     def _gathered_by_spool(self, G: Array, cuts: np.ndarray) -> Iterator[Array]:
         """Yield the columns of G of each rank, valid until the next ones."""
         ranks = [*range(self.row.size)]
-        send_part(self.row, ranks, G.shape, G.dtype, lambda to: np.copyto(to, G))
+        send_rows(self.row, ranks, G)
         count_call(self.row, dict.fromkeys(ranks, G.nbytes), kind="dense")
         self.row.next_turn("sum")
         full = np.flatnonzero(np.diff(cuts) * len(G)).tolist()

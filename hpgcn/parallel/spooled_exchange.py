@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hpgcn.comm.communicator import SerialComm
     from hpgcn.comm.spool import Message
+    from hpgcn.kernels import Array
     from hpgcn.parallel.halo_plan import HaloPlan
     from hpgcn.parallel.workspace import HaloBuffers
 
@@ -261,13 +262,19 @@ def send_part(comm: SerialComm, targets: list[int], shape: tuple[int, ...], dtyp
         send(comm, targets, message, soon=False)
 
 
+def send_rows(comm: SerialComm, targets: list[int], rows: Array) -> None:
+    """Send rows to ranks as `send_part` does."""
+    send_part(comm, targets, rows.shape, rows.dtype,
+              lambda to: repeat(operator.setitem, to, ALL, rows))
+
+
 def add_parts(comm: SerialComm, sources: list[int], out: np.ndarray, what: str) -> None:
     """Write the sum of the arrays of ranks to `out`, in their order; it may be empty."""
     if out.size:
         received = arriving(comm, sources, what)
-        out[:] = next(received)[1]
+        repeat(operator.setitem, out, ALL, next(received)[1])
         for _, part in received:
-            out += part
+            repeat(operator.iadd, out, part)
 
 
 def count_call(comm: SerialComm, sizes: dict[int, int], *, sums: bool = False,

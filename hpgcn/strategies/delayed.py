@@ -207,7 +207,7 @@ class DelayedVertexCut(RowStrategy):
     options = VertexCut.options
     accepts_partition = requires_partition = accepts_nonzero_owners = True
     method = VertexCut.method
-    supports_pruning = frees_rows = False
+    supports_pruning = False
     num_monitored_steps = MONITORED_STEPS
 
     def __init__(self, rank_grid: RankGrid, layout: BlockLayout, comm: SerialComm,

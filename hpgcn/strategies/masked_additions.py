@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hpgcn.kernels.host.accesses import writes
 from hpgcn.kernels.host.record import repeat
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def count_masked(comm: SerialComm, indptr: np.ndarray, bits: Array | None, width
         repeat(_count, comm, indptr, bits, width, rows)
 
 
+@writes(0)  # it changes counters
 def _count(comm: SerialComm, indptr: np.ndarray, bits: Array, width: int,
            rows: Array | None) -> None:
     entries = indptr[1:] - indptr[:-1]

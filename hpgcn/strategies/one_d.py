@@ -43,7 +43,7 @@ IV-B, Algorithm 2 (which stores H itself c times); mg-gcn-2021, section 4.3.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -51,17 +51,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hpgcn.comm.pending import PIECE_BYTES, UNDER_WAY
-from hpgcn.comm.spool import buffer_bytes
 from hpgcn.errors import ConfigError, agreed, assigned
 from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers
-from hpgcn.parallel.counts import all_spooled
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.spooled_exchange import SpooledStages
 from hpgcn.parallel.transfers import LOCAL, replica_assignment
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.strategies.plan import Operand, sum_bytes
+from hpgcn.strategies.plan import Held, Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.strategies.spooled_blocks import SpooledBlocks
 from hpgcn.strategies.strategy import most_square
@@ -103,20 +101,21 @@ class StagedTraffic(RowTraffic):
         super().__init__(layouts, symmetric, plans)
         self.groups = groups
 
-    def spooled(self, product: Product, itemsize: int) -> np.ndarray:
+    def spooled(self, product: Product, itemsize: int, in_files: int,
+                rule: Callable) -> np.ndarray:
         # Rows go to all ranks that multiply by them, sums to the owners of their rows.
         rows_in, rows_out, pull, push = self._ways(product)
         pulled = (rows_in * product.width * itemsize) * pull
         pushed = (rows_out * product.width * sum_bytes(itemsize))[:, None] * push.T
-        return all_spooled(pulled, once=True) + all_spooled(pushed)
+        return rule(pulled, in_files, once=True) + rule(pushed, in_files)
 
-    def held(self, product: Product, itemsize: int) -> int:
+    def held(self, product: Product, itemsize: int) -> Held:
         # Rows of a big block, and the sums of another one.
         rows_in, rows_out, *_ = self._ways(product)
         sizes = (rows_in * product.width * itemsize, rows_out * product.width * sum_bytes(itemsize))
         pieces = max(int(each.max()) for each in sizes)
-        return (sum(int(each.reshape(self.groups).sum(1).max()) for each in sizes)
-                + buffer_bytes(pieces) + pieces * self.num_ranks.bit_length())
+        joined = sum(int(each.reshape(self.groups).sum(1).max()) for each in sizes)
+        return Held(joined + pieces * self.num_ranks.bit_length(), pieces)
 
     def _ways(self, product: Product) -> tuple[np.ndarray, ...]:
         """Return the rows of each rank of H and of the result, and two tables (P, P) bool.
@@ -222,7 +221,6 @@ class StagedStrategy(RowStrategy):
 
     Plan = StagedRowPlan
     supports_edge_features = True
-    frees_rows = False  # rows are read again when they are sent
 
     def __init__(self, layout: BlockLayout, layout_in: BlockLayout, comm: SerialComm,
                  product: RowProduct, *, stages: RankStages | None = None, **others: Any) -> None:
@@ -237,7 +235,7 @@ class StagedStrategy(RowStrategy):
         workspace = Workspace(adjacency.row_dtype, comm.device)
         stages = RankStages(rank_grid, comm, workspace, adjacency.dtype,
                             reduces=not adjacency.symmetric,
-                            by_blocks=cls.sends_own_rows and comm.host_spool is not None)
+                            by_blocks=cls.sends_own_rows and comm.spool is not None)
         portions = PORTIONS if len(stages.intervals) > 1 else 1
         start, stop = stages.rows
         bounds = start + split(stop - start, portions)

@@ -9,11 +9,11 @@ ravel to it.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -99,6 +99,14 @@ class Operand:
         return self.entries * (INDEX + sum_bytes(itemsize)) + self.pointers * POINTER
 
 
+class Held(NamedTuple):
+    """The most bytes of messages in a Spool that one product has in memory."""
+
+    joined: int  # of rows of several messages, put together in arrays
+    largest: int  # of a message
+    stored: int = 0  # of a stored block of the matrix
+
+
 class Traffic:
     """Messages of all ranks to multiply by A (forward) and by A^T (backward).
 
@@ -151,15 +159,17 @@ class Traffic:
         """
         return []
 
-    def spooled(self, product: Product, itemsize: int) -> np.ndarray:
+    def spooled(self, product: Product, itemsize: int, in_files: int,
+                rule: Callable) -> np.ndarray:
         """Return the bytes that each rank reads from a Spool and writes to it, (2, P).
 
-        It is for strategies that send own rows as well, like `held`.
+        It is for strategies that send own rows as well, like `held`. `rule` is a function of
+        hpgcn.parallel.counts for messages; the first `in_files` ranks have arrays in files.
         """
         raise NotImplementedError
 
-    def held(self, product: Product, itemsize: int) -> int:
-        """Return the most bytes of messages and their rows that are in memory at a time."""
+    def held(self, product: Product, itemsize: int) -> Held:
+        """Return the Held of messages in a Spool."""
         raise NotImplementedError
 
     def counts(self, product: Product, itemsize: int) -> np.ndarray:

@@ -145,8 +145,6 @@ class RowStrategy(Strategy):
         Nodes of the ranks; by default those of `parent`, or one node.
     """
 
-    frees_rows = True
-
     def __init__(self, layout: BlockLayout, layout_in: BlockLayout, comm: SerialComm,
                  product: RowProduct, *, symmetric: bool, parent: RowStrategy | None = None,
                  reverse: RowProduct | None = None, row_dtype: np.dtype | None = None,
@@ -324,7 +322,7 @@ class RowStrategy(Strategy):
     def waits_of(self, width: int, backward: bool, heads: int = 0) -> Waits:
         """Return the Waits of a product of this map."""
         count = self.waits(Product(0, width, backward=backward, heads=heads))
-        kind = NextTurns if self.sends_own_rows and self.comm.host_spool else Waits
+        kind = NextTurns if self.sends_own_rows and self.comm.spool else Waits
         return kind(self.comm, count > 1, width, backward)
 
     def matrix_arrays(self, product: Product) -> list[Array]:

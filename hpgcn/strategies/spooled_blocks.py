@@ -6,13 +6,15 @@ and sums are messages as well. So nothing but the matrix is read between the two
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn.comm.local_mpi import SUM, reduced
-from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_part
+from hpgcn.kernels.host.record import ALL, repeat
+from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_rows
 from hpgcn.parallel.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class SpooledBlocks(Transfer):
     def start(self, H: np.ndarray, what: str) -> None:
         """Send own rows to their readers."""
         self.row = H[:0]
-        self._send(H, self.readers)
+        send_rows(self.comm, self.readers, H)
         first = self.comm.rank - self.replica
         count_call(self.comm, dict.fromkeys(range(first, first + self.heights.shape[1]), H.nbytes))
         if self.reduces and self.group in self.blocks.values():
@@ -73,7 +75,7 @@ class SpooledBlocks(Transfer):
         for source, group in self.blocks.items():
             rows = self._empty(group, self.row.shape[1], self.row.dtype)
             for place in self._pieces(group).values():
-                rows[place] = next(parts)[1]
+                repeat(operator.setitem, rows, place, next(parts)[1])
             if len(self.blocks) == 1:
                 self.whole = [(source, rows)]
             yield source, rows
@@ -96,7 +98,7 @@ class SpooledBlocks(Transfer):
         """Send the sums that were yielded last to the owners of their rows."""
         group = self.blocks[target]
         for rank, place in self._pieces(group).items():
-            self._send(self.filled[place], [rank])
+            send_rows(self.comm, [rank], self.filled[place])
         if self.reduces:
             root = group * self.heights.shape[1] + self.replica
             count_call(self.comm, {root: self.filled.nbytes})
@@ -111,13 +113,14 @@ class SpooledBlocks(Transfer):
             with self.comm.device.in_memory():
                 parts = (part.copy() for _, part in received)
                 size = int(self.heights[self.group].sum()) * out.shape[1]
-                out[:] = reduced(parts, len(self.readers), SUM, self.group, size)
+                repeat(operator.setitem, out, ALL,
+                       reduced(parts, len(self.readers), SUM, self.group, size))
             next(received, None)  # lets go of the last one
         else:
             add_parts(self.comm, self.readers, out, what)
             replicas -= len(self.readers) - 1
         if replicas > 1:  # other ones have zeros, which make a sum of -0 to one of 0
-            out += 0
+            repeat(operator.iadd, out, 0)
 
     def _pieces(self, group: int) -> dict[int, slice]:
         """Return the place of each piece that is not empty in a big block, by its owner."""
@@ -128,7 +131,4 @@ class SpooledBlocks(Transfer):
 
     def _empty(self, group: int, width: int, dtype: DTypeLike) -> np.ndarray:
         with self.comm.device.in_memory():
-            return np.empty((int(self.heights[group].sum()), width), dtype)
-
-    def _send(self, rows: np.ndarray, targets: list[int]) -> None:
-        send_part(self.comm, targets, rows.shape, rows.dtype, lambda to: np.copyto(to, rows))
+            return self.comm.device.empty((int(self.heights[group].sum()), width), dtype)

@@ -69,9 +69,6 @@ class Strategy:
     returns_batches : bool
         `forward` and `backward` complete rows of their result batch by batch, and call
         `rows_done`.
-    frees_rows : bool
-        Products do not read own rows after they have waited for other ranks. With a Spool
-        this holds if `spools`.
     spools : bool
         Rows of a product pass through a Spool if the ranks have one.
     sends_own_rows : bool
@@ -119,7 +116,7 @@ class Strategy:
     accepts_partition = requires_partition = accepts_nonzero_owners = False
     method = "best"  # by which a graph without parts is partitioned
     supports_pruning = True
-    returns_batches = frees_rows = spools = sends_own_rows = spools_matrix = False
+    returns_batches = spools = sends_own_rows = spools_matrix = False
     supports_attention = supports_minibatches = supports_bf16 = False
     supports_edge_features = needs_entries = False
     supports_nodes: tuple[str, ...] = ()

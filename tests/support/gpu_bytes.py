@@ -3,7 +3,7 @@ import numpy as np
 from epoch_bytes import count_before_epochs, footprint_of
 from graphs import make
 
-from hpgcn import Config, train
+from hpgcn import Config, save, train
 from hpgcn.comm import run_on_gpu
 from hpgcn.parallel.counts import below_gpu, copied
 from hpgcn.partition import make_partition
@@ -21,8 +21,11 @@ SLOT = 48 << 20
 
 
 def write_parts(path, strategy, n, ranks):
-    """Write a graph, partitioned for the ranks of a strategy."""
+    """Write a graph, partitioned for the ranks of a strategy if it takes parts."""
     graph = make(n=n, f=64, degree=8)
+    if not STRATEGIES[strategy.split(":")[0]].accepts_partition:
+        save(graph, path)
+        return
     method = strategy if strategy == "vertex-cut" else "random"
     write_partitioned(path, graph, make_partition(graph, ranks, method=method, refine=False))
 
@@ -44,7 +47,7 @@ def moved_and_planned(monkeypatch, path, strategy, model, ranks, *, scratch="", 
     """
     config = Config(layers=3, hidden=64, epochs=4, device="cuda", strategy=strategy, model=model,
                     heads=1 + (model == "gat"))
-    footprint, strategy = footprint_of(path, config, ranks), STRATEGIES[strategy]
+    footprint, strategy = footprint_of(path, config, ranks), STRATEGIES[strategy.split(":")[0]]
     gpus, place = (comm.size, comm.rank) if comm else (1, 0)
     local = ranks // gpus
     own = slice(place * local, (place + 1) * local)
@@ -54,7 +57,7 @@ def moved_and_planned(monkeypatch, path, strategy, model, ranks, *, scratch="", 
                        for each in traffics], 0)
 
     copies = disk_traffic(footprint, strategy, rule=copied)
-    planned, space = total(gpu_traffic(copies, strategy, 2, gpus), own), None
+    planned, space = total(gpu_traffic(copies, 2, gpus), own), None
     if scratch:
         steps = disk_traffic(footprint, strategy, ranks - kept, below_gpu)
         space = ScratchSpace(scratch, ranks - kept, TURNS * max(int(each.turn.max())

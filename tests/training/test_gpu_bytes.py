@@ -9,8 +9,9 @@ __all__ = ["cuda"]
 SETTINGS = "one GPU", "a file", "a file for some"  # a file: homes of all ranks are in it
 QUICK = {("p2p", "gcn", "one GPU"), ("cover", "gin", "one GPU"), ("1d", "gcn", "a file"),
          ("vertex-cut", "gcn", "a file for some")}
-CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.long)
-         for case in product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"), SETTINGS)]
+CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.long) for case in (
+    *product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"), SETTINGS),
+    *product(("mop", "1.5d", "2d", "3d"), ("gcn", "gin"), SETTINGS))]
 
 
 @pytest.mark.parametrize("strategy, model, setting", CASES)

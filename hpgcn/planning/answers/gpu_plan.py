@@ -22,7 +22,6 @@ from hpgcn.planning.counts.disk_traffic import (
     disk_traffic,
     gpu_traffic,
     small_arrays,
-    spools_on_gpu,
 )
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.message_seconds import bytes_between
@@ -246,10 +245,13 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
     total = footprint.on_gpu["total"]
     homes, staged = total - footprint.on_gpu["kernels"], 0
     waiting = np.zeros((2, candidate.ranks), int)
-    if turns > 1 and spools_on_gpu(strategy):  # messages have staging memory instead of buffers
-        staged = STAGED * max(each.largest for each in copies)
-        buffers = footprint.message_buffers
-        total, homes = total - buffers + max(each.joined for each in copies), homes - buffers
+    matrix = np.zeros_like(total)  # a matrix in homes that no rank has
+    if turns > 1:  # messages have staging memory instead of buffers
+        if strategy.spools_matrix:
+            matrix = footprint.parts["matrix"]
+        staged = (STAGED + strategy.spools_matrix) * max(each.largest for each in copies)
+        moved = footprint.message_buffers + matrix
+        total, homes = total - moved + max(each.joined for each in copies), homes - moved
         waiting = _waiting(copies)
     small = small_arrays(footprint) + SMALL_ARRAYS * gpu_turns.THRESHOLD
     small = most(small.clip(max=total)) + staged
@@ -258,7 +260,7 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         slot += slot // MARGIN
     slots = max((each for each in SLOTS if each * slot + small <= limit), default=SLOTS[0])
     slots = min(slots, turns)
-    train, evaluated = gpu_traffic(copies, strategy, slots, gpus)
+    train, evaluated = gpu_traffic(copies, slots, gpus)
     sent = np.zeros(candidate.ranks, int)
     if gpus > 1:
         places = np.repeat(np.arange(gpus), turns)
@@ -267,7 +269,7 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
                                      evaluated.written)]
     if turns == 1:
         slots, homes, moved = 1, 0 * homes, [0] * 4
-    pinned = most(homes + (waiting[0] if gpus == 1 else waiting.sum(0)))
+    pinned = most(homes + matrix + (waiting[0] if gpus == 1 else waiting.sum(0)))
     plan = GpuPlan(
         inputs.name, candidate.strategy, candidate.ranks, gpus, slots, slot, small, limit, needed,
         pinned, *moved, inputs.config.eval_every, most(sent),
@@ -276,15 +278,16 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         machine.pcie or PCIE, machine.pcie is not None)
     if not inputs.config.scratch:
         return plan
-    return _with_file(plan, size(inputs.config.memory), (homes, *waiting), footprint, strategy,
-                      machine.disk)
+    return _with_file(plan, size(inputs.config.memory), (homes, *waiting), int(matrix.sum()),
+                      footprint, strategy, machine.disk)
 
 
-def _with_file(plan, memory, homes, footprint, strategy, disk):
+def _with_file(plan, memory, homes, stored, footprint, strategy, disk):
     """Return a GpuPlan with homes in a file, if `memory` has no room for all of them.
 
     `homes` are bytes by rank: of arrays, and of messages that wait, from it and to it. Those
-    of the last ranks stay in memory if there is room beside the pool.
+    of the last ranks stay in memory if there is room beside the pool. `stored` are bytes of a
+    matrix that is in the file alone.
     """
     arrays, sent, received = homes
     blocks = sum(int(np.sum(operand.blocks)) for operand in footprint.operands)
@@ -310,7 +313,7 @@ def _with_file(plan, memory, homes, footprint, strategy, disk):
     cut = plan.ranks - kept
     return replace(
         plan, memory=memory, host=host, kept=kept, pool=pool,
-        scratch=int(arrays[:cut].sum()) + filed, pinned=pool + int(arrays[cut:].sum()) + beside,
+        scratch=stored + int(arrays[:cut].sum()) + filed, pinned=pool + int(arrays[cut:].sum()) + beside,
         disk_read=moved[0], disk_written=moved[1], disk_evaluation_read=moved[2],
         disk_evaluation_written=moved[3], disk=disk)
 

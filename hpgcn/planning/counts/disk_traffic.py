@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.comm.spool import NEAR, buffer_bytes
-from hpgcn.parallel.counts import spooled
+from hpgcn.parallel.counts import all_spooled, spooled
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.footprint import COPIES
-from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
+from hpgcn.strategies.plan import INDEX, POINTER, Held, sum_bytes
 
 INDEX_ARRAYS = 3  # arrays of row numbers: to send, to receive, and touched by a block
+STORED = 2  # stored blocks of a matrix in memory: one is used, one comes
 KINDS = 3  # arrays of partial results and gradients: see `_small_of_attention`
 SHARED, LEARNED = 5, 4  # arrays of the size of parameters, and of learned rows: see `_optimized`
 ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
@@ -58,25 +59,26 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
     """
     in_files = footprint.rows.size if in_files is None else in_files
     itemsize = footprint.spec.row_itemsize
-    sends_own_rows = strategy.sends_own_rows and rule is spooled
-    spools = strategy.spools if rule is spooled else spools_on_gpu(strategy)
+    sends_own_rows = strategy.sends_own_rows
+    waiting_rule = all_spooled if rule is spooled else rule  # for messages that all ranks wait for
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its waits
-        turns = [step.turns(strategy, spools)[number] for step in footprint.rank_steps]
+        turns = [step.turns(strategy)[number] for step in footprint.rank_steps]
         segments = np.array([each.nbytes for each in turns])
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
             ARRAYS: np.array([each.sum(1) for each in moved])}
-        messages = largest = joined = 0
+        largest = joined = 0
         waiting = np.zeros_like(moved[MESSAGES])
         if number == 0:
             moved[ARRAYS] += _optimized(footprint)
-        if spools:  # messages among ranks that share rows
-            moved[MESSAGES] += np.transpose([step.touches[number].moved
-                                             for step in footprint.rank_steps])
-            messages = buffer_bytes(max(step.touches[number].largest
-                                        for step in footprint.rank_steps))
+        for sizes, once in _collectives(footprint, number):
+            passed = waiting_rule(sizes, in_files, once=once)
+            moved[MESSAGES] += passed
+            waiting = np.maximum(waiting, passed[::-1])
+            largest = max(largest, int(sizes.max()))
+        messages = buffer_bytes(largest)
 
         # the matrix, the messages and the sums of each product
         products = iter(_whole_products(footprint, number))
@@ -89,17 +91,14 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
-            if spools and strategy.spools_matrix:
+            if strategy.spools_matrix:
                 matrix = 0 * matrix
-            sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
-            if not spools:
-                passed = np.array([sent, sent])
-            elif sends_own_rows:
-                passed = plan.traffic.spooled(product, itemsize)
+            if sends_own_rows:
+                passed = plan.traffic.spooled(product, itemsize, in_files, waiting_rule)
             else:
                 passed = _spooled(plan, product, itemsize, in_files, rule, strategy,
                                   training=number == 0)
-            if not (spools and rule is spooled):  # written before the wait, read after it
+            if rule is not spooled:  # written before the wait, read after it
                 touched[:, place:place + 2] += passed[::-1].T
             if not last or (sends_own_rows and first):  # all blocks come after it
                 touched[:, place + 1] += matrix
@@ -110,18 +109,18 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
             if product.heads and not sends_own_rows and plan.returns:
                 moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
-            moved[MESSAGES] += passed if spools else _messages(sent, strategy)
-            if spools:
-                if sends_own_rows:
-                    messages = max(messages, plan.traffic.held(product, itemsize))
-                    continue
-                sizes = _message_sizes(plan, product, itemsize, strategy)
-                messages = max(messages, buffer_bytes(sizes[0]) + sizes[1] + NEAR * sizes[2])
-                largest, joined = max(largest, sizes[0]), max(joined, sizes[1])
+            moved[MESSAGES] += passed
+            if sends_own_rows:
+                held, kept = plan.traffic.held(product, itemsize), 0
+                beside = STORED * held.stored
+            else:
+                held, beside = _held(plan, product, itemsize, strategy)
                 kept = _spooled(plan, product, itemsize, in_files, rule, strategy,
                                 training=True, late=True)
-                waiting = np.maximum(waiting, (passed + kept)[::-1])
-        for purpose in (ARRAYS, MATRIX) if spools else PURPOSES:
+            messages = max(messages, buffer_bytes(held.largest) + held.joined + beside)
+            largest, joined = max(largest, held.largest, held.stored), max(joined, held.joined)
+            waiting = np.maximum(waiting, (passed + kept)[::-1])
+        for purpose in (ARRAYS, MATRIX):
             moved[purpose][:, in_files:] = 0
         found.append(DiskTraffic(moved, touched.max(1), messages, largest, joined, waiting))
     return found
@@ -192,8 +191,23 @@ def _large(nbytes):
     return np.where(nbytes < touches.LEAST, 0, nbytes)
 
 
-def _message_sizes(plan, product, itemsize, strategy):
-    """Return bytes of a product's largest message, of joined ones, and of one of each kind."""
+def _collectives(footprint, number):
+    """Yield messages among ranks that share rows as (bytes, whether all read the same).
+
+    The bytes, (P, P), are by reader and source. They are those of a step (0) or an
+    evaluation (1).
+    """
+    steps = [step.touches[number].collectives for step in footprint.rank_steps]
+    for calls in zip(*steps):
+        sizes = np.zeros((len(steps), len(steps)), np.int64)
+        for rank, (read, once) in enumerate(calls):
+            first = rank - rank % read.size
+            sizes[rank, first:first + read.size] = read
+        yield sizes, once
+
+
+def _held(plan, product, itemsize, strategy):
+    """Return the Held of a product's messages, and bytes of those to next ranks in memory."""
     moves = plan.traffic.moves(product, itemsize)
     largest = [transfer.largest * nbytes for transfer, nbytes, _ in moves]
     joined = 0
@@ -203,10 +217,10 @@ def _message_sizes(plan, product, itemsize, strategy):
         # sums of several ranks are added in pairs, and the sums of pairs
         joined += sum(transfer.largest * nbytes * plan.num_ranks.bit_length()
                     for transfer, nbytes, pushed in moves if pushed)
-    return max(largest), joined, sum(largest)
+    return Held(joined, max(largest)), NEAR * sum(largest)
 
 
-def gpu_traffic(found, strategy, slots, gpus=1):
+def gpu_traffic(found, slots, gpus=1):
     """Return the traffic between GPUs and the homes of their arrays, as `disk_traffic` does.
 
     `found` is what that returns with the rule `copied`. A rank that has one of the `slots`
@@ -216,27 +230,9 @@ def gpu_traffic(found, strategy, slots, gpus=1):
     places = np.arange(local) % slots
     alone = np.tile(np.bincount(places)[places] == 1, gpus)
     for each in found:
-        keeps = local <= slots and not spools_on_gpu(strategy)
-        for purpose in PURPOSES if keeps else (ARRAYS, MATRIX):
+        for purpose in (ARRAYS, MATRIX):
             each.moved[purpose] = each.moved[purpose] * ~alone
     return found
-
-
-def spools_on_gpu(strategy):
-    """Return whether messages on a GPU have homes; those of all rows have host arrays."""
-    return strategy.spools and not strategy.sends_own_rows
-
-
-def _messages(sent, strategy):
-    """Return the bytes of messages without a Spool that are read and written, (2, P).
-
-    `sent`, (P,), are the bytes that ranks send. Messages to the two next ranks stay.
-    """
-    ranks = sent.size
-    if not strategy.frees_rows:
-        return np.array([sent, sent - sent // ranks])
-    moved = sent * max(ranks - 3, 0) // max(ranks - 1, 1)
-    return np.array([moved, moved])
 
 
 def _returned(plan, product, itemsize, *, training):
@@ -287,9 +283,9 @@ def small_arrays(footprint):
     small = small + [sum(nbytes for nbytes in step.arrays.values() if nbytes < touches.LEAST)
                      for step in footprint.rank_steps]
     for product in footprint.products:
-        plan = footprint.train_plans[product.layer]
-        if product.heads and not product.backward and plan.traffic.moves(product, itemsize):
-            small = small + _small_of_attention(plan, product, itemsize)
+        if product.heads and not product.backward:
+            small = small + _small_of_attention(footprint.train_plans[product.layer], product,
+                                                itemsize)
     return small
 
 

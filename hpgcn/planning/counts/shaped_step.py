@@ -116,22 +116,18 @@ class RankStep:
         """Bytes of the work arrays."""
         return sum(self.arrays.values())
 
-    def turns(self, strategy, spools):
+    def turns(self, strategy):
         """Return the PassTurns of the training step and of the evaluation.
 
-        `strategy` is a subclass of hpgcn.strategies.strategy.Strategy. `spools` says
-        whether its messages pass through a Spool.
+        `strategy` is a subclass of hpgcn.strategies.strategy.Strategy, whose messages pass
+        through a Spool.
         """
-        key = strategy, spools
-        if key not in self._turns:
-            by_demand = strategy.sends_own_rows and not spools
-            found = pass_turns(
-                self.touches, self.names, (lambda _: 1) if by_demand else strategy.waits,
-                frees_rows=strategy.frees_rows or spools,
-                sends_own_rows=strategy.sends_own_rows and spools)
+        if strategy not in self._turns:
+            found = pass_turns(self.touches, self.names, strategy.waits,
+                               sends_own_rows=strategy.sends_own_rows)
             # products with W are formed in messages
-            self._turns[key] = [each.without(PACKED) for each in found] if spools else found
-        return self._turns[key]
+            self._turns[strategy] = [each.without(PACKED) for each in found]
+        return self._turns[strategy]
 
 
 class ShapeWorkspace(Workspace):
@@ -150,7 +146,6 @@ class ShapeMap:
     """
 
     returns_batches = False  # work and arrays are the same with and without batches
-    frees_rows = True
 
     def __init__(self, hop, products, device, float32_sums):
         self.hop = hop
@@ -264,25 +259,24 @@ class ShapeComm(SerialComm):
     def start_allgather(self, own, out, counts, kind):
         pending = super().start_allgather(own, out, counts, kind)
         sizes = np.array(counts) * own.dtype.itemsize
-        return self._noted(pending, own, out, sizes, sizes[self.rank:self.rank + 1])
+        return self._noted(pending, own, out, sizes, once=True)
 
     def start_reduce_scatter(self, packed, out, counts, kind, work=None):
         pending = super().start_reduce_scatter(packed, out, counts, kind, work)
-        sizes = np.array(counts) * packed.dtype.itemsize
-        return self._noted(pending, packed, out, np.full(self.size, out.nbytes), sizes)
+        sizes = np.full(self.size, out.nbytes)
+        return self._noted(pending, packed, out, sizes, once=False)
 
     @property
     def _touches(self):
         return self.device.kernels.work.touches
 
-    def _noted(self, pending, read, out, *sizes):
+    def _noted(self, pending, read, out, sizes, *, once):
         """Record that a call reads an array, and that a wait for it ends in `out`.
 
-        `sizes` are the bytes of messages that the rank reads from a Spool, and of those
-        that it writes to it.
+        For `sizes` and `once` see `Touches.messages`.
         """
         self._touches.call((read,))
-        self._touches.messages(*sizes)
+        self._touches.messages(sizes, once=once)
 
         def finish():
             self._touches.sum()

@@ -8,10 +8,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from hpgcn.runtime.disk.page_cache import whole_pages
-
 LEAST = 1 << 18  # bytes: smaller arrays are not counted
 SUM = "sum"  # a sum over ranks within a layer
 
@@ -40,9 +36,8 @@ class Touches:
     def __init__(self):
         # lists (arrays read, arrays overwritten, a part that is written), products, and sums
         self._calls = []
-        # bytes of messages of collectives that are read from a Spool, and written to it
-        self.moved = np.zeros(2, np.int64)
-        self.largest = 0  # bytes of the largest of these messages
+        # (bytes of each message that is read, whether all ranks read the same) by collective
+        self.collectives = []
         self.results = ()  # arrays that are read after the pass
 
     def call(self, read, *written):
@@ -74,23 +69,24 @@ class Touches:
         """Record that a sum over ranks is waited for."""
         self._calls.append(SUM)
 
-    def messages(self, read, written):
-        """Record the messages of a collective call that are read and written, bytes each."""
-        self.moved += [whole_pages(each).sum() for each in (read, written)]
-        self.largest = max(self.largest, *read.tolist(), *written.tolist())
+    def messages(self, read, *, once):
+        """Record the messages of a collective call that are read, bytes by source.
+
+        `once`: all ranks read the same ones.
+        """
+        self.collectives.append((read, once))
 
     def finish(self, *results):
         """Record the end of the pass, after which only `results` are read."""
         self.results = results
 
-    def segments(self, waits_of, *, frees_rows=True, sends_own_rows=False):
+    def segments(self, waits_of, *, sends_own_rows=False):
         """Return the Waits, and the list of segments between them.
 
         A segment has a Touch by id of each array of at least LEAST bytes.
         `waits_of(product)` is the number of waits of a product, 1 or 2. Own rows are
-        multiplied before the only one, or between two. Without `frees_rows` they are read
-        after it as well. With `sends_own_rows` they are read before the first one alone,
-        and sums are written after the last one.
+        multiplied before the only one, or between two. With `sends_own_rows` they are read
+        before the first one alone, and sums are written after the last one.
         """
         segments, waits = [_Segment()], []
 
@@ -118,7 +114,7 @@ class Touches:
                     wait(product, last=False)
                 segments[-1].call((*rows, *read_on), out)
                 wait(product, first=not twice)
-                segments[-1].call((*read_on, *out, *(() if frees_rows else rows)), out)
+                segments[-1].call((*read_on, *out), out)
         return waits, [{key: touch for key, touch in each.touches.items()
                         if each.bases[key].nbytes >= LEAST} for each in segments]
 

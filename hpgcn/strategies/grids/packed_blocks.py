@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hpgcn.comm.communicator import SerialComm
+    from hpgcn.kernels import Array
     from hpgcn.graphs.normalization import NormalizedAdjacency
     from hpgcn.parallel.layout import BlockLayout, BroadcastStages
 
@@ -41,7 +42,7 @@ class Blocks:
     entries, sizes : lists of S int
         Entries of the blocks of this rank's big row block, and bytes of their messages.
     stored : dict of hpgcn.comm.spool.Message
-        These blocks, by stage, in the Spool if the ranks have one.
+        These blocks, by stage, in the Spool if the ranks have one; then `messages` are empty.
     """
 
     def __init__(self, layout: BlockLayout, layout_in: BlockLayout, cuts: BroadcastStages,
@@ -54,16 +55,22 @@ class Blocks:
         self.dtype = dtype
         self.columns = index_dtype(int(layout_in.offsets[-1]))
         self.device = comm.device
+        self.spool = comm.spool
 
         # pack the blocks of this rank
         self.messages = dict.fromkeys(own, self.device.empty(0, np.uint8))
         # Csr by stage: those of this rank, and those of others that a GPU recognizes
         self.arrays = {}
+        self.stored = {}
         nonzeros = np.zeros(((layout.offsets.size - 1) // cuts.pieces, cuts.row.size))
         for stage, matrix in blocks:
             block = Csr.of(matrix)
             nonzeros[row, stage] = block.data.size
-            self.messages[stage] = self.device.put(self.pack(block))
+            message = self.pack(block)
+            if self.spool is None:
+                self.messages[stage] = self.device.put(message)
+            elif message.size:
+                self.stored[stage] = self.spool.store(message)
 
         # all ranks learn how large each block is
         self.nonzeros = comm.sum(nonzeros.ravel()).reshape(nonzeros.shape).astype(np.int64)
@@ -72,13 +79,10 @@ class Blocks:
         entry = self.dtype.itemsize + self.columns.itemsize
         pointers = POINTER_BYTES * (self.num_rows + 1)
         self.sizes = [pointers + count * entry if count else 0 for count in self.entries]
-        self.stored = {}
-        if comm.host_spool is not None:
-            stored = {stage: comm.spool.store(message) for stage, message in self.messages.items()
-                      if message.size}
-            every = comm.mpi.share(stored)
-            for rank in layout.row_ranks.tolist():
-                self.stored |= every[rank]
+        if self.spool is not None:
+            every = comm.mpi.share(self.stored)
+            self.stored = {stage: self.spool.keep(message) for rank in layout.row_ranks.tolist()
+                           for stage, message in every[rank].items()}
 
     @classmethod
     def read(cls, adjacency: NormalizedAdjacency, layout: BlockLayout, cuts: BroadcastStages,
@@ -111,16 +115,21 @@ class Blocks:
         offsets = self.cuts.offsets
 
         def cut_blocks() -> Iterator[tuple]:
-            for stage, message in self.messages.items():
-                if message.size:
-                    indptr, indices, data = self.unpack(self.device.get(message),
-                                                        self.entries[stage])
-                    interval = slice(*offsets[stage:stage + 2].tolist())
-                    yield stage, select(indptr, indices, data, kept, columns[interval])
+            for stage, message in self._own_messages():
+                indptr, indices, data = self.unpack(self.device.get(message), self.entries[stage])
+                interval = slice(*offsets[stage:stage + 2].tolist())
+                yield stage, select(indptr, indices, data, kept, columns[interval])
 
         cuts = replace(self.cuts, offsets=compressed_offsets(offsets, columns))
         layouts = self.layout.restricted(rows), self.layout_in.restricted(columns)
         return Blocks(*layouts, cuts, cut_blocks(), self.dtype, comm)
+
+    def _own_messages(self) -> Iterator[tuple[int, Array]]:
+        """Yield (stage, packed block) of this rank's blocks with entries."""
+        own = [stage for stage in self.messages if self.entries[stage]]
+        if self.spool is None:
+            return zip(own, map(self.messages.get, own))
+        return zip(own, self.spool.loaded([self.stored[stage] for stage in own]))
 
     def pack(self, block: Csr) -> np.ndarray:
         """Pack a block into one message.

@@ -7,13 +7,15 @@ Messages are counted as the broadcasts that they stand for.
 """
 from __future__ import annotations
 
+import operator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_part
+from hpgcn.kernels.host.record import ALL, repeat
+from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_rows
 from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.strategy import product_name
 
@@ -48,7 +50,7 @@ class SpooledSumma:
         """Write the product with H to `out`."""
         comm, L = self.comm, self.shape[1]
         what, product = product_name(comm.clock), (H.shape[1], backward)
-        send_part(comm, self.along_column, H.shape, H.dtype, lambda to: np.copyto(to, H))
+        send_rows(comm, self.along_column, H)
         self._count(H)
         comm.next_turn(*product)
         bits = mask if L == 1 else None
@@ -66,13 +68,12 @@ class SpooledSumma:
         """Multiply the stages of this layer, and send the sums to the owners of their rows."""
         comm, L = self.comm, self.shape[1]
         with comm.device.in_memory():
-            total = np.empty((self.blocks.num_rows, width), dtype)
+            total = comm.device.empty((self.blocks.num_rows, width), dtype)
         self._multiply(total, bits, dtype, what)
         bounds = self.blocks.layout.offsets[self.row * L:(self.row + 1) * L + 1]
         parts = [total[first:last] for first, last in pairwise((bounds - bounds[0]).tolist())]
         for owner, part in zip(self.along_layers, parts):
-            send_part(comm, [owner], part.shape, part.dtype,
-                      lambda to, part=part: np.copyto(to, part))
+            send_rows(comm, [owner], part)
         count_call(comm, {owner: part.nbytes for owner, part in zip(self.along_layers, parts)},
                    sums=True)
 
@@ -81,7 +82,7 @@ class SpooledSumma:
         comm, blocks = self.comm, self.blocks
         read = [stage for stage in self.stages if blocks.entries[stage]]
         if not read:
-            total[:] = 0
+            repeat(operator.setitem, total, ALL, 0)
         ops = kernels.backend(total)
         matrices = comm.spool.loaded([blocks.stored[stage] for stage in read])
         for stage, rows in self._intervals(total.shape[1], dtype, what):
@@ -101,7 +102,7 @@ class SpooledSumma:
         first = offsets[self.piece:-1:self.shape[1]]
         full = np.flatnonzero(offsets[self.piece + 1::self.shape[1]] - first) if width else ()
         received = arriving(self.comm, [self.along_column[row] for row in full], what)
-        current, rows = -1, np.empty((0, width), dtype)
+        current, rows = -1, self.comm.device.empty((0, width), dtype)
         for stage in self.stages:
             lo, hi = cuts.offsets[stage:stage + 2].tolist()
             row = int(cuts.row[stage])
@@ -120,4 +121,4 @@ class SpooledSumma:
                 count_call(self.comm, dict.fromkeys(self.along_column, nbytes))
             if cuts.column[stage] == self.column:
                 count_call(self.comm, dict.fromkeys(self.along_row,
-                                                    self.blocks.messages[stage].nbytes))
+                                                    self.blocks.sizes[stage]))

@@ -133,7 +133,7 @@ class Summa(Strategy):
         return strategy
 
     def reserve(self, width: int) -> None:
-        if self.comm.host_spool is not None:
+        if self.comm.spool is not None:
             return
         # Two buffers for blocks of A and intervals of H, used in turn, and one for T.
         width = -(-width // self.shape[2])
@@ -189,7 +189,7 @@ class Summa(Strategy):
         # partial sums of this layer of the grid
         if out is None:
             out = comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
-        if comm.host_spool is not None:
+        if comm.spool is not None:
             place = self.row, self.piece, self.column
             sums = self.waits(Product(0, width)) > 1
             spooled = SpooledSumma(comm, self.shape, blocks, place, self.own_stages, sums=sums)

@@ -1,21 +1,19 @@
 """Messages and memory of strategies 2d and 3d on all ranks (pure: no MPI); see `summa`."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpgcn.comm.spool import buffer_bytes
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.parallel.counts import Collective, all_spooled, reduce_scatter
+from hpgcn.parallel.counts import Collective, reduce_scatter, stored_bytes
 from hpgcn.parallel.layout import BlockLayout, compressed_offsets, split, stages
 from hpgcn.parallel.layout import BroadcastStages as Cuts
-from hpgcn.runtime.disk.page_cache import whole_pages
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
-from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan, Traffic
+from hpgcn.strategies.plan import INDEX, POINTER, Held, Operand, Plan, Traffic
 
 if TYPE_CHECKING:
     from hpgcn.parallel.pattern import Pattern
@@ -89,27 +87,27 @@ class SummaTraffic(Traffic):
         yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
 
 
-    def spooled(self, product: Product, itemsize: int) -> np.ndarray:
+    def spooled(self, product: Product, itemsize: int, in_files: int,
+                rule: Callable) -> np.ndarray:
         # Rows go to all ranks of a column, sums to the owners of their rows; blocks are read.
         row, piece, column = np.unravel_index(np.arange(self.num_ranks), self.shape)
         rows, rows_out, width = self._sizes(product, itemsize)
         reads = (piece[:, None] == piece) & (column[:, None] == column)
-        found = all_spooled(rows * width * reads, once=True)
-        read = whole_pages(self._blocks(product, itemsize))[row]
+        found = rule(rows * width * reads, in_files, once=True)
+        read = stored_bytes(self._blocks(product, itemsize), rule)[row]
         found[0] += (read * (self.directions[product.backward].cuts.piece == piece[:, None])).sum(1)
         if self.sums:
             sums = (row[:, None] == row) & (column[:, None] == column)
-            found = found + all_spooled((rows_out * width)[:, None] * sums)
+            found = found + rule((rows_out * width)[:, None] * sums, in_files)
         return found
 
-    def held(self, product: Product, itemsize: int) -> int:
-        # A block and the next one, and sums of all layers.
+    def held(self, product: Product, itemsize: int) -> Held:
+        # Sums of all layers.
         rows, rows_out, width = self._sizes(product, itemsize)
         big = rows_out.reshape(self.shape).sum(1).max() * self.sums
         largest = max(int(rows.max()), int(rows_out.max()) * self.sums)
         blocks = self._blocks(product, itemsize)
-        widest = width.max()
-        return int(2 * blocks.max() + big * widest) + buffer_bytes(int(largest * widest))
+        return Held(int(big * width.max()), int(largest * width.max()), int(blocks.max()))
 
     def _sizes(self, product: Product, itemsize: int) -> tuple[np.ndarray, ...]:
         """Return the rows of each rank of H and of the result, and the bytes of its rows."""

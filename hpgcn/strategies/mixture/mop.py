@@ -226,7 +226,7 @@ class MixtureOfParallelism(Strategy):
         return strategy
 
     def reserve(self, width: int) -> None:
-        if self.comm.size > 1 and self.comm.host_spool is None:
+        if self.comm.size > 1 and self.comm.spool is None:
             self.buffers.reserve(width)
 
     @property
@@ -292,7 +292,7 @@ class MixtureOfParallelism(Strategy):
         if comm.size == 1:
             with comm.clock("spmm"):
                 return self._alone(operand.block, H, mask, out, work)
-        if comm.host_spool is not None:
+        if comm.spool is not None:
             spooled = SpooledProduct(comm, operand, H, work, backward=backward)
             buffers.expected = None
             spooled.complete(out, mask, rows_done)

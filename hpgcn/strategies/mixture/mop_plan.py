@@ -1,18 +1,16 @@
 """Messages and memory of strategy mop on all ranks (pure: no MPI); see `mop`."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hpgcn.comm.spool import buffer_bytes
-from hpgcn.parallel.counts import all_spooled
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.strategies.mixture.row_batches import RowBatches, count_batches, count_fewer
-from hpgcn.strategies.plan import POINTER, Operand, Plan, Traffic
+from hpgcn.strategies.plan import POINTER, Held, Operand, Plan, Traffic
 
 if TYPE_CHECKING:
     from hpgcn.parallel.layout import BlockLayout
@@ -47,21 +45,22 @@ class MopTraffic(Traffic):
             bits = rows_out * -(-width // 8) * others
             yield bits.sum(1), np.count_nonzero(bits, axis=1)
 
-    def spooled(self, product: Product, itemsize: int) -> np.ndarray:
+    def spooled(self, product: Product, itemsize: int, in_files: int,
+                rule: Callable) -> np.ndarray:
         rows, rows_out, width = self._sizes(product)
         sent = [rows * width[:, None] * itemsize, (rows_out * width[:, None] * itemsize).T]
         if product.masked:
             sent.append(rows_out * -(-width[:, None] // 8))
-        return np.sum([all_spooled(sizes) for sizes in sent], axis=0)
+        return np.sum([rule(sizes, in_files) for sizes in sent], axis=0)
 
-    def held(self, product: Product, itemsize: int) -> int:
+    def held(self, product: Product, itemsize: int) -> Held:
         # Own columns of all rows and of their sums.
         rows, rows_out, width = self._sizes(product)
         widest = int(width.max())
         whole = (rows.sum() + rows_out.sum()) * widest * itemsize
         bits = int(rows_out.sum()) * -(-widest // 8) * product.masked
         largest = int(max(rows.max(), rows_out.max())) * widest * itemsize
-        return int(whole) + bits + buffer_bytes(largest)
+        return Held(int(whole) + bits, largest)
 
     def _sizes(self, product: Product) -> tuple[np.ndarray, ...]:
         """Return rows of each rank of the multiplied matrix and of the result, and columns."""

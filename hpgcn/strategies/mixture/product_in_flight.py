@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.accesses import writes
 from hpgcn.kernels.host.record import repeat
 from hpgcn.parallel.csr import TILES, rows_of
 from hpgcn.parallel.layout import split
@@ -282,6 +283,7 @@ class ProductInFlight:
                 self.bits = kernels.backend(mask).gather(incoming, self.operand.order, in_batches)
 
 
+@writes(3)
 def column_bits(mask: Array, first: int, last: int, out: Array) -> None:
     """Copy mask bits of columns [first, last) to `out`, (m, ceil((last - first) / 8)).
 

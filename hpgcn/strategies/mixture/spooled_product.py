@@ -6,6 +6,7 @@ multiplies. Messages are counted as if they were sent batch by batch.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.spooled_exchange import arriving, count_call, send_part
@@ -55,7 +57,7 @@ class SpooledProduct:
             self._multiply(mask is not None)
         comm.next_turn(*self.product)
         for source, part in self._arriving(self.widths * len(out)):
-            out[:, self.cuts[source]:self.cuts[source + 1]] = part
+            repeat(operator.setitem, out, (ALL, slice(*self.cuts[source:source + 2])), part)
         if rows_done is not None:
             first = (rows.starts - rows.offsets[:-1])[:, comm.rank].tolist()
             for begin, height in zip(first, rows.counts[:, comm.rank].tolist()):
@@ -65,7 +67,7 @@ class SpooledProduct:
     def _send_rows(self, mask: Array | None) -> None:
         """Send the columns of all ranks, then their bits of a mask."""
         comm, H = self.comm, self.H
-        numbers = np.arange(len(H))
+        numbers = comm.device.xp.arange(len(H))
         parts = list(enumerate(pairwise(self.cuts.tolist())))
         for target, (lo, hi) in parts:
             send_part(comm, [target], (len(H), hi - lo), H.dtype,
@@ -76,7 +78,7 @@ class SpooledProduct:
             sizes = -(-self.widths // 8)
             for target, (lo, hi) in parts:
                 send_part(comm, [target], (len(mask), int(sizes[target])), np.uint8,
-                          lambda to, lo=lo, hi=hi: column_bits(mask, lo, hi, to))
+                          lambda to, lo=lo, hi=hi: repeat(column_bits, mask, lo, hi, to))
             self._count(sizes[None] * len(mask))
 
     def _multiply(self, masked: bool) -> None:
@@ -84,7 +86,7 @@ class SpooledProduct:
         comm, operand, dtype = self.comm, self.operand, self.H.dtype
         X = self._received(operand.columns, self.width, dtype)
         bits = self._received(operand.rows, -(-self.width // 8), np.uint8) if masked else None
-        Z = np.empty((operand.rows.num_rows, self.width), dtype)
+        Z = comm.device.empty((operand.rows.num_rows, self.width), dtype)
         for first, last in pairwise(operand.columns.bounds.tolist()):
             self.work.receive_rows(X, first, last)
         for block, first in zip(operand.batches, operand.rows.bounds.tolist()):
@@ -94,22 +96,22 @@ class SpooledProduct:
                 count_masked(comm, indptr, rows_of(bits, first + lo, first + hi), self.width)
 
         for target, height in enumerate(np.diff(operand.rows.offsets).tolist()):
-            def fill(to: np.ndarray, target: int = target) -> None:
+            def fill(to: Array, target: int = target) -> None:
                 for there, here in places(operand.rows, target):
-                    to[there] = Z[here]
+                    repeat(operator.setitem, to, there, Z[here])
 
             send_part(comm, [target], (height, self.width), dtype, fill)
         self._count(operand.rows.counts * self.width * dtype.itemsize)
 
-    def _received(self, rows: RowBatches, width: int, dtype: DTypeLike) -> np.ndarray:
+    def _received(self, rows: RowBatches, width: int, dtype: DTypeLike) -> Array:
         """Return own columns of all rows, in the order of batches."""
-        found = np.empty((rows.num_rows, width), dtype)
+        found = self.comm.device.empty((rows.num_rows, width), dtype)
         for source, part in self._arriving(np.diff(rows.offsets) * width):
             for there, here in places(rows, source):
-                found[here] = part[there]
+                repeat(operator.setitem, found, here, part[there])
         return found
 
-    def _arriving(self, sizes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    def _arriving(self, sizes: np.ndarray) -> Iterator[tuple[int, Array]]:
         """Yield (source, rows from it); `sizes` are the numbers that ranks send."""
         return arriving(self.comm, np.flatnonzero(sizes).tolist(), self.what)
 

@@ -154,15 +154,13 @@ def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepVi
     """
     strategy = shard.strategy
     comm = shard.comm
-    spool = comm.host_spool if strategy.sends_own_rows else comm.spool
-    spools = strategy.spools and spool is not None
-    if not (comm.device.in_files and (strategy.frees_rows or spools)):
+    if not (comm.device.in_files and strategy.spools):
         return
     step = shard.steps.of(shard.spec, shard.sizes(), comm.rank, shard.layout.columns)
     if strategy.sends_own_rows and any(product.heads for product in step.products):
         return  # attention by columns has other arrays than attention by rows
     features = (training or evaluation).features, evaluation.features
-    turns = step.turns(type(strategy), spools)
+    turns = step.turns(type(strategy))
     if training:
         training.model.step_arrays = PassArrays(turns[0], training.model, features)
     evaluation.model.evaluation_arrays = PassArrays(turns[1], evaluation.model, features)
