@@ -30,7 +30,6 @@ from hpgcn.parallel.workspace import HaloBuffers
 
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
-    from hpgcn.kernels import Array
     from hpgcn.parallel.csr import Csr
 
 
@@ -203,11 +202,6 @@ class HaloExchange(Transfer):
 
     def discard(self) -> None:
         self.buffers.discard()
-
-    def message_arrays(self, width: int) -> tuple[Array, Array, Array]:
-        owned, ghost = (buffer[:int(offsets[-1]) * width] for buffer, offsets in zip(
-            (self.buffers.owned, self.buffers.ghost), self.exchange.ends))
-        return self.send_rows, *((ghost, owned) if self.adjoint else (owned, ghost))
 
     @property
     def sources(self) -> list[int]:

@@ -21,7 +21,7 @@ LOCAL. Beside these methods a transfer has
     pending     whether messages are under way, which `progress` lets move
     collect     waits for all rows, if they are one block and pass through a Spool
     multiplied  notes that rows of a source are not read again
-    message_arrays  the arrays of a pull of rows of a width
+    send_rows   the numbers of the rows that a pull sends, if it gathers them
     discard     drops what the buffers contain, after a product
     reserve     makes the buffers for rows of a width
     nbytes      bytes of the buffers, which the two transfers of a product share
@@ -63,6 +63,7 @@ class Transfer:
     adds = True
     workspace = buffers = None
     sources = ()  # sources of rows that other ranks own
+    send_rows: Array = np.empty(0, np.int64)
 
     @property
     def nbytes(self) -> int:
@@ -83,14 +84,6 @@ class Transfer:
 
     def multiplied(self, source: int) -> None:
         """Note that rows of `received_rows` are not read again. Default: do nothing."""
-
-    def message_arrays(self, width: int) -> tuple[Array, Array, Array]:
-        """Return the arrays of a pull of rows of `width` columns; by default empty ones.
-
-        They are the numbers of the rows that it sends, and the parts of the buffers from
-        which it sends and in which it receives.
-        """
-        return np.empty(0), np.empty(0), np.empty(0)
 
     def close(self) -> None:
         """Do nothing: there are no MPI objects to free."""

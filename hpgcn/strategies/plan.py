@@ -102,9 +102,9 @@ class Operand:
 class Held(NamedTuple):
     """The most bytes of messages in a Spool that one product has in memory."""
 
-    joined: int  # of rows of several messages, put together in arrays
-    largest: int  # of a message
-    stored: int = 0  # of a stored block of the matrix
+    joined: int  # rows of several messages, put together in arrays
+    largest: int  # the largest message
+    stored: int = 0  # the largest block of the matrix that is stored
 
 
 class Traffic:
@@ -370,6 +370,10 @@ class Plan:
         """
         rows = int(self.layout_in.offsets[-1]) * (self.num_ranks > 1)
         return np.full(self.num_ranks, rows * -(-width // self.traffic.slices) * itemsize)
+
+    def sums_held(self, width: int, itemsize: int) -> np.ndarray:
+        """Return the bytes of `buffer_bytes` that are sums of own rows, (P,); by default 0."""
+        return np.zeros(self.num_ranks, np.int64)
 
     def begins_early(self, following: Plan) -> bool:
         """Return whether a product of plan `following` may begin early after this one."""

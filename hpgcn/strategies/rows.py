@@ -489,6 +489,6 @@ class RowPlan(Plan):
         return rows * width * number + self.sums_held(width, itemsize)
 
     def sums_held(self, width: int, itemsize: int) -> np.ndarray:
-        """Return the bytes of float32 sums of own rows, (P,); 0 unless rows have 16 bits."""
+        # In float32; 0 unless rows have 16 bits.
         rounded = itemsize == HALF and self.num_ranks > 1
         return self.rows() * width * sum_bytes(itemsize) * rounded

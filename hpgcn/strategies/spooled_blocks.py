@@ -72,8 +72,10 @@ class SpooledBlocks(Transfer):
             return
         sources = [rank for group in self.blocks.values() for rank in self._pieces(group)]
         parts = arriving(self.comm, sources, what)
+        if self.blocks:
+            joined = self._empty([*self.blocks.values()], self.row.shape[1], self.row.dtype)
         for source, group in self.blocks.items():
-            rows = self._empty(group, self.row.shape[1], self.row.dtype)
+            rows = joined[:int(self.heights[group].sum())]
             for place in self._pieces(group).values():
                 repeat(operator.setitem, rows, place, next(parts)[1])
             if len(self.blocks) == 1:
@@ -88,7 +90,7 @@ class SpooledBlocks(Transfer):
     def partial_sums(self, out: np.ndarray, what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (target, array for the partial sums of its big block)."""
         for target, group in self.blocks.items():
-            self.filled = self._empty(group, out.shape[1], out.dtype)
+            self.filled = self._empty([group], out.shape[1], out.dtype)
             yield target, self.filled
         self.filled = out[:0]
         count_call(self.comm, {other: (place.stop - place.start) * out.shape[1] * out.itemsize
@@ -129,6 +131,8 @@ class SpooledBlocks(Transfer):
         return {group * rows.size + replica: slice(end - height, end)
                 for replica, (end, height) in enumerate(zip(ends, rows.tolist())) if height}
 
-    def _empty(self, group: int, width: int, dtype: DTypeLike) -> np.ndarray:
+    def _empty(self, groups: list[int], width: int, dtype: DTypeLike) -> np.ndarray:
+        """Return an array for the rows of each of some big blocks."""
+        rows = int(self.heights[groups].sum(1).max())
         with self.comm.device.in_memory():
-            return self.comm.device.empty((int(self.heights[group].sum()), width), dtype)
+            return self.comm.device.empty((rows, width), dtype)

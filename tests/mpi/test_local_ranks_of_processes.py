@@ -24,7 +24,7 @@ GAT = {"model": "gat", "heads": 2, "attention_dropout": 0.3}
 def cases(*quick):
     """Mark all but the `quick` cases as long tests."""
     every = [("p2p", {}), ("p2p", GAT), *((name, {}) for name in (
-        "mop", "2d", "vertex-cut", "cover", "1d"))]
+        "mop", "2d", "vertex-cut", "cover", "1d", "1.5d", "3d"))]
     return pytest.mark.parametrize("strategy, changes", [
         pytest.param(*case, marks=[] if place in quick else pytest.mark.long)
         for place, case in enumerate(every)], ids=str)

@@ -66,7 +66,8 @@ def test_results_are_those_of_ranks_that_stay(cuda, folder, ranks, slots, kept):
 @pytest.mark.parametrize("strategy, changes", [
     *(("p2p", {"model": model}) for model in ("sage", "gin")),
     ("p2p", {"model": "gat", "heads": 2, "attention_dropout": 0.3}),
-    *((strategy, {}) for strategy in ("cover", "vertex-cut", "1d", "mop"))], ids=str)
+    *((strategy, {}) for strategy in (
+        "cover", "vertex-cut", "1d", "mop", "1.5d", "2d", "3d:2x1x2"))], ids=str)
 def test_models_and_strategies(cuda, folder, strategy, changes):
     check(make(n=301, f=33, degree=12, directed=True),
           Config(**SETTINGS | {"epochs": 3, "strategy": strategy} | changes), ranks=4,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from commands import refused, succeed
 from cuda_ranks import cuda, real_or_fake
+from gpu_bytes import write_parts
 from graphs import make, scattered, several_labels, with_edges, with_targets
 
 from hpgcn import Config, predict, run_on_ranks, save, train
@@ -98,7 +99,7 @@ def test_blocks_of_a_grid_that_move(cuda, poisoned):
         {"jump": "max", "output_layer": True},
         {"input_layer": True, "output_layer": True, "ffn": True},
         {"embedding": 9, "clip_norm": 0.1, "optimizer": "adamw"}, {"training_graph": "train"})),
-    *((strategy, {}) for strategy in ("cover", "1d", "1.5d:3", "2d", "mop", "mop+p2p+p2p")),
+    *((strategy, {}) for strategy in ("cover", "1d", "1.5d:3", "2d", "3d", "mop", "mop+p2p+p2p")),
     *((strategy, {"model": "gat", "heads": 2, "attention_dropout": 0.3})
       for strategy in ("p2p", "vertex-cut"))], ids=str)
 def test_models_and_strategies(cuda, poisoned, strategy, changes):
@@ -156,6 +157,24 @@ def test_a_run_chooses_its_ranks_and_stays_within_its_memory(cuda, monkeypatch, 
     del others
     expected = train(path, config, ranks=plan.ranks)
     assert [each["loss"] for each in found.history] == [each["loss"] for each in expected.history]
+
+
+@pytest.mark.parametrize("strategy", [
+    "p2p", "1d", "mop", "3d", *(pytest.param(each, marks=pytest.mark.long) for each in (
+        "cover", "vertex-cut", "1.5d", "2d"))])
+def test_the_least_that_a_plan_takes_suffices(cuda, strategy, monkeypatch, tmp_path):
+    """The pool of the fake GPU refuses what is over the limit."""
+    if cuda is None:
+        pytest.skip("seen through the fake GPU")
+    small(monkeypatch)
+    path = str(tmp_path / "g.h5")
+    write_parts(path, strategy, 4001, 4)
+    config = Config(layers=2, hidden=64, epochs=1, device="cuda", strategy=strategy)
+    plan = plan_gpu(path, config.replace(gpu_memory="1G"), [4])
+    config = config.replace(gpu_memory=str(2 * plan.slot + plan.small))
+    least = plan_gpu(path, config, [4])
+    assert least.slots == 2 and least.gpu_memory == least.least
+    assert train(path, config, ranks=4).history
 
 
 def test_a_limit_that_is_too_small_is_refused(monkeypatch, tmp_path):

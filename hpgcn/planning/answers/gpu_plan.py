@@ -313,7 +313,8 @@ def _with_file(plan, memory, homes, stored, footprint, strategy, disk):
     cut = plan.ranks - kept
     return replace(
         plan, memory=memory, host=host, kept=kept, pool=pool,
-        scratch=stored + int(arrays[:cut].sum()) + filed, pinned=pool + int(arrays[cut:].sum()) + beside,
+        scratch=stored + int(arrays[:cut].sum()) + filed,
+        pinned=pool + int(arrays[cut:].sum()) + beside,
         disk_read=moved[0], disk_written=moved[1], disk_evaluation_read=moved[2],
         disk_evaluation_written=moved[3], disk=disk)
 

@@ -200,10 +200,10 @@ def _collectives(footprint, number):
     steps = [step.touches[number].collectives for step in footprint.rank_steps]
     for calls in zip(*steps):
         sizes = np.zeros((len(steps), len(steps)), np.int64)
-        for rank, (read, once) in enumerate(calls):
+        for rank, (read, _) in enumerate(calls):
             first = rank - rank % read.size
             sizes[rank, first:first + read.size] = read
-        yield sizes, once
+        yield sizes, calls[0][1]
 
 
 def _held(plan, product, itemsize, strategy):

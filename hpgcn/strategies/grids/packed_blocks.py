@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hpgcn.comm.communicator import SerialComm
-    from hpgcn.kernels import Array
     from hpgcn.graphs.normalization import NormalizedAdjacency
+    from hpgcn.kernels import Array
     from hpgcn.parallel.layout import BlockLayout, BroadcastStages
 
 POINTER_BYTES = 8

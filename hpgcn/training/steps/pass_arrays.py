@@ -89,8 +89,7 @@ class PassArrays:
         if product is None:
             return found
         if wait.first:
-            numbers, outgoing, _ = product.pull.message_arrays(wait.product.width)
-            found += [(numbers, numbers.nbytes, 0), (outgoing, 0, outgoing.nbytes)]
+            found.append(_read(product.pull.send_rows))
         if wait.last:  # own rows, and rows that come first
             found += self._blocks(product, lambda source: not wait.first or source in self.first)
         return found
@@ -103,13 +102,9 @@ class PassArrays:
         product = self.products.get(wait)
         if product is None:
             arrays = self._strategy(wait).matrix_arrays(wait.product) if wait.first else ()
-            return [(array, array.nbytes, 0) for array in arrays]
-        if wait.first:
-            *_, incoming = product.pull.message_arrays(wait.product.width)
-            found.append((incoming, incoming.nbytes, 0))
+            return [*map(_read, arrays)]
         if wait.last:
-            numbers, *_ = product.push.message_arrays(wait.product.width)
-            found.append((numbers, numbers.nbytes, 0))
+            found.append(_read(product.push.send_rows))
         if wait.first and wait.last:
             found += self._blocks(product, lambda source: source not in self.first)
         return found
@@ -141,9 +136,14 @@ class PassArrays:
 
     def _blocks(self, product: RowProduct, chosen: Callable) -> list[tuple[Array, int, int]]:
         """Return the arrays of the blocks whose source is chosen."""
-        return [(array, array.nbytes, 0) for row in product.blocks.values()
+        return [_read(array) for row in product.blocks.values()
                 for source, block in row.items() if chosen(source)
                 for array in block.read_arrays()]
+
+
+def _read(array: Array) -> tuple[Array, int, int]:
+    """Return an array that a turn reads, as `PassArrays.coming` does."""
+    return array, array.nbytes, 0
 
 
 def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepView) -> None:
