@@ -77,8 +77,8 @@ class LocalComm(MpiComm):
                 return True
             if alone:
                 return any(requests[number].Get_status() for number in pending)
-            # messages of other processes come one by one, and not in the order of the ranks that
-            # take them: a turn for each would move its arrays, and so would one before its order
+            # messages of other processes come one by one, in any order of the ranks that take
+            # them: a turn for each would move its arrays, and so would an early turn
             return ((observer is None or observer.is_in_order(self.turn))
                     and all(request.Get_status() for request in requests))
 

@@ -163,7 +163,7 @@ def test_a_run_chooses_its_ranks_and_stays_within_its_memory(cuda, monkeypatch, 
     "p2p", "1d", "mop", "3d", *(pytest.param(each, marks=pytest.mark.long) for each in (
         "cover", "vertex-cut", "1.5d", "2d"))])
 def test_the_least_that_a_plan_takes_suffices(cuda, strategy, monkeypatch, tmp_path):
-    """The pool of the fake GPU refuses what is over the limit."""
+    """The pool of the fake GPU refuses more than the limit."""
     if cuda is None:
         pytest.skip("seen through the fake GPU")
     small(monkeypatch)
