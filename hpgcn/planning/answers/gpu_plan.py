@@ -21,6 +21,7 @@ from hpgcn.planning.answers.scratch_plan import (
 from hpgcn.planning.counts.disk_traffic import (
     disk_traffic,
     gpu_traffic,
+    most_waiting,
     small_arrays,
 )
 from hpgcn.planning.counts.plan_input import PlanInput
@@ -252,7 +253,7 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         staged = (STAGED + strategy.spools_matrix) * max(each.largest for each in copies)
         moved = footprint.message_buffers + matrix
         total, homes = total - moved + max(each.joined for each in copies), homes - moved
-        waiting = _waiting(copies)
+        waiting = most_waiting(copies)
     small = small_arrays(footprint) + SMALL_ARRAYS * gpu_turns.THRESHOLD
     small = most(small.clip(max=total)) + staged
     slot = int(total.max())
@@ -299,7 +300,7 @@ def _with_file(plan, memory, homes, stored, footprint, strategy, disk):
     def count(in_files):
         """Return the DiskTraffic, and bytes of messages in the file and beside it."""
         traffic = disk_traffic(footprint, strategy, in_files, below_gpu)
-        filed, _ = _waiting(traffic)
+        filed, _ = most_waiting(traffic)
         return traffic, int(filed.sum()), int((sent - filed).clip(min=0).sum())
 
     traffic, _, beside = count(plan.ranks)
@@ -317,11 +318,6 @@ def _with_file(plan, memory, homes, stored, footprint, strategy, disk):
         pinned=pool + int(arrays[cut:].sum()) + beside,
         disk_read=moved[0], disk_written=moved[1], disk_evaluation_read=moved[2],
         disk_evaluation_written=moved[3], disk=disk)
-
-
-def _waiting(traffics):
-    """Return the most bytes of messages that wait, from each rank and to each, (2, P)."""
-    return np.maximum(*[each.waiting for each in traffics])
 
 
 def table(plan):

@@ -6,6 +6,7 @@ import numpy as np
 
 from hpgcn import model
 from hpgcn.errors import ConfigError, StorageError, UsageError, assigned, setting
+from hpgcn.parallel.counts import copied
 from hpgcn.planning.answers.batch_report import plans_of
 from hpgcn.planning.answers.candidates import (
     Candidate,
@@ -15,7 +16,7 @@ from hpgcn.planning.answers.candidates import (
     default_ranks,
 )
 from hpgcn.planning.counts.batch_reads import BatchReads, batch_reads
-from hpgcn.planning.counts.disk_traffic import disk_traffic, small_arrays
+from hpgcn.planning.counts.disk_traffic import disk_traffic, most_waiting, small_arrays
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
 from hpgcn.runtime.copy_rates import CopyRates, measure_disk
@@ -260,13 +261,16 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     turn = max(int(each.turn.max()) for each in moving)
     messages = max(each.messages for each in moving)
 
-    # arrays of the last ranks stay in memory if there is room beside the turns
+    # if there is room, arrays of the last ranks and messages to them stay in memory
     total = footprint.total + counted.copies
+    arrays = total - footprint.message_buffers
     small = int(small_arrays(footprint).sum())
     small += PAIR * sum(int(np.sum(operand.blocks)) for operand in footprint.operands)
     limit = memory - process_bytes(candidate.ranks) - counted.memory - messages - small
     spare = limit - TURNS * turn
-    kept = int(np.searchsorted(np.cumsum(total[::-1]), spare, side="right")) if spare >= 0 else -1
+    received = most_waiting(disk_traffic(footprint, strategy, rule=copied))[1]
+    fitting = np.cumsum((arrays + received)[::-1]) <= spare
+    kept = int(np.count_nonzero(fitting)) if spare >= 0 else -1
     in_files = candidate.ranks - max(kept, 0)
     if kept > 0:
         train, evaluated = disk_traffic(footprint, strategy, in_files)
@@ -274,11 +278,24 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
              for each in (traffic.read, traffic.written)]
     if counted.memory:
         moved[:2] = int(counted.read[:in_files].sum()), 0
+    scratch = file_bytes(footprint, strategy, (train, evaluated), in_files)
+    scratch += int(counted.copies[:in_files].sum())
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
-                       needed or int(total.sum()) + counted.memory + PROCESS,
-                       int(total[:in_files].sum()), turn, *moved, inputs.config.eval_every,
-                       turns_seconds(machine, counted), machine.disk,
+                       needed or int(total.sum()) + counted.memory + PROCESS, scratch, turn, *moved,
+                       inputs.config.eval_every, turns_seconds(machine, counted), machine.disk,
                        inputs.config.batch, counted.steps, counted.memory, messages, small)
+
+
+def file_bytes(footprint, strategy, traffics, in_files):
+    """Return the bytes of files: arrays of the first `in_files` ranks, and most messages.
+
+    `traffics` is what `disk_traffic` returns. The matrix of all ranks may be in the Spool.
+    """
+    arrays = footprint.total - footprint.message_buffers
+    found = arrays[:in_files].sum() + most_waiting(traffics)[0].sum()
+    if strategy.spools_matrix:
+        found += footprint.parts["matrix"][in_files:].sum()
+    return int(found)
 
 
 def table(plan):

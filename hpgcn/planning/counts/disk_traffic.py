@@ -126,6 +126,11 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
     return found
 
 
+def most_waiting(traffics):
+    """Return the most bytes of messages that wait, from each rank and to each, (2, P)."""
+    return np.maximum(*[each.waiting for each in traffics])
+
+
 def _spooled(plan, product, itemsize, in_files, rule, strategy, *, training, late=False):
     """Return the bytes of a product's messages in a Spool that ranks read and write, (2, P).
 
