@@ -12,6 +12,7 @@ from graphs import make, with_links
 from resuming import left_behind, lines, settings, steps
 
 from hpgcn import predict, store, train
+from hpgcn.comm import spool
 from hpgcn.errors import DataError, StoppedError
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers import scratch_plan
@@ -84,8 +85,8 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch, task):
 @pytest.mark.parametrize("batch", ["vertices:120", "neighbors:4,3:45"])
 def test_arrays_in_files(small, tmp_path, fault, monkeypatch, batch):
     """A run with --scratch that ended within an epoch goes on in memory, and the reverse."""
-    monkeypatch.setattr(scratch_plan, "PROCESS", 0)
-    monkeypatch.setattr(scratch_plan, "RANK", 0)
+    for module, name in ((scratch_plan, "PROCESS"), (scratch_plan, "RANK"), (spool, "WINDOW")):
+        monkeypatch.setattr(module, name, 0)
     graph = make(n=601, f=33)
     parts = make_partition(graph, 3, method="random")
     graph = graph.permuted(parts.perm, parts.offsets)

@@ -20,7 +20,7 @@ from commands import clean_environment, peak_of_group, run, succeed
 from graphs import make, scattered
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
-from hpgcn.comm import as_comm, run_on_disk
+from hpgcn.comm import as_comm, run_on_disk, spool
 from hpgcn.comm.local_mpi import Post, Request, as_bytes
 from hpgcn.comm.turns import Turns
 from hpgcn.errors import ConfigError, DataError, InternalError, StorageError
@@ -261,8 +261,8 @@ def test_results_are_those_in_memory(settings, small):
 
 def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
     """A run that fits is not divided; else the fewest ranks that fit; else one line says so."""
-    monkeypatch.setattr(plans, "PROCESS", 0)
-    monkeypatch.setattr(plans, "RANK", 0)
+    for module, name in ((plans, "PROCESS"), (plans, "RANK"), (spool, "WINDOW")):
+        monkeypatch.setattr(module, name, 0)
     save(make(n=2001, f=64, degree=12), tmp_path / "g.h5")
     config = Config(**SETTINGS, memory="1G", scratch=str(small))
     path = str(tmp_path / "g.h5")
@@ -337,7 +337,7 @@ def test_owners_of_nonzeros_are_planned_on_any_file(method, monkeypatch, tmp_pat
         write_partitioned(path, graph, make_partition(graph, 8, method=method, refine=False))
     else:
         save(graph, path)
-    config = Config(layers=2, hidden=64, strategy="vertex-cut", memory="20M", scratch=str(tmp_path))
+    config = Config(layers=2, hidden=64, strategy="vertex-cut", memory="24M", scratch=str(tmp_path))
     plan = plans.plan_scratch(path, config, [8])
     assert (plan.ranks, plan.strategy) == (8, "vertex-cut")
 
@@ -398,8 +398,8 @@ def test_a_folder_that_is_removed(small):
 
 def test_resume_in_memory(small, monkeypatch, tmp_path):
     """A run with files goes on in memory, and the reverse, to the same bits."""
-    monkeypatch.setattr(plans, "PROCESS", 0)
-    monkeypatch.setattr(plans, "RANK", 0)
+    for module, name in ((plans, "PROCESS"), (plans, "RANK"), (spool, "WINDOW")):
+        monkeypatch.setattr(module, name, 0)
     graph, config = make(n=601, f=33), Config(**SETTINGS, checkpoint_every=1)
     on_disk = config.replace(memory="900K", scratch=str(small))
     straight = train(graph, config.replace(epochs=4, checkpoint_every=0), ranks=3)
