@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from hpgcn.comm.processes import Processes
     from hpgcn.runtime.gpu.gpu_turns import GpuTurns
-    from hpgcn.runtime.gpu.homes import Home
 
 STAGED = 3  # messages on the GPU: one is used, one comes or is filled, one may still go
 
@@ -31,7 +30,6 @@ class GpuMessage(Message):
     """A Message whose memory is on the GPU, and its home while it is on its way."""
 
     home: Any = None
-    key: tuple = ()  # ranks between which the home is used again
     here = False  # whether it has come from another process
     staged = False  # whether its memory is that of messages
 
@@ -60,7 +58,6 @@ class GpuSpool(StoredArrays):
         self._coming: defaultdict = defaultdict(deque)  # those from other processes, in order
         self._awaited: defaultdict = defaultdict(dict)  # by target: messages it waits for by source
         self._ahead: dict = {}  # the message that comes to the GPU, by (source, target)
-        self._homes: defaultdict = defaultdict(list)  # those not in use, by (source, *targets)
         self._staging: deque = deque()  # (memory, event after its last use) that is not in use
         self._staged = 0  # all staging memories
         if processes is not None:
@@ -111,9 +108,8 @@ class GpuSpool(StoredArrays):
 
     def put(self, source: int, targets: Sequence[int], message: GpuMessage, *,
             soon: bool = True) -> None:
-        """Send a filled Message from one rank to others; all read the same home."""
-        key = source, *targets
-        message.home = self._home(key, message)
+        """Send a filled Message from one rank to others; all read one home, which then ends."""
+        message.home = self.turns.host.home_of_message(source, *targets, nbytes=message.nbytes)
         self.down.wait_event(self.gpu.event(self.turns.compute))
         self.turns.move(address(message.memory), message.home, (0, message.nbytes), self.down,
                         up=False)
@@ -129,39 +125,22 @@ class GpuSpool(StoredArrays):
     def _is_here(self, rank: int) -> bool:
         return self.processes is None or self.processes.process_of(rank) == self.processes.number
 
-    def _home(self, key: tuple, message: GpuMessage) -> Home:
-        """Return the smallest home that has room for a Message, or one in place of the largest."""
-        message.key = key
-        unused = self._homes[key]
-        unused.sort(key=lambda home: home.nbytes)
-        for place, home in enumerate(unused):
-            if home.nbytes >= message.nbytes:
-                return unused.pop(place)
-        if unused:
-            unused.pop().end()
-        return self.turns.host.home_of_message(*key, nbytes=message.nbytes)
-
     def _read(self, message: GpuMessage) -> None:
         """Note that one more rank has taken a Message."""
         message.readers -= 1
         if not message.readers:
-            self._homes[message.key].append(message.home)
+            message.home.free()
 
     def _send_away(self, source: int, target: int, message: GpuMessage) -> None:
         """Send a Message to a rank of another process, once it is at home."""
-        home = message.home
-        home.moved.synchronize()
         self.processes.send(self.processes.process_of(target), (source, target),
-                            home.memory[:message.nbytes], lambda: self._read(message),
+                            _pieces(message), lambda: self._read(message),
                             (*message.shape, message.dtype.str))
 
-    def _announced(self, key: tuple, shape: tuple) -> tuple[np.ndarray, Callable]:
+    def _announced(self, key: tuple, shape: tuple) -> tuple[list[np.ndarray], Callable]:
         """Return host memory for a message of another process, and a function to call with it."""
         message = GpuMessage(*shape)
-        home = message.home = self._home(key, message)
-        if home.moved is not None:
-            home.moved.synchronize()
-
+        message.home = self.turns.host.home_of_message(*key, nbytes=message.nbytes)
         coming = self._coming[key]
         coming.append(message)
 
@@ -172,7 +151,7 @@ class GpuSpool(StoredArrays):
             if len(self._sent[key]) >= self.processes.awaited.get(key, 0):
                 self.processes.awaited.pop(key, None)
 
-        return home.memory[:message.nbytes], arrive
+        return _pieces(message), arrive
 
     def arrival(self, source: int, target: int, count: int = 1) -> Arrival:
         """Return a request that is complete once `count` messages to `target` are there."""
@@ -241,3 +220,10 @@ class GpuSpool(StoredArrays):
         self._await(message)
         self._read(sent)
         return message
+
+
+def _pieces(message: GpuMessage) -> list[np.ndarray]:
+    """Return the pinned memory of a message after the copies so far, in one piece or several."""
+    if message.home.moved is not None:
+        message.home.moved.synchronize()
+    return [part.memory for part in message.home.parts((0, message.nbytes), filled=True)]

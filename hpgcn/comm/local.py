@@ -77,8 +77,8 @@ class LocalComm(MpiComm):
                 return True
             if alone:
                 return any(requests[number].Get_status() for number in pending)
-            # messages of other processes come one by one, for any rank: a turn for each, or
-            # before those of earlier ranks, would move arrays again
+            # messages of other processes come one by one, in any order of their readers. A turn
+            # for each would move its arrays, and so would turns in another order.
             return ((observer is None or observer.is_in_order(self.turn))
                     and all(request.Get_status() for request in requests))
 

@@ -81,11 +81,12 @@ class Processes:
         """Whether a message is under way, or a rank waits for one."""
         return bool(self._requests or self._early or self.awaited)
 
-    def send(self, process: int, key: Any, array: np.ndarray, done: Callable,
+    def send(self, process: int, key: Any, memory: Any, done: Callable,
              announced: Any = None) -> None:
         """Send host memory to another process, and call `done` once it may be changed.
 
-        A message that the other process does not expect is `announced` to it by an object.
+        It is an array, or a list of arrays that are one message; `done` must keep them. A
+        message that the other process does not expect is `announced` to it by an object.
         """
         tags = self._own_tags[process]
         if key not in tags or announced is not None:
@@ -95,15 +96,27 @@ class Processes:
                                     "local ranks of two processes")
             word = self.mpi.isend((self.number, key, tag, announced), process, WORD)
             self._begin(word, lambda: None)
-        self._begin(self.mpi.Isend(array, process, tags[key]), done)
+        self._with_buffer(memory, lambda buffer: self._begin(
+            self.mpi.Isend(buffer, process, tags[key]), done))
 
-    def receive(self, process: int, key: Any, array: np.ndarray, done: Callable) -> None:
+    def receive(self, process: int, key: Any, memory: Any, done: Callable) -> None:
         """Receive a message of another process in host memory, and then call `done`."""
         tag = self._their_tags.get((process, key))
         if tag is None:
-            self._early[process, key].append((array, done))
+            self._early[process, key].append((memory, done))
         else:
-            self._begin(self.mpi.Irecv(array, process, tag), done)
+            self._with_buffer(memory, lambda buffer: self._begin(
+                self.mpi.Irecv(buffer, process, tag), done))
+
+    def _with_buffer(self, memory: Any, start: Callable) -> None:
+        """Call a function of MPI with an array, or with several as one buffer."""
+        if isinstance(memory, np.ndarray):
+            start(memory)
+            return
+        scattered = self.MPI.BYTE.Create_hindexed(
+            [part.nbytes for part in memory], [part.ctypes.data for part in memory]).Commit()
+        start([self.MPI.BOTTOM, 1, scattered])
+        scattered.Free()  # MPI keeps it until the message is there
 
     def _begin(self, request: Any, done: Callable) -> None:
         self._requests.append(request)
@@ -116,8 +129,8 @@ class Processes:
             self._their_tags[process, key] = tag
             if announced is not None:
                 self.receive(process, key, *self.announced(key, announced))
-            for array, done in self._early.pop((process, key), ()):
-                self.receive(process, key, array, done)
+            for memory, done in self._early.pop((process, key), ()):
+                self.receive(process, key, memory, done)
         complete = self.MPI.Request.Testsome(self._requests) if self._requests else None
         if not complete:
             return False

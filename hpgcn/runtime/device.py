@@ -219,10 +219,6 @@ class Cuda(Host):
         """Return pinned host memory, (size,) uint8, which the GPU can read and write directly."""
         return np.frombuffer(self.xp.cuda.alloc_pinned_memory(size), np.uint8, size)
 
-    def trim_pinned(self) -> None:
-        """Give pinned host memory that is not in use back to the system."""
-        self.xp.get_default_pinned_memory_pool().free_all_blocks()
-
     def copy(self, target: int, source: int, size: int, stream: Any) -> None:
         """Queue a copy of `size` bytes on a stream, between GPU memory and pinned memory."""
         runtime = self.xp.cuda.runtime

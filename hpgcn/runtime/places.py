@@ -38,6 +38,18 @@ class Places:
             self._add(place + size, hole - size)
         return place
 
+    def take_parts(self, size: int) -> list[tuple[int, int]]:
+        """Return places of `size` bytes together, (first byte, bytes) each.
+
+        They are one hole, or else the largest ones, and then the end.
+        """
+        parts = []
+        while size:
+            part = min(size, self._by_size[-1][0]) if self._by_size else size
+            parts.append((self.take(part), part))
+            size -= part
+        return parts
+
     def give(self, place: int, size: int) -> None:
         """Let a place be used again, together with the holes beside it."""
         size += self._remove(place + size)

@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda_ranks import real_or_fake
-from gpu_bytes import move_small_arrays, moved_and_planned, write_parts
+from gpu_bytes import move_small_arrays, moved_and_planned, pinned_and_planned, write_parts
 from graphs import make, scattered
 from test_equal_local_ranks import contents, on_rank_0
 
 import hpgcn
 from hpgcn import Config, run_on_ranks
 from hpgcn.comm import as_comm, run_on_gpu
+from hpgcn.comm.processes import Processes
 from hpgcn.errors import ConfigError, DataError, DivergedError, StoppedError, UsageError
 from hpgcn.runtime.gpu import gpu_turns
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
@@ -87,6 +88,35 @@ def test_bytes_are_those_of_the_plan(comm, gpu, strategy, model, monkeypatch, tm
     comm.barrier()
     moved, planned = moved_and_planned(monkeypatch, path, strategy, model, ranks, comm=comm)
     assert moved == pytest.approx(planned, rel=0.03)
+
+
+@pytest.mark.parametrize("strategy, model", [
+    ("p2p", "gcn"), *(pytest.param(*case, marks=pytest.mark.long)
+                      for case in (("cover", "gat"), ("1d", "gin")))])
+def test_pinned_memory_is_at_most_that_of_the_plan(comm, gpu, strategy, model, monkeypatch,
+                                                   tmp_path):
+    """The plan counts messages that another process sends a round ahead."""
+    move_small_arrays(monkeypatch, 1 << 14)
+    path, ranks = comm.bcast(str(tmp_path / "p.h5")), 3 * comm.size
+    if comm.rank == 0:
+        write_parts(path, strategy, 1000 * ranks, ranks)
+    comm.barrier()
+    pinned, planned = pinned_and_planned(path, strategy, model, ranks, comm=comm)
+    assert 0.2 * planned < pinned <= planned
+
+
+def test_messages_in_pieces(comm):
+    """Sender and receiver have a message in other pieces of memory."""
+    processes = Processes(comm, 1)
+    sent, received = np.arange(10 * comm.size, dtype=np.uint8), np.zeros(99, np.uint8)
+    following, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    own = sent[10 * comm.rank:][:10]
+    places = slice(50, 51), slice(0, 2), slice(20, 27)
+    processes.receive(before, "rows", [received[place] for place in places], lambda: None)
+    processes.send(following, "rows", [own[4:], own[:4]], lambda: None)
+    processes.close(failed=False)
+    expected = np.roll(sent[10 * before:][:10], -4)
+    np.testing.assert_array_equal(np.concatenate([received[place] for place in places]), expected)
 
 
 def test_files_and_resume(comm, gpu, tmp_path):

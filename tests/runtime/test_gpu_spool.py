@@ -6,6 +6,7 @@ import pytest
 from cuda_ranks import cuda
 
 from hpgcn.comm.gpu_spool import STAGED, GpuSpool
+from hpgcn.runtime.disk.page_cache import PAGE
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
 from hpgcn.runtime.gpu.spans import EMPTY, joined
 
@@ -47,7 +48,7 @@ def test_all_take_a_message_from_one_home(turns):
             message = spool.take(0, target)
             np.testing.assert_array_equal(message.array.get(), np.full((3, 2), value, FLOAT))
             spool.release(message)
-    assert turns.host.pinned.nbytes == 3 * 2 * 4
+    assert turns.host.pinned.nbytes == PAGE
 
 
 def test_messages_of_another_process_keep_their_order(turns):
@@ -59,7 +60,7 @@ def test_messages_of_another_process_keep_their_order(turns):
     received = [processes.announced((1, 0), (2, 3, FLOAT.str)) for _ in range(2)]
     for value, (memory, arrive) in reversed([*enumerate(received)]):
         assert not arrival.done
-        memory.view(FLOAT)[:] = value
+        memory[0].view(FLOAT)[:] = value
         arrive()
     assert arrival.done and not processes.awaited
     for value in range(2):

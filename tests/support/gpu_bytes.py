@@ -7,6 +7,7 @@ from hpgcn import Config, save, train
 from hpgcn.comm import run_on_gpu
 from hpgcn.parallel.counts import below_gpu, copied
 from hpgcn.partition import make_partition
+from hpgcn.planning.answers.gpu_plan import plan_gpu
 from hpgcn.planning.answers.scratch_plan import TURNS
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.disk_traffic import disk_traffic, gpu_traffic
@@ -20,9 +21,9 @@ from hpgcn.strategies import STRATEGIES
 SLOT = 48 << 20
 
 
-def write_parts(path, strategy, n, ranks):
+def write_parts(path, strategy, n, ranks, *, directed=False):
     """Write a graph, partitioned for the ranks of a strategy if it takes parts."""
-    graph = make(n=n, f=64, degree=8)
+    graph = make(n=n, f=64, degree=8, directed=directed)
     if not STRATEGIES[strategy.split(":")[0]].accepts_partition:
         save(graph, path)
         return
@@ -73,3 +74,15 @@ def moved_and_planned(monkeypatch, path, strategy, model, ranks, *, scratch="", 
     run_on_gpu(lambda each: train(path, config, each), turns,
                processes=comm.mpi if comm else None)
     return counts[3] - counts[2], planned
+
+
+def pinned_and_planned(path, strategy, model, ranks, *, comm=None):
+    """Return the bytes of pinned memory that this process takes, and those of the plan."""
+    config = Config(layers=3, hidden=64, epochs=2, device="cuda", strategy=strategy, model=model,
+                    heads=1 + (model == "gat"))
+    gpus = comm.size if comm else 1
+    turns = GpuTurns(ranks // gpus, 2, 2 * SLOT)
+    run_on_gpu(lambda each: train(path, config, each), turns,
+               processes=comm.mpi if comm else None)
+    plan = plan_gpu(path, config.replace(gpu_memory="1G"), [ranks], gpus=gpus)
+    return turns.host.nbytes, plan.pinned

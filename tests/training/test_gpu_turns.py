@@ -41,7 +41,8 @@ def poisoned(monkeypatch):
         home = take(homes, nbytes)
         if home.moved is not None:
             home.moved.synchronize()
-        home.memory[:] = 255
+        for piece in home.pieces:
+            piece[:] = 255
         return home
 
     monkeypatch.setattr(fake_cupy.ndarray, "check", staticmethod(check_access))

@@ -24,6 +24,7 @@ from hpgcn.planning.counts.disk_traffic import (
     most_waiting,
     small_arrays,
 )
+from hpgcn.planning.counts.pinned_messages import pinned_messages
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.message_seconds import bytes_between
 from hpgcn.planning.seconds.step_seconds import compute_seconds
@@ -37,6 +38,7 @@ from hpgcn.strategies import STRATEGIES
 
 SMALL_ARRAYS = 64  # arrays of a rank below the threshold, at most, besides those of the matrix
 MARGIN = 16  # one part in this many of a slot is for gaps between its arrays
+PAGES = 64  # one part in this many of a home is what its last page has no use for, at most
 SLOTS = 2, 3  # ranks on the GPU: one runs, the next one comes, the last one may still go
 CONTEXT = 1 << 29  # bytes of host memory of CuPy and of the CUDA context, assumed
 SET_UP = 2  # ranks whose arrays of set-up are in host memory: one runs, those of the last one go
@@ -246,6 +248,7 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
     total = footprint.on_gpu["total"]
     homes, staged = total - footprint.on_gpu["kernels"], 0
     waiting = np.zeros((2, candidate.ranks), int)
+    messages = np.zeros(gpus, int)
     matrix = np.zeros_like(total)  # a matrix in homes that no rank has
     if turns > 1:  # messages have staging memory instead of buffers
         if strategy.spools_matrix:
@@ -254,6 +257,12 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         moved = footprint.message_buffers + matrix
         total, homes = total - moved + max(each.joined for each in copies), homes - moved
         waiting = most_waiting(copies)
+        if strategy.sends_own_rows:  # all of a process wait at a time
+            sent = waiting[0] if gpus == 1 else waiting.sum(0)
+            messages = np.reshape(sent, (gpus, turns)).sum(1)
+        else:
+            messages = pinned_messages(footprint, strategy, gpus)
+    homes = homes + homes // PAGES
     small = small_arrays(footprint) + SMALL_ARRAYS * gpu_turns.THRESHOLD
     small = most(small.clip(max=total)) + staged
     slot = int(total.max())
@@ -270,7 +279,7 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
                                      evaluated.written)]
     if turns == 1:
         slots, homes, moved = 1, 0 * homes, [0] * 4
-    pinned = most(homes + matrix + (waiting[0] if gpus == 1 else waiting.sum(0)))
+    pinned = int((np.reshape(homes + matrix, (gpus, turns)).sum(1) + messages).max())
     plan = GpuPlan(
         inputs.name, candidate.strategy, candidate.ranks, gpus, slots, slot, small, limit, needed,
         pinned, *moved, inputs.config.eval_every, most(sent),

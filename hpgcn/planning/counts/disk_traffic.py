@@ -81,7 +81,7 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
         messages = buffer_bytes(largest)
 
         # the matrix, the messages and the sums of each product
-        products = iter(_whole_products(footprint, number))
+        products = iter(whole_products(footprint, number))
         for place, (product, first, last) in enumerate(turns[0].waits):
             if product is None:  # a sum over ranks
                 continue
@@ -144,12 +144,12 @@ def _spooled(plan, product, itemsize, in_files, rule, strategy, *, training, lat
             continue
         # the second sums of attention are for its gradients
         nbytes //= 1 if training or not (pushed and product.heads) else 2
-        at_once = _taken_at_once(plan.num_ranks, pulls, strategy.waits(product), pushed)
+        at_once = taken_at_once(plan.num_ranks, pulls, strategy.waits(product), pushed)
         passed += transfer.spooled(nbytes, in_files, at_once, pushed=pushed, rule=rule)
     return passed
 
 
-def _taken_at_once(ranks, pulls, waits, pushed):
+def taken_at_once(ranks, pulls, waits, pushed):
     """Return which ranks take rows or sums of the rank before in their next turn, (P,) bool.
 
     All take what they wait for at its end: the sums, if a product `pulls` no rows or waits for
@@ -161,7 +161,7 @@ def _taken_at_once(ranks, pulls, waits, pushed):
     return (number == 0) | (pushed == sums) | (waits == 1) & (number == ranks - 1)
 
 
-def _whole_products(footprint, number):
+def whole_products(footprint, number):
     """Return the products of a step (0) or an evaluation (1) in their order, with all columns."""
     step = footprint.steps.of(footprint.spec, footprint.levels, 0, 1)
     return step.touches[number].products
