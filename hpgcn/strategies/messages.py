@@ -84,4 +84,5 @@ class RowMessages:
                 repeat(operator.iadd, total, part)
 
         out = self.strategy.multiply("back", G, out=out, kernel=return_tile)
+        self.work.device.discard(*self.arrays)
         return out, *sums

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from commands import succeed
 from epoch_bytes import count_before_epochs, footprint_of
-from graphs import make
+from graphs import make, with_edges
 
 from hpgcn import Config, save, train
 from hpgcn.comm import run_on_disk
@@ -34,6 +34,7 @@ CASES = [  # strategy, settings, directed, vertices, ranks, width
                                                                     "3d:3x1x2")),
     *(pytest.param(strategy, BATCH_NORM, True, 12001, 6, 192, marks=pytest.mark.release)
       for strategy in ("cover", "vertex-cut", "1d")),
+    pytest.param("p2p", {"model": "gine"}, True, 12001, 6, 192, marks=pytest.mark.release),
     *(pytest.param(strategy, {"model": "gin"}, directed, 12001, 6, 192, marks=pytest.mark.release)
       for strategy, directed in (("cover", False), ("vertex-cut", True), ("1d", True)))]
 
@@ -83,7 +84,8 @@ def test_bytes_are_those_of_the_plan(strategy, settings, directed, n, ranks, wid
     """
     kind = STRATEGIES[strategy.split(":")[0]]
     path = str(tmp_path / "g.h5")
-    save(make(n=n, f=width, degree=8, directed=directed), path)
+    graph = with_edges if settings.get("model") == "gine" else make
+    save(graph(n=n, f=width, degree=8, directed=directed), path)
     if kind.accepts_partition:
         method = strategy if strategy == "vertex-cut" else "random"
         succeed("partition", path, "-k", ranks, "--method", method, "--no-refine",

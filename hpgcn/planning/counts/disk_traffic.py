@@ -12,12 +12,12 @@ from hpgcn.comm.spool import NEAR, buffer_bytes
 from hpgcn.parallel.counts import all_spooled, spooled
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
-from hpgcn.planning.counts.footprint import COPIES
+from hpgcn.planning.counts.footprint import COPIES, ENTRY_NUMBER
 from hpgcn.strategies.plan import INDEX, POINTER, Held, sum_bytes
 
 INDEX_ARRAYS = 3  # arrays of row numbers: to send, to receive, and touched by a block
 STORED = 2  # stored blocks of a matrix in memory: one is used, one comes
-KINDS = 3  # arrays of partial results and gradients: see `_small_of_attention`
+KINDS = 3  # arrays of partial results and gradients: see `_small_of_rows`
 SHARED, LEARNED = 5, 4  # arrays of the size of parameters, and of learned rows: see `_optimized`
 ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
 
@@ -70,6 +70,7 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
             ARRAYS: np.array([each.sum(1) for each in moved])}
         largest = joined = 0
+        kept_at = {}  # segment in which rows of other ranks were touched last, by layer
         waiting = np.zeros_like(moved[MESSAGES])
         if number == 0:
             moved[ARRAYS] += _optimized(footprint)
@@ -90,7 +91,10 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
             product = product_of_rows
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
-            matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
+            entry = ENTRY_NUMBER if product.edge_width else itemsize
+            matrix = operand.nbytes(entry) - small_bytes(operand, entry)
+            if product.edge_width:
+                matrix = matrix + _large(footprint.edge_bytes)
             if strategy.spools_matrix:
                 matrix = 0 * matrix
             if sends_own_rows:
@@ -107,8 +111,13 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
             if not last:
                 continue
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
-            if product.heads and not sends_own_rows and plan.returns:
-                moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
+            if not sends_own_rows and _keeps_rows(plan, product):
+                rows = _kept_rows(plan, product, itemsize, training=number == 0)
+                moved[ARRAYS] += rows
+                segment = place + (first and not product.backward)
+                if kept_at.get(product.layer) != segment:
+                    touched[:, segment] += rows.max(0)
+                kept_at[product.layer] = segment
             moved[MESSAGES] += passed
             if sends_own_rows:
                 held, kept = plan.traffic.held(product, itemsize), 0
@@ -240,11 +249,16 @@ def gpu_traffic(found, slots, gpus=1):
     return found
 
 
-def _returned(plan, product, itemsize, *, training):
-    """Return the bytes that rows which attention keeps for its gradients are moved, (2, P).
+def _keeps_rows(plan, product):
+    """Return whether a product keeps rows of other ranks, for its gradients."""
+    return product.edge_width > 0 or (product.heads > 0 and plan.returns)
+
+
+def _kept_rows(plan, product, itemsize, *, training):
+    """Return the bytes that rows which a product keeps for its gradients are moved, (2, P).
 
     Rows of other ranks and their scores stay from the forward product to the backward one.
-    Packed gradients of own rows stay until those of other ranks arrive.
+    Packed gradients of own rows of attention stay until those of other ranks arrive.
     """
     sizes = _rows_of_blocks(plan)
     kept = sum(_large(sizes * columns * itemsize).sum(1)
@@ -253,7 +267,7 @@ def _returned(plan, product, itemsize, *, training):
         return np.array([0 * kept, kept])
     rows = np.diff(plan.layout_in.offsets)
     packed = _large(rows * (product.width + product.heads) * itemsize)
-    packed = packed * (not plan.traffic.joined)  # sums came with rows
+    packed = packed * (product.heads > 0) * (not plan.traffic.joined)  # sums came with rows
     return np.array([kept + packed, packed])
 
 
@@ -288,19 +302,21 @@ def small_arrays(footprint):
     small = small + [sum(nbytes for nbytes in step.arrays.values() if nbytes < touches.LEAST)
                      for step in footprint.rank_steps]
     for product in footprint.products:
-        if product.heads and not product.backward:
-            small = small + _small_of_attention(footprint.train_plans[product.layer], product,
-                                                itemsize)
+        plan = footprint.train_plans[product.layer]
+        keeps = product.heads or product.edge_width
+        if keeps and not product.backward and plan.traffic.moves(product, itemsize):
+            small = small + _small_of_rows(plan, product, itemsize)
     return small
 
 
-def _small_of_attention(plan, product, itemsize):
-    """Return the bytes of small arrays of rows of other ranks that attention has, (P,).
+def _small_of_rows(plan, product, itemsize):
+    """Return the bytes of small arrays of rows of other ranks that a product has, (P,).
 
     Rows and scores of each block stay for the gradients. Partial results and gradients of a
-    block take KINDS arrays of each width.
+    block of attention take KINDS arrays of each width.
     """
     sizes = _rows_of_blocks(plan)
     arrays = [sizes * columns * itemsize for columns in (product.width, product.heads)]
     small = [each - _large(each) for each in arrays]
-    return sum(each.sum(1) * plan.returns + KINDS * each.max(1) for each in small)
+    return sum(each.sum(1) * _keeps_rows(plan, product) + KINDS * each.max(1) * (product.heads > 0)
+               for each in small)
