@@ -9,7 +9,7 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -177,7 +177,7 @@ class SerialComm(Collectives, CollectiveErrors):
         """
         return False
 
-    def next_turn(self, *ends: Any) -> None:
+    def next_turn(self, requests: Sequence, what: Callable, *ends: Any) -> None:
         """Let all other ranks run between two segments: see `LocalComm`. Default: do nothing."""
 
     def begin_segment(self) -> None:

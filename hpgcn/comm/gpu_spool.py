@@ -7,7 +7,7 @@ processes are announced, so that these have a home for them.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -203,6 +203,11 @@ class GpuSpool(StoredArrays):
         message.home = self.turns.host.home(0, message.nbytes)
         message.home.store((0, message.nbytes), array)
         return message
+
+    def loaded(self, stored: Sequence[GpuMessage]) -> Iterator[Any]:
+        for message in stored:
+            self._read_from_file(message)
+        return super().loaded(stored)
 
     def keep(self, stored: GpuMessage) -> GpuMessage:
         # those of another process come with their contents

@@ -119,30 +119,39 @@ class LocalComm(MpiComm):
         observer = self.mpi.turns.observer
         return observer is not None and observer.end_segment(self.turn, *ends)
 
-    def next_turn(self, *ends: Any) -> None:
-        """End a segment, begin the next one in the next turn, once all ranks have got here.
+    def next_turn(self, requests: Sequence, what: Callable, *ends: Any) -> None:
+        """End a segment, begin the next one in the next turn, once all requests are complete.
 
-        So what other ranks have sent before their calls is there.
+        They are those of messages that other ranks send before their calls. `what` as in
+        `wait`.
         """
-        if self.mpi.turns.observer is not None:
+        def ready() -> bool:
+            return all(request.Get_status() for request in requests)
+
+        def describe() -> str:
+            return what([place for place, request in enumerate(requests)
+                         if not request.Get_status()])
+
+        turns = self.mpi.turns
+        if turns.observer is not None:
             self.end_segment(*ends)
-            self._go_on_in_next_turn()
+            turns.pass_turn(self.turn, ready, describe, self.timeout)
+            self._record_disk()
+            self.begin_segment()
 
     def allreduce(self, array: Array, kind: str, op: str = "sum") -> None:
         # a sum within a pass ends a segment: all ranks get here before it is complete
         pending = self.start_allreduce(array, kind, op)
-        if self.end_segment("sum"):
-            self._go_on_in_next_turn()
+        within = self.end_segment("sum")
+        if within:
+            self.mpi.turns.pass_turn(self.turn)
+            self._record_disk()
         pending.wait(f"an allreduce of {kind}")
-
-    def _go_on_in_next_turn(self) -> None:
-        """Let the other ranks run, then begin the next segment."""
-        self.mpi.turns.pass_turn(self.turn)
-        self._record_disk()
-        self.begin_segment()
+        if within:
+            self.begin_segment()
 
     def begin_segment(self) -> None:
-        """Note that the next segment begins, after the first of two waits."""
+        """Note that the next segment begins, after a wait within a product or layer."""
         if self.mpi.turns.observer is not None:
             self.mpi.turns.observer.begin_segment(self.turn)
 

@@ -94,10 +94,12 @@ class Turns:
         del self._waits[rank]
         self._raise_if_ended()
 
-    def pass_turn(self, rank: int) -> None:
-        """Let all other ranks that can go on run before this one goes on."""
+    def pass_turn(self, rank: int, ready: Callable = lambda: True,
+                  describe: Callable = lambda: "its turn", timeout: float = 600.0) -> None:
+        """Let all other ranks that can go on run before this one waits as in `wait`."""
         passed = []
-        self.wait(rank, lambda: bool(passed) or passed.append(True), lambda: "its turn")
+        self.wait(rank, lambda: (bool(passed) or passed.append(True)) and ready(), describe,
+                  timeout)
 
     def in_order(self, rank: int) -> None:
         """Let this rank go on once all ranks before it have gone on from the same call."""

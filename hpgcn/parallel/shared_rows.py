@@ -17,7 +17,14 @@ from hpgcn.kernels.host.accesses import accessed
 from hpgcn.kernels.host.record import ALL, derived, repeat
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_part, send_rows
+from hpgcn.parallel.spooled_exchange import (
+    add_parts,
+    arriving,
+    count_call,
+    next_turn,
+    send_part,
+    send_rows,
+)
 from hpgcn.parallel.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -101,8 +108,9 @@ class SharedRows:
             with self.comm.clock("dense", part="gemm"):
                 send_part(row, [target], shape, W.dtype, partial(multiply, part))
         count_call(row, sizes, sums=True, kind="dense")
-        row.next_turn("sum")
-        add_parts(row, [*range(row.size)], out, "a dense product")
+        sources = [*range(row.size)] if out.size else []
+        next_turn(row, sources, "a dense product", "sum")
+        add_parts(row, sources, out, "a dense product")
 
     def gathered(self, G: Array, width: int) -> Array:
         """Gather all columns, (m, f'), of G, (m, f'_j).
@@ -136,8 +144,8 @@ class SharedRows:
         ranks = [*range(self.row.size)]
         send_rows(self.row, ranks, G)
         count_call(self.row, dict.fromkeys(ranks, G.nbytes), kind="dense")
-        self.row.next_turn("sum")
         full = np.flatnonzero(np.diff(cuts) * len(G)).tolist()
+        next_turn(self.row, full, "a dense gradient", "sum")
         received = arriving(self.row, full, "a dense gradient")
         for rank in ranks:
             yield next(received)[1] if rank in full else G[:, :0]

@@ -9,7 +9,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hpgcn.comm.communicator import SerialComm
-    from hpgcn.comm.spool import Message
+    from hpgcn.comm.spool import Arrival, Message
     from hpgcn.kernels import Array
     from hpgcn.parallel.halo_plan import HaloPlan
     from hpgcn.parallel.workspace import HaloBuffers
@@ -315,6 +315,14 @@ def arriving(comm: SerialComm, sources: list[int], what: str,
             spool.release(message)
 
 
+def next_turn(comm: SerialComm, sources: list[int], what: str, *ends: Any) -> None:
+    """End a segment, and begin the next one once messages of ranks are there.
+
+    A rank that is in the list twice sends two. `ends` as in `SerialComm.end_segment`.
+    """
+    comm.next_turn(*awaited(comm, sources, what), *ends)
+
+
 def await_with_rows(transfer: Transfer, others: Callable) -> None:
     """Let the next wait for rows be one for a message of each of `others()` as well.
 
@@ -326,9 +334,14 @@ def await_with_rows(transfer: Transfer, others: Callable) -> None:
 
 def await_all(comm: SerialComm, sources: list[int], what: str) -> None:
     """Wait for messages of some ranks: two if a rank is in the list twice."""
+    comm.wait(*awaited(comm, sources, what))
+
+
+def awaited(comm: SerialComm, sources: list[int], what: str) -> tuple[list[Arrival], Callable]:
+    """Return requests for messages of ranks, and a function that describes pending ones."""
     counts = Counter(sources)
     names = [*counts]
-    comm.wait([comm.spool.arrival(comm.ranks[source], comm.ranks[comm.rank], count)
-               for source, count in counts.items()],
-              lambda pending: f"rank(s) {', '.join(str(names[place]) for place in pending)} "
-              f"in {what}")
+    return ([comm.spool.arrival(comm.ranks[source], comm.ranks[comm.rank], count)
+             for source, count in counts.items()],
+            lambda pending: f"rank(s) {', '.join(str(names[place]) for place in pending)} "
+            f"in {what}")

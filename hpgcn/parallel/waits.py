@@ -3,8 +3,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hpgcn.parallel.spooled_exchange import next_turn
+
 if TYPE_CHECKING:
     from hpgcn.comm.communicator import SerialComm
+    from hpgcn.parallel.transfers import Transfer
 
 
 class Waits:
@@ -24,8 +27,8 @@ class Waits:
         self.twice = twice
         self.product = product
 
-    def first(self) -> None:
-        """Note that rows were sent."""
+    def first(self, pull: Transfer, what: str) -> None:
+        """Note that rows were sent, and that those of `pull` are awaited."""
         if self.twice:
             self.comm.end_stage(*self.product)
 
@@ -38,8 +41,8 @@ class Waits:
         """Note that own rows are not read again."""
         self.comm.end_segment(*self.product)
 
-    def sums(self) -> None:
-        """Note that all partial sums were sent."""
+    def sums(self, push: Transfer, what: str) -> None:
+        """Note that all partial sums were sent, and that those of `push` are awaited."""
 
     def end(self) -> None:
         """Note that the product is complete."""
@@ -49,11 +52,11 @@ class Waits:
 class NextTurns(Waits):
     """The waits of a product that sends own rows as well, all before it goes on."""
 
-    def first(self) -> None:
-        self.comm.next_turn(*self.product)
+    def first(self, pull: Any, what: str) -> None:
+        next_turn(self.comm, pull.senders, what, *self.product)
 
-    def sums(self) -> None:
-        self.comm.next_turn(*self.product)
+    def sums(self, push: Any, what: str) -> None:
+        next_turn(self.comm, push.adders, what, *self.product)
 
     def resume(self) -> None:
         """Do nothing: own rows are received like others."""

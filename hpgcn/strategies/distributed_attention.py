@@ -132,7 +132,7 @@ class RowAttention(Attention):
         self.push.start(l, what)
         if self.constant is None:
             self.pull.start(rows[0], what)
-        waits.first()
+        waits.first(self.pull, what)
         pulls = waits.twice and self.constant is None
         if pulls:
             await_with_rows(self.push, lambda: self.pull.senders)

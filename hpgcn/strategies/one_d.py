@@ -59,7 +59,7 @@ from hpgcn.parallel.layout import split
 from hpgcn.parallel.spooled_exchange import SpooledStages
 from hpgcn.parallel.transfers import LOCAL, replica_assignment
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.strategies.plan import Held, Operand, sum_bytes
+from hpgcn.strategies.plan import Operand, SpoolMemory, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.strategies.spooled_blocks import SpooledBlocks
 from hpgcn.strategies.strategy import most_square
@@ -109,13 +109,13 @@ class StagedTraffic(RowTraffic):
         pushed = (rows_out * product.width * sum_bytes(itemsize))[:, None] * push.T
         return rule(pulled, in_files, once=True) + rule(pushed, in_files)
 
-    def held(self, product: Product, itemsize: int) -> Held:
+    def held(self, product: Product, itemsize: int) -> SpoolMemory:
         # Rows of a big block, and the sums of another one.
         rows_in, rows_out, *_ = self._ways(product)
         sizes = (rows_in * product.width * itemsize, rows_out * product.width * sum_bytes(itemsize))
         pieces = max(int(each.max()) for each in sizes)
         joined = sum(int(each.reshape(self.groups).sum(1).max()) for each in sizes)
-        return Held(joined + pieces * self.num_ranks.bit_length(), pieces)
+        return SpoolMemory(joined + pieces * self.num_ranks.bit_length(), pieces)
 
     def _ways(self, product: Product) -> tuple[np.ndarray, ...]:
         """Return the rows of each rank of H and of the result, and two tables (P, P) bool.

@@ -99,7 +99,7 @@ class Operand:
         return self.entries * (INDEX + sum_bytes(itemsize)) + self.pointers * POINTER
 
 
-class Held(NamedTuple):
+class SpoolMemory(NamedTuple):
     """The most bytes of messages in a Spool that one product has in memory."""
 
     joined: int  # rows of several messages, put together in arrays
@@ -168,8 +168,8 @@ class Traffic:
         """
         raise NotImplementedError
 
-    def held(self, product: Product, itemsize: int) -> Held:
-        """Return the Held of messages in a Spool."""
+    def held(self, product: Product, itemsize: int) -> SpoolMemory:
+        """Return the SpoolMemory of messages in a Spool."""
         raise NotImplementedError
 
     def counts(self, product: Product, itemsize: int) -> np.ndarray:

@@ -91,7 +91,7 @@ class RowProduct:
         `push.finish`.
         """
         self.pull.start(H, what)
-        waits.first()
+        waits.first(self.pull, what)
         if waits.twice:
             self.pull.collect(what)
         for target, Z in self.push.partial_sums(out, what):
@@ -282,7 +282,7 @@ class RowStrategy(Strategy):
         waits = self.waits_of(H.shape[1], direction == "back")
         self._form_sums(product, product.partial_sums(H, total, what, waits), bits, kernel)
         pull.release()
-        waits.sums()
+        waits.sums(push, what)
 
         # 2. add the partial sums that other ranks have formed
         push.finish(total, what)

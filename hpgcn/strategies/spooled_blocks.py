@@ -52,6 +52,16 @@ class SpooledBlocks(Transfer):
         self.group, self.replica = divmod(comm.rank, heights.shape[1])
         self.whole: list[tuple[int, np.ndarray]] = []  # the only block that this rank multiplies by
 
+    @property
+    def senders(self) -> list[int]:
+        """Ranks that send rows, in the order in which they are joined."""
+        return [rank for group in self.blocks.values() for rank in self._pieces(group)]
+
+    @property
+    def adders(self) -> list[int]:
+        """Ranks that send sums for own rows."""
+        return self.readers if self.heights[self.group, self.replica] else []
+
     def reserve(self, width: int) -> None:
         """Do nothing: messages have memory while they move."""
 
@@ -70,8 +80,7 @@ class SpooledBlocks(Transfer):
         yield from self.whole
         if self.whole:
             return
-        sources = [rank for group in self.blocks.values() for rank in self._pieces(group)]
-        parts = arriving(self.comm, sources, what)
+        parts = arriving(self.comm, self.senders, what)
         if self.blocks:
             joined = self._empty([*self.blocks.values()], self.row.shape[1], self.row.dtype)
         for source, group in self.blocks.items():

@@ -13,7 +13,7 @@ from hpgcn.parallel.counts import all_spooled, spooled
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.footprint import COPIES, ENTRY_NUMBER
-from hpgcn.strategies.plan import INDEX, POINTER, Held, sum_bytes
+from hpgcn.strategies.plan import INDEX, POINTER, SpoolMemory, sum_bytes
 
 INDEX_ARRAYS = 3  # arrays of row numbers: to send, to receive, and touched by a block
 STORED = 2  # stored blocks of a matrix in memory: one is used, one comes
@@ -221,7 +221,7 @@ def _collectives(footprint, number):
 
 
 def _held(plan, product, itemsize, strategy):
-    """Return the Held of a product's messages, and bytes of those to next ranks in memory."""
+    """Return a product's SpoolMemory, and bytes of messages to next ranks in memory."""
     moves = plan.traffic.moves(product, itemsize)
     largest = [transfer.largest * nbytes for transfer, nbytes, _ in moves]
     joined = 0
@@ -231,7 +231,7 @@ def _held(plan, product, itemsize, strategy):
         # sums of several ranks are added in pairs, and the sums of pairs
         joined += sum(transfer.largest * nbytes * plan.num_ranks.bit_length()
                     for transfer, nbytes, pushed in moves if pushed)
-    return Held(joined, max(largest)), NEAR * sum(largest)
+    return SpoolMemory(joined, max(largest)), NEAR * sum(largest)
 
 
 def gpu_traffic(found, slots, gpus=1):

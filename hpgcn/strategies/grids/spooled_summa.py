@@ -15,7 +15,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.kernels.host.record import ALL, repeat
-from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, send_rows
+from hpgcn.parallel.spooled_exchange import add_parts, arriving, count_call, next_turn, send_rows
 from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.strategy import product_name
 
@@ -52,14 +52,16 @@ class SpooledSumma:
         what, product = product_name(comm.clock), (H.shape[1], backward)
         send_rows(comm, self.along_column, H)
         self._count(H)
-        comm.next_turn(*product)
+        self.full = self._full_rows(H.shape[1])
+        next_turn(comm, [self.along_column[row] for row in self.full], what, *product)
         bits = mask if L == 1 else None
         if not self.sums:
             self._multiply(out, bits, H.dtype, what)
             return
         self._send_sums(out.shape[1], bits, H.dtype, what)
-        comm.next_turn(*product)
-        add_parts(comm, self.along_layers, out, what)
+        layers = self.along_layers if out.size else []
+        next_turn(comm, layers, what, *product)
+        add_parts(comm, layers, out, what)
         if mask is not None and L > 1:
             with comm.clock("spmm"):
                 kernels.backend(out).apply_mask(out, mask)
@@ -98,18 +100,22 @@ class SpooledSumma:
     def _intervals(self, width: int, dtype: np.dtype,
                    what: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (stage, rows of H of its interval) of the stages of this layer."""
-        cuts, offsets = self.blocks.cuts, self.blocks.layout_in.offsets
-        first = offsets[self.piece:-1:self.shape[1]]
-        full = np.flatnonzero(offsets[self.piece + 1::self.shape[1]] - first) if width else ()
-        received = arriving(self.comm, [self.along_column[row] for row in full], what)
+        cuts = self.blocks.cuts
+        first = self.blocks.layout_in.offsets[self.piece:-1:self.shape[1]]
+        received = arriving(self.comm, [self.along_column[row] for row in self.full], what)
         current, rows = -1, self.comm.device.empty((0, width), dtype)
         for stage in self.stages:
             lo, hi = cuts.offsets[stage:stage + 2].tolist()
             row = int(cuts.row[stage])
-            if row != current and row in full:
+            if row != current and row in self.full:
                 current, rows = row, next(received)[1]
             yield stage, rows[lo - int(first[row]):hi - int(first[row])]
         next(received, None)  # lets go of the last one
+
+    def _full_rows(self, width: int) -> list[int]:
+        """Return the rows of the grid whose ranks send rows of this column and layer."""
+        heights = np.diff(self.blocks.layout_in.offsets)[self.piece::self.shape[1]]
+        return np.flatnonzero(heights * width).tolist()
 
     def _count(self, H: Array) -> None:
         """Count the broadcasts of own rows, by stage, and of own blocks of A."""

@@ -13,7 +13,7 @@ from hpgcn.parallel.counts import Collective, reduce_scatter, stored_bytes
 from hpgcn.parallel.layout import BlockLayout, compressed_offsets, split, stages
 from hpgcn.parallel.layout import BroadcastStages as Cuts
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
-from hpgcn.strategies.plan import INDEX, POINTER, Held, Operand, Plan, Traffic
+from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan, SpoolMemory, Traffic
 
 if TYPE_CHECKING:
     from hpgcn.parallel.pattern import Pattern
@@ -101,13 +101,13 @@ class SummaTraffic(Traffic):
             found = found + rule((rows_out * width)[:, None] * sums, in_files)
         return found
 
-    def held(self, product: Product, itemsize: int) -> Held:
+    def held(self, product: Product, itemsize: int) -> SpoolMemory:
         # Sums of all layers.
         rows, rows_out, width = self._sizes(product, itemsize)
         big = rows_out.reshape(self.shape).sum(1).max() * self.sums
         largest = max(int(rows.max()), int(rows_out.max()) * self.sums)
         blocks = self._blocks(product, itemsize)
-        return Held(int(big * width.max()), int(largest * width.max()), int(blocks.max()))
+        return SpoolMemory(int(big * width.max()), int(largest * width.max()), int(blocks.max()))
 
     def _sizes(self, product: Product, itemsize: int) -> tuple[np.ndarray, ...]:
         """Return the rows of each rank of H and of the result, and the bytes of its rows."""

@@ -10,7 +10,7 @@ import numpy as np
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.strategies.mixture.row_batches import RowBatches, count_batches, count_fewer
-from hpgcn.strategies.plan import POINTER, Held, Operand, Plan, Traffic
+from hpgcn.strategies.plan import POINTER, Operand, Plan, SpoolMemory, Traffic
 
 if TYPE_CHECKING:
     from hpgcn.parallel.layout import BlockLayout
@@ -53,14 +53,14 @@ class MopTraffic(Traffic):
             sent.append(rows_out * -(-width[:, None] // 8))
         return np.sum([rule(sizes, in_files) for sizes in sent], axis=0)
 
-    def held(self, product: Product, itemsize: int) -> Held:
+    def held(self, product: Product, itemsize: int) -> SpoolMemory:
         # Own columns of all rows and of their sums.
         rows, rows_out, width = self._sizes(product)
         widest = int(width.max())
         whole = (rows.sum() + rows_out.sum()) * widest * itemsize
         bits = int(rows_out.sum()) * -(-widest // 8) * product.masked
         largest = int(max(rows.max(), rows_out.max())) * widest * itemsize
-        return Held(int(whole) + bits, largest)
+        return SpoolMemory(int(whole) + bits, largest)
 
     def _sizes(self, product: Product) -> tuple[np.ndarray, ...]:
         """Return rows of each rank of the multiplied matrix and of the result, and columns."""

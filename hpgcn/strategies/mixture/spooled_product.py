@@ -17,7 +17,7 @@ from hpgcn import kernels
 from hpgcn.kernels.host.record import ALL, repeat
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.spooled_exchange import arriving, count_call, send_part
+from hpgcn.parallel.spooled_exchange import arriving, count_call, next_turn, send_part
 from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.mixture.product_in_flight import column_bits
 from hpgcn.strategies.strategy import product_name
@@ -50,13 +50,17 @@ class SpooledProduct:
 
     def complete(self, out: Array, mask: Array | None, rows_done: Callable | None) -> None:
         """Write the product to `out`, and call `rows_done` for each batch of its rows."""
-        comm, rows = self.comm, self.operand.rows
+        comm, rows, columns = self.comm, self.operand.rows, self.operand.columns
         self._send_rows(mask)
-        comm.next_turn(*self.product)
+        sources = senders(np.diff(columns.offsets) * self.width)
+        if mask is not None:
+            sources += senders(np.diff(rows.offsets) * self.width)
+        next_turn(comm, sources, self.what, *self.product)
         with comm.device.in_memory():
             self._multiply(mask is not None)
-        comm.next_turn(*self.product)
-        for source, part in self._arriving(self.widths * len(out)):
+        sources = senders(self.widths * len(out))
+        next_turn(comm, sources, self.what, *self.product)
+        for source, part in arriving(comm, sources, self.what):
             repeat(operator.setitem, out, (ALL, slice(*self.cuts[source:source + 2])), part)
         if rows_done is not None:
             first = (rows.starts - rows.offsets[:-1])[:, comm.rank].tolist()
@@ -106,19 +110,20 @@ class SpooledProduct:
     def _received(self, rows: RowBatches, width: int, dtype: DTypeLike) -> Array:
         """Return own columns of all rows, in the order of batches."""
         found = self.comm.device.empty((rows.num_rows, width), dtype)
-        for source, part in self._arriving(np.diff(rows.offsets) * width):
+        for source, part in arriving(self.comm, senders(np.diff(rows.offsets) * width), self.what):
             for there, here in places(rows, source):
                 repeat(operator.setitem, found, here, part[there])
         return found
-
-    def _arriving(self, sizes: np.ndarray) -> Iterator[tuple[int, Array]]:
-        """Yield (source, rows from it); `sizes` are the numbers that ranks send."""
-        return arriving(self.comm, np.flatnonzero(sizes).tolist(), self.what)
 
     def _count(self, sizes: np.ndarray) -> None:
         """Count the messages of each batch; `sizes` are their bytes, (batches, P)."""
         for batch in sizes.tolist():
             count_call(self.comm, dict(enumerate(batch)))
+
+
+def senders(sizes: np.ndarray) -> list[int]:
+    """Return the ranks that send something; `sizes` are the numbers that ranks send."""
+    return np.flatnonzero(sizes).tolist()
 
 
 def places(rows: RowBatches, rank: int) -> Iterator[tuple[slice, slice]]:
