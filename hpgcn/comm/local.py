@@ -159,7 +159,7 @@ class LocalComm(MpiComm):
         """Note that a product waits the first of two times, as `end_product` does at its end."""
         if self.mpi.turns.observer is not None:
             self.end_segment(*product)
-            self._let_others_run(self.spool is not None)
+            self._let_others_run()
 
     def end_product(self, *product: Any) -> None:
         """Note that a product is complete, and that the next segment begins."""
@@ -168,13 +168,13 @@ class LocalComm(MpiComm):
             self._let_others_run()
             self.begin_segment()
 
-    def _let_others_run(self, condition: bool = True) -> None:
+    def _let_others_run(self) -> None:
         """Let the other ranks run if this is the last one.
 
         The last rank finds all messages, so it need not wait. If it went on it would be a
         product ahead, and messages of others would be in files for two products.
         """
-        if condition and self.turn == self.mpi.turns.size - 1:
+        if self.turn == self.mpi.turns.size - 1:
             self.mpi.turns.pass_turn(self.turn)
         self._record_disk()
 

@@ -85,7 +85,6 @@ class SharedRows:
             self._sum_by_spool(multiply, W, cuts, out)
             return out
         packed = self.workspace.flat(PACKED, m * W.shape[1], W.dtype)
-        self.device.discard(packed)
         with self.comm.clock("dense", part="gemm"):
             for first, last in pairwise(cuts.tolist()):
                 part = derived(self.device.xp.ascontiguousarray, W[:, first:last])
@@ -133,7 +132,6 @@ class SharedRows:
         """Return the columns of G of each rank."""
         m = len(G)
         packed = self.workspace.flat(PACKED, m * int(cuts[-1]), G.dtype)
-        self.device.discard(packed)
         counts = (m * np.diff(cuts)).tolist()
         self.row.start_allgather(G.reshape(-1), packed, counts, "dense").wait("a dense gradient")
         return [packed[m * first:m * last].reshape(m, last - first)

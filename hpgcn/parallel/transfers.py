@@ -197,7 +197,6 @@ class StagedRows(Transfer):
             handle.wait(f"the broadcast of block {self.first + stage} in {what}")
             if stage != self.own:
                 yield stage, rows
-                self.comm.device.discard(rows)
                 self.free.append(buffer)
             self._broadcast()
         clock.stage = -1

@@ -29,7 +29,7 @@ class DiskTraffic:
     moved: dict  # bytes read and written for each of PURPOSES, (2, P)
     turn: np.ndarray  # the most that a turn touches, without messages in a Spool
     messages: int  # the most bytes of messages in a Spool that are in memory at a time
-    largest: int  # bytes of the largest message in a Spool
+    largest: int  # bytes of the largest message in a Spool, or stored block of a matrix
     joined: int  # the most bytes of its messages that are put together in one array, or of sums
     waiting: np.ndarray  # (2, P): the most bytes that wait in a product, from ranks and to them
 
@@ -74,10 +74,11 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
         waiting = np.zeros_like(moved[MESSAGES])
         if number == 0:
             moved[ARRAYS] += _optimized(footprint)
+        shared = {True: waiting, False: waiting}  # messages of collectives have homes of their own
         for sizes, once in _collectives(footprint, number):
             passed = waiting_rule(sizes, in_files, once=once)
             moved[MESSAGES] += passed
-            waiting = np.maximum(waiting, passed[::-1])
+            shared[once] = np.maximum(shared[once], passed[::-1])
             largest = max(largest, int(sizes.max()))
         messages = buffer_bytes(largest)
 
@@ -131,7 +132,8 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
             waiting = np.maximum(waiting, (passed + kept)[::-1])
         for purpose in (ARRAYS, MATRIX):
             moved[purpose][:, in_files:] = 0
-        found.append(DiskTraffic(moved, touched.max(1), messages, largest, joined, waiting))
+        found.append(DiskTraffic(moved, touched.max(1), messages, largest, joined,
+                                 sum(shared.values(), waiting)))
     return found
 
 

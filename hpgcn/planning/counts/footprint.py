@@ -13,6 +13,7 @@ import numpy as np
 from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, reads_X
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import layer_bounds
+from hpgcn.parallel.shared_rows import PACKED
 from hpgcn.planning.counts.link_sizes import LinkSizes
 from hpgcn.planning.counts.locality import Locality
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, learned_width, owned_width
@@ -285,10 +286,10 @@ class RankFootprint(DenseFootprint):
 
     @property
     def message_buffers(self):
-        """Bytes of `parts["buffers"]` that ranks with a Spool do not need, (P,)."""
+        """Bytes of `parts` for messages, which ranks with a Spool do not need, (P,)."""
         sizes = self.widest, self.spec.row_itemsize
-        return self._early_bytes + sum(plan.buffer_bytes(*sizes) - plan.sums_held(*sizes)
-                                       for plan in self.roots)
+        return (self._early_bytes + self._of_steps(lambda step: step.arrays.get(PACKED, 0))
+                + sum(plan.buffer_bytes(*sizes) - plan.sums_held(*sizes) for plan in self.roots))
 
     @property
     def _early_bytes(self):
