@@ -1,4 +1,5 @@
 """Messages of ranks that take turns on a GPU, in staging memory and in homes."""
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,6 +50,17 @@ def test_all_take_a_message_from_one_home(turns):
             np.testing.assert_array_equal(message.array.get(), np.full((3, 2), value, FLOAT))
             spool.release(message)
     assert turns.host.pinned.nbytes == PAGE
+
+
+def test_stored_arrays_are_read_again_also_in_another_process(turns):
+    spool = GpuSpool(turns, None)
+    arrays = [np.full(size, size, np.int16) for size in (3, 700, 5, 1)]
+    stored = [*map(spool.store, arrays)]
+    for each in stored, [spool.keep(pickle.loads(pickle.dumps(one))) for one in stored]:
+        for _ in range(2):
+            for found, array in zip(spool.loaded(each), arrays, strict=True):
+                np.testing.assert_array_equal(found.get(), array)
+    assert spool.keep(stored[0]) is stored[0] and not [*spool.loaded([])]
 
 
 def test_messages_of_another_process_keep_their_order(turns):

@@ -23,7 +23,7 @@ def test_bytes_are_those_of_the_plan(cuda, strategy, model, setting, monkeypatch
     path, on_disk = str(tmp_path / "p.h5"), setting != SETTINGS[0]
     ranks = 8 if on_disk else 4
     move_small_arrays(monkeypatch, 1 << (14 if on_disk else 11))
-    # gradients of weights, which the plan counts roughly, weigh more on ranks that share rows
+    # small arrays that are summed within a layer weigh more on ranks that share rows
     vertices = 6001 * (1 + on_disk) * (1 + STRATEGIES[strategy].sends_own_rows)
     write_parts(path, strategy, vertices, ranks)
     moved, planned = moved_and_planned(

@@ -125,10 +125,11 @@ def test_graphs(cuda, poisoned, graph):
     check(graph, Config(**SETTINGS | {"epochs": 3, "model": model}))
 
 
-@pytest.mark.parametrize("late", ["all", "kernels"])
-def test_copies_and_kernels_wait_for_each_other(poisoned, late):
+@pytest.mark.parametrize("late, strategy, ranks", [
+    ("all", "p2p", 3), ("kernels", "p2p", 3), ("kernels", "2d", 4), ("all", "mop", 3)])
+def test_copies_and_kernels_wait_for_each_other(poisoned, late, strategy, ranks):
     with real_or_fake(late=late):
-        check(make(n=601, f=33, degree=12), Config(**SETTINGS))
+        check(make(n=601, f=33, degree=12), Config(**SETTINGS | {"strategy": strategy}), ranks)
 
 
 def wide(path):

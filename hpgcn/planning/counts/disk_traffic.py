@@ -182,10 +182,13 @@ def _optimized(footprint):
     """Return the bytes that an optimizer reads after a pass and writes, (P,).
 
     They are of parameters, gradients and two moments. The sums of gradients over ranks are
-    written once more.
+    written once more. Ranks that share rows sum a part of them, which moves twice, and collect
+    the others.
     """
     shared, learned = footprint.one_copy
-    return SHARED * _large(shared) + LEARNED * _large(learned)
+    columns = footprint.layout.columns
+    gathered = 2 * _large(shared // columns) + _large(shared)
+    return SHARED * _large(shared) + LEARNED * _large(learned) + gathered * (columns > 1)
 
 
 def _read_numbers(plan, product, operand, itemsize):
