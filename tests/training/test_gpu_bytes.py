@@ -35,8 +35,9 @@ def test_bytes_are_those_of_the_plan(cuda, strategy, model, setting, monkeypatch
 @pytest.mark.parametrize("strategy, model, directed", [
     pytest.param(*case, marks=[] if case in (("p2p", "gcn", False), ("1d", "gcn", True))
                  else pytest.mark.long)
-    for case in product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"),
-                        (False, True))])
+    for case in (*product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"),
+                          (False, True)),
+                 *product(("mop", "1.5d", "2d", "3d"), ("gcn", "gin"), (False, True)))])
 def test_pinned_memory_is_that_of_the_plan(cuda, strategy, model, directed, monkeypatch, tmp_path):
     """It is never more. The plan counts arrays that end with their turn, many in attention."""
     path = str(tmp_path / "p.h5")
@@ -44,4 +45,6 @@ def test_pinned_memory_is_that_of_the_plan(cuda, strategy, model, directed, monk
     write_parts(path, strategy, 8001, 4, directed=directed)
     pinned, planned = pinned_and_planned(path, strategy, model, 4)
     least = {"gcn": 0.94, "gin": 0.9, "gat": 0.35}[model]
+    if STRATEGIES[strategy].sends_own_rows:
+        least = 0.55
     assert least * planned <= pinned <= planned
