@@ -35,6 +35,12 @@ class Features:
         """Return X and A X, a list without missing ones."""
         return [each for each in (self.X, self.AX) if each is not None]
 
+    def dense_arrays(self) -> list[Array]:
+        """Return the arrays of X and A X, in an order: of a Csr, those of its transpose as well."""
+        parts = [each.stored_arrays() if isinstance(each, Csr) else (each,)
+                 for each in self.arrays()]
+        return [array for part in parts for array in part]
+
     def select(self, rows: np.ndarray | None, device: Host) -> Features:
         """Return the features of some rows, in the memory of `device`.
 

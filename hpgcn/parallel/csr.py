@@ -92,6 +92,12 @@ class Csr:
         rows = self._known.get("rows")
         return [self.indptr, self.indices, self.data, *([] if rows is None else [rows])]
 
+    def stored_arrays(self) -> list[Array]:
+        """Return the arrays of the matrix, and of its transpose once that is cached."""
+        flipped = self._known.get("transpose")
+        return [self.indptr, self.indices, self.data, *(
+            [] if flipped is None else [flipped.indptr, flipped.indices, flipped.edges])]
+
     def take_rows(self, numbers: Array) -> Csr:
         """Return the Csr of the rows `numbers`, (r,) increasing.
 

@@ -155,20 +155,20 @@ def _spooled(plan, product, itemsize, in_files, rule, strategy, *, training, lat
             continue
         # the second sums of attention are for its gradients
         nbytes //= 1 if training or not (pushed and product.heads) else 2
-        at_once = taken_at_once(plan.num_ranks, pulls, strategy.waits(product), pushed)
+        at_once = taken_at_once(transfer, plan.num_ranks, pulls, strategy.waits(product), pushed)
         passed += transfer.spooled(nbytes, in_files, at_once, pushed=pushed, rule=rule)
     return passed
 
 
-def taken_at_once(ranks, pulls, waits, pushed):
+def taken_at_once(transfer, ranks, pulls, waits, pushed):
     """Return which ranks take rows or sums of the rank before in their next turn, (P,) bool.
 
     All take what they wait for at its end: the sums, if a product `pulls` no rows or waits for
-    them before. In one wait sums follow rows, which only the last rank finds complete. All
-    messages are there for rank 0.
+    them before. In one wait sums follow rows, which only the last rank finds complete, and
+    sums of stages wait for those of all ranks. All messages are there for rank 0.
     """
     number = np.arange(ranks)
-    sums = waits > 1 or not pulls
+    sums = waits > 1 or (not pulls and isinstance(transfer, ExchangeSizes))
     return (number == 0) | (pushed == sums) | (waits == 1) & (number == ranks - 1)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts.disk_traffic import taken_at_once, whole_products
 from hpgcn.runtime.disk.page_cache import whole_pages
 
@@ -55,10 +54,10 @@ def _rounds(plan, product, footprint, strategy, training):
         for transfer, nbytes, pushed in part:
             nbytes //= 1 if training or not (pushed and product.heads) else 2
             sizes, once = transfer.spooled(nbytes, 0, pushed=pushed, rule=_sizes) or (0, False)
-            at_once = taken_at_once(plan.num_ranks, bool(pulls), waits, pushed)
+            at_once = taken_at_once(transfer, plan.num_ranks, bool(pulls), waits, pushed)
             if once:
                 shared += sizes.max(0)
-            elif at_once.all() and isinstance(transfer, ExchangeSizes):
+            elif at_once.all():
                 soon += sizes
             else:
                 later += sizes

@@ -355,11 +355,11 @@ def run_rank(spec, levels, rank, columns):
               for name, array in space.arrays.items()}
     reserved = {name: (array.size, array.dtype) for name, array in workspace.arrays.items()}
     names = {id(array): None for array in (
-        labels, *_dense(X), *_dense(evaluated))}
+        labels, *X.dense_arrays(), *evaluated.dense_arrays())}
     names |= {id(array): name for space in (workspace, shared.workspace, float32_sums)
               for name, array in space.arrays.items()}
     names |= {id(array): (which, place) for which, read in enumerate((X, evaluated))
-              for place, array in enumerate(_dense(read))}
+              for place, array in enumerate(read.dense_arrays())}
     touches = work.touches, device.kernels.work.touches
     borders = [(one.hop, other.hop) for one, other in training.borders]
     return RankStep(step, arrays, reserved, dense, comm.reductions, shared.column.reductions, work,
@@ -394,13 +394,6 @@ def features_of(spec, rows, entries, columns, device):
     if not spec.precomputed:
         return Features(X)
     return Features(X if reads_X(spec) else None, device.empty(X.shape, X.dtype))
-
-
-def _dense(features):
-    """Return the arrays of Features, a list; those of a Csr are its own."""
-    parts = [(each.indptr, each.indices, each.data) if isinstance(each, ShapeCsr) else (each,)
-             for each in features.arrays()]
-    return [array for part in parts for array in part]
 
 
 def owned_width(width, columns, rank):

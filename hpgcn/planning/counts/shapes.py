@@ -116,6 +116,8 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
                 shape += index.shape
                 make = self._like
                 self._read()
+                if isinstance(index, ShapeArray):
+                    index._read()
                 if self.ndim == 1:
                     self.device.kernels.work.kernels["take", 1, index.size] += 1
             elif index >= self.shape[axis]:

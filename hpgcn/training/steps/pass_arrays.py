@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.errors import InternalError
-from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import come_first, nearest_first
 from hpgcn.parallel.transfers import LOCAL
 
@@ -48,7 +47,7 @@ class PassArrays:
         self.products = {wait: self._product(wait) for wait in turns.waits  # made by this rank
                          if wait.product and not self._strategy(wait).sends_own_rows}
         self.features = {(which, place): array for which, read in enumerate(features)
-                         for place, array in enumerate(_dense(read))}
+                         for place, array in enumerate(read.dense_arrays())}
 
     @property
     def work(self) -> dict[str, Array]:
@@ -164,10 +163,3 @@ def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepVi
     if training:
         training.model.step_arrays = PassArrays(turns[0], training.model, features)
     evaluation.model.evaluation_arrays = PassArrays(turns[1], evaluation.model, features)
-
-
-def _dense(features: Features) -> list[Array]:
-    """Return the arrays of Features, as the plan numbers them."""
-    parts = [(each.indptr, each.indices, each.data) if isinstance(each, Csr) else (each,)
-             for each in features.arrays()]
-    return [array for part in parts for array in part]
