@@ -12,12 +12,20 @@ SETTINGS = "one GPU", "a file", "a file for some"  # a file: homes of all ranks 
 QUICK = {("p2p", "gcn", "one GPU"), ("cover", "gin", "one GPU"), ("1d", "gcn", "a file"),
          ("vertex-cut", "gcn", "a file for some"), ("mop", "gin", "one GPU"),
          ("1.5d", "gcn", "one GPU"), ("2d", "gcn", "one GPU"), ("3d", "gcn", "one GPU")}
-CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.long) for case in (
-    *product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"), SETTINGS),
-    *product(("mop", "1.5d", "2d", "3d"), ("gcn", "gin"), SETTINGS))]
+CASES = [*product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"), SETTINGS),
+         *product(("mop", "1.5d", "2d", "3d"), ("gcn", "gin"), SETTINGS)]
 
 
-@pytest.mark.parametrize("strategy, model, setting", CASES)
+def marks(model, setting, *, quick):
+    """Return the mark of a case: long for one of each strategy with a file, else of releases."""
+    if quick:
+        return []
+    return pytest.mark.long if setting == SETTINGS[0] or (model, setting) == (
+        "gin", SETTINGS[2]) else pytest.mark.release
+
+
+@pytest.mark.parametrize("strategy, model, setting", [
+    pytest.param(*case, marks=marks(*case[1:], quick=case in QUICK)) for case in CASES])
 def test_bytes_are_those_of_the_plan(cuda, strategy, model, setting, monkeypatch, tmp_path):
     """Those of an epoch with an evaluation are within 3%, both ways."""
     path, on_disk = str(tmp_path / "p.h5"), setting != SETTINGS[0]
