@@ -144,7 +144,8 @@ class Pattern:
         pattern.
         """
         whole = self.matrix
-        before = run_offsets(kept).astype(whole.indptr.dtype)
+        before = np.zeros(kept.size + 1, whole.indptr.dtype)
+        np.cumsum(kept, dtype=before.dtype, out=before[1:])
         arrays = whole.data[kept], whole.indices[kept], before[whole.indptr]
         return Pattern(sp.csr_array(arrays, shape=whole.shape),
                        self.symmetric if symmetric is None else symmetric, self.weighted, rows_out,
