@@ -268,9 +268,10 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     small += PAIR * sum(int(np.sum(operand.blocks)) for operand in footprint.operands)
     limit = memory - process_bytes(candidate.ranks) - counted.memory - messages - small
     spare = limit - TURNS * turn
-    received = most_waiting(disk_traffic(footprint, strategy, rule=copied))[1]
-    fitting = np.cumsum((arrays + received)[::-1]) <= spare
-    kept = int(np.count_nonzero(fitting)) if spare >= 0 else -1
+    kept = -1
+    if spare >= 0:
+        received = most_waiting(disk_traffic(footprint, strategy, rule=copied))[1]
+        kept = int(np.count_nonzero(np.cumsum((arrays + received)[::-1]) <= spare))
     in_files = candidate.ranks - max(kept, 0)
     if kept > 0:
         train, evaluated = disk_traffic(footprint, strategy, in_files)
