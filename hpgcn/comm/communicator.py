@@ -53,6 +53,7 @@ class SerialComm(Collectives, CollectiveErrors):
     size = 1
     ranks = (0,)  # in messages: numbers in the communicator that the first group was made of
     turn = 0  # number among the ranks of this process
+    finds_all = False  # whether all other ranks have had their turns before this one waits
     process_ranks = 1  # ranks of this process, which are threads if there are several
     local_rank = 0  # number of this process among those of this node
     host = 0  # lowest rank with which this rank can share memory

@@ -47,6 +47,7 @@ class LocalComm(MpiComm):
         self.spool = mpi.post.spool
         self.turn = mpi.turn
         self.host = self.rank - self.turn
+        self.finds_all = mpi.post.processes is None and self.turn == mpi.turns.size - 1
         if mpi.post.processes is not None:
             self.local_rank = mpi.post.processes.outer.local_rank
 

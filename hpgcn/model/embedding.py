@@ -94,7 +94,7 @@ class EmbeddingStage:
         return H, partial(self._backward, H, mask)
 
     def _backward(self, H: Array, mask: Array | None, G: Array, gradient: Parameters) -> None:
-        """Write the gradient of the learned rows; others were set to 0."""
+        """Write the gradient of the learned rows, 0 for those that the model does not read."""
         ops = kernels.backend(G)
         width = self.learned.shape[1]
         with self.columns.comm.clock("dense"):
@@ -107,4 +107,5 @@ class EmbeddingStage:
                 if self.rows is None:
                     repeat(operator.setitem, gradient.rows, ALL, own)
                 else:
+                    repeat(operator.setitem, gradient.rows, ALL, 0)
                     ops.scatter_add(own, self.rows, gradient.rows)

@@ -267,7 +267,7 @@ class Model:
     def _backward(self, backward: Callable, G: Array) -> Parameters:
         flat = self.columns.device.xp.empty(self.parameters.flat.size, self.spec.dtype)
         gradient = Parameters.over(flat, parameter_shapes(self.spec), self.parameters.rows.shape)
-        repeat(operator.setitem, gradient.flat, ALL, 0)
+        repeat(operator.setitem, gradient.shared, ALL, 0)
         backward(G, gradient)
         self.columns.comm.end_segment()
         return gradient

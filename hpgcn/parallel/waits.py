@@ -38,8 +38,9 @@ class Waits:
             self.comm.begin_segment()
 
     def last(self) -> None:
-        """Note that own rows are not read again."""
-        self.comm.end_segment(*self.product)
+        """Note that own rows are not read again, unless the rank goes on at once."""
+        if not self.comm.finds_all:
+            self.comm.end_segment(*self.product)
 
     def sums(self, push: Transfer, what: str) -> None:
         """Note that all partial sums were sent, and that those of `push` are awaited."""

@@ -17,7 +17,7 @@ Source: Velickovic et al. 2018; demirci-2022, section 4.4; Milakov and Gimelshei
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -156,7 +156,8 @@ class RowAttention(Attention):
 
         # own rows, as rows of other ranks arrive
         waits.resume()
-        blocks = self._rows(LOCAL, rows, spread, W, what, keep=state[2] is not None)
+        blocks = self._rows(LOCAL, rows, spread, W, what, keep=state[2] is not None,
+                            own_read=waits.last)
         self._attend(LOCAL, blocks, rows, l, state, self.heads.vertex_out, drawn)
 
         if self.push.adds:  # 2. what returns, in the order of ranks
@@ -183,9 +184,12 @@ class RowAttention(Attention):
             accumulate = True
 
     def _rows(self, target: int, rows: tuple, spread: Array,
-              W: Array | None, what: str, *,
-              keep: bool) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yield (source, x, r) of own rows, and of rows of other ranks as they arrive."""
+              W: Array | None, what: str, *, keep: bool,
+              own_read: Callable = lambda: None) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yield (source, x, r) of own rows, and of rows of other ranks as they arrive.
+
+        `own_read` is called after own rows.
+        """
         wanted = self.blocks[target]
         local = target == LOCAL
 
@@ -198,8 +202,7 @@ class RowAttention(Attention):
         for source, x in received:
             if x is rows[0]:
                 yield source, *rows
-                if local:
-                    self.strategy.comm.end_segment(rows[0].shape[1], False)
+                own_read()
                 continue
 
             if source not in self.ghosts:

@@ -18,7 +18,7 @@ from hpgcn.strategies.plan import INDEX, POINTER, SpoolMemory, sum_bytes
 INDEX_ARRAYS = 3  # arrays of row numbers: to send, to receive, and touched by a block
 STORED = 2  # stored blocks of a matrix in memory: one is used, one comes
 KINDS = 3  # arrays of partial results and gradients: see `_small_of_rows`
-SHARED, LEARNED = 5, 4  # arrays of the size of parameters, and of learned rows: see `_optimized`
+SHARED, LEARNED = 6, 5  # arrays of the size of parameters, and of learned rows: see `_optimized`
 ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
 
 
@@ -59,12 +59,13 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
     """
     in_files = footprint.rows.size if in_files is None else in_files
     itemsize = footprint.spec.row_itemsize
-    sends_own_rows = strategy.sends_own_rows
+    sends_own_rows, last_rank = strategy.sends_own_rows, footprint.rows.size - 1
     waiting_rule = all_spooled if rule is spooled else rule  # for messages that all ranks wait for
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its waits
-        turns = [step.turns(strategy)[number] for step in footprint.rank_steps]
+        turns = [step.turns(strategy, last_rank=rank == last_rank)[number]
+                 for rank, step in enumerate(footprint.rank_steps)]
         segments = np.array([each.nbytes for each in turns])
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
@@ -74,6 +75,8 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
         waiting = np.zeros_like(moved[MESSAGES])
         if number == 0:
             moved[ARRAYS] += _optimized(footprint)
+        if footprint.layout.columns > 1:  # whose ranks wait for each other's columns of results
+            moved[ARRAYS][0] += [sum(each.results.values()) for each in turns]
         shared = {True: waiting, False: waiting}  # messages of collectives have homes of their own
         for sizes, once in _collectives(footprint, number):
             passed = waiting_rule(sizes, in_files, once=once)
@@ -108,7 +111,8 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
             if not last or (sends_own_rows and first):  # all blocks come after it
                 touched[:, place + 1] += matrix
             elif first:
-                touched[:, place:place + 2] += matrix[:, None] // 2
+                touched[:-1, place:place + 2] += matrix[:-1, None] // 2
+                touched[-1, place] += matrix[-1]  # the last rank waits for none
             if not last:
                 continue
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
@@ -181,7 +185,7 @@ def whole_products(footprint, number):
 def _optimized(footprint):
     """Return the bytes that an optimizer reads after a pass and writes, (P,).
 
-    They are of parameters, gradients and two moments. The sums of gradients over ranks are
+    They are of parameters, as they are and as they were, of gradients and of two moments. The sums of gradients over ranks are
     written once more. Ranks that share rows sum a part of them, which moves twice, and collect
     the others.
     """
@@ -273,6 +277,7 @@ def _kept_rows(plan, product, itemsize, *, training):
     rows = np.diff(plan.layout_in.offsets)
     packed = _large(rows * (product.width + product.heads) * itemsize)
     packed = packed * (product.heads > 0) * (not plan.traffic.joined)  # sums came with rows
+    packed[-1] = 0  # the last rank finds those of all
     return np.array([kept + packed, packed])
 
 

@@ -29,7 +29,7 @@ from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
 from hpgcn.parallel.shared_rows import PACKED, SharedRows
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.counts.shapes import ShapeCsr, Shapes, Work
-from hpgcn.planning.counts.touches import pass_turns
+from hpgcn.planning.counts.touches import PARAMETERS, pass_turns
 from hpgcn.runtime.clock import Clock
 from hpgcn.strategies import Product, Traffic
 from hpgcn.strategies.attention import Attention
@@ -116,18 +116,19 @@ class RankStep:
         """Bytes of the work arrays."""
         return sum(self.arrays.values())
 
-    def turns(self, strategy):
+    def turns(self, strategy, *, last_rank):
         """Return the PassTurns of the training step and of the evaluation.
 
         `strategy` is a subclass of hpgcn.strategies.strategy.Strategy, whose messages pass
-        through a Spool.
+        through a Spool. For `last_rank` see `Touches.segments`.
         """
-        if strategy not in self._turns:
-            found = pass_turns(self.touches, self.names, strategy.waits,
+        key = strategy, last_rank
+        if key not in self._turns:
+            found = pass_turns(self.touches, self.names, strategy.waits, last_rank=last_rank,
                                sends_own_rows=strategy.sends_own_rows)
             # products with W are formed in messages
-            self._turns[strategy] = [each.without(PACKED) for each in found]
-        return self._turns[strategy]
+            self._turns[key] = [each.without(PACKED) for each in found]
+        return self._turns[key]
 
 
 class ShapeWorkspace(Workspace):
@@ -354,8 +355,7 @@ def run_rank(spec, levels, rank, columns):
     arrays = {name: array.nbytes for space in (workspace, shared.workspace)
               for name, array in space.arrays.items()}
     reserved = {name: (array.size, array.dtype) for name, array in workspace.arrays.items()}
-    names = {id(array): None for array in (
-        labels, *X.dense_arrays(), *evaluated.dense_arrays())}
+    names = {id(labels): None, id(parameters.flat): PARAMETERS}
     names |= {id(array): name for space in (workspace, shared.workspace, float32_sums)
               for name, array in space.arrays.items()}
     names |= {id(array): (which, place) for which, read in enumerate((X, evaluated))

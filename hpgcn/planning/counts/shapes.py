@@ -3,6 +3,7 @@
 The step shows memory, work and messages. Arrays have a shape and a dtype. Kernels
 return arrays of this kind, and record the reads and multiplications of real kernels.
 """
+import copy
 import functools
 import inspect
 import math
@@ -283,8 +284,11 @@ def _described(name):
 
 def _overwritten(name, given):
     """Return the names of the arguments that a call of a kernel overwrites without reading them."""
-    draws = name == "activate" and not given.get("drawn")
-    return ("mask",) if draws else OVERWRITTEN.get(name, ())
+    if name == "activate" and not given.get("drawn"):
+        return ("mask",)
+    if name == "spmm" and given.get("rows") is None and not given.get("accumulate"):
+        return ("out",)
+    return OVERWRITTEN.get(name, ())
 
 
 def _lengths(spec, given):
@@ -373,4 +377,6 @@ class ShapeCsr(Csr):
         return self._known["transpose"]
 
     def with_data(self, data):
-        return self
+        other = copy.copy(self)
+        other.data = data
+        return other

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 LEAST = 1 << 18  # bytes: smaller arrays are not counted
 SUM = "sum"  # a sum over ranks within a layer
+PARAMETERS = "parameters"  # name of the array of all parameters
 
 
 @dataclass
@@ -80,13 +81,14 @@ class Touches:
         """Record the end of the pass, after which only `results` are read."""
         self.results = results
 
-    def segments(self, waits_of, *, sends_own_rows=False):
+    def segments(self, waits_of, *, sends_own_rows=False, last_rank=False):
         """Return the Waits, and the list of segments between them.
 
         A segment has a Touch by id of each array of at least LEAST bytes.
         `waits_of(product)` is the number of waits of a product, 1 or 2. Own rows are
         multiplied before the only one, or between two. With `sends_own_rows` they are read
-        before the first one alone, and sums are written after the last one.
+        before the first one alone, and sums are written after the last one. The `last_rank`
+        finds all messages, so it completes a product with own rows before the last wait.
         """
         segments, waits = [_Segment()], []
 
@@ -113,8 +115,11 @@ class Touches:
                     segments[-1].call((*rows, *read_on))
                     wait(product, last=False)
                 segments[-1].call((*rows, *read_on), out)
+                if last_rank:
+                    segments[-1].call((*read_on, *out), out)
                 wait(product, first=not twice)
-                segments[-1].call((*read_on, *out), out)
+                if not last_rank:
+                    segments[-1].call((*read_on, *out), out)
         return waits, [{key: touch for key, touch in each.touches.items()
                         if each.bases[key].nbytes >= LEAST} for each in segments]
 
@@ -179,6 +184,7 @@ class PassTurns(NamedTuple):
     waits: tuple  # Wait each
     segments: tuple  # a tuple of SegmentArray each, one more than waits
     dead: dict  # first byte, by name, whose contents do not matter before the pass
+    results: dict  # bytes, by name, that are read after the pass
 
     def without(self, key):
         """Return these PassTurns without an array."""
@@ -220,8 +226,8 @@ def pass_turns(passes, names, waits_of, **how):
         first = _join(*begins)
 
     found = []
-    for waits, after, segments in zip(all_waits, results, all_segments):
-        live, made = _join(first, after), []
+    for waits, read_after, segments in zip(all_waits, results, all_segments):
+        live, made = _join(first, read_after), []
         for segment in reversed(segments):
             after, live = live, _before(segment, live)
             made.append(tuple(
@@ -230,7 +236,8 @@ def pass_turns(passes, names, waits_of, **how):
                              after.get(key, 0))
                 for key, touch in segment.items() if key in kept))
         dead = {name: first.get(key, 0) for key, name in names.items() if name}
-        found.append(PassTurns(tuple(waits), tuple(reversed(made)), dead))
+        found.append(PassTurns(tuple(waits), tuple(reversed(made)), dead,
+                               {names.get(key): nbytes for key, nbytes in read_after.items()}))
     return tuple(found)
 
 

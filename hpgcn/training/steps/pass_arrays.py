@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpgcn.errors import InternalError
 from hpgcn.parallel.halo_exchange import come_first, nearest_first
 from hpgcn.parallel.transfers import LOCAL
+from hpgcn.planning.counts.touches import PARAMETERS
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
@@ -38,6 +39,9 @@ class PassArrays:
         self.turns = turns
         self.last = len(turns.segments)  # number of the segment after the pass
         comm = model.columns.comm
+        self.last_rank = comm.finds_all
+        # ranks with some columns of results wait for the others before they read them
+        self.results = turns.results if comm.size > 1 else {}
         others = [source for source in nearest_first(comm, range(comm.size))
                   if source != comm.rank]
         self.first = {LOCAL, comm.rank, *come_first(comm, others)}
@@ -46,8 +50,9 @@ class PassArrays:
             getattr(strategy, "float32_sums", None) for strategy in self.maps) if each}.values()]
         self.products = {wait: self._product(wait) for wait in turns.waits  # made by this rank
                          if wait.product and not self._strategy(wait).sends_own_rows}
-        self.features = {(which, place): array for which, read in enumerate(features)
+        self.constant = {(which, place): array for which, read in enumerate(features)
                          for place, array in enumerate(read.dense_arrays())}
+        self.constant[PARAMETERS] = model.parameters.flat
 
     @property
     def work(self) -> dict[str, Array]:
@@ -69,10 +74,14 @@ class PassArrays:
 
         Each is (array, bytes that the turn reads, bytes that it writes), from the begin of
         the array. The turn begins in the product before the segment, and ends in the one after it.
+        After the last segment, they are the results of the pass.
         """
         found = []
-        if segment < self.last:
-            arrays = self.features | self.work
+        arrays = self.constant | self.work
+        if segment == self.last:
+            found += [(arrays[name], nbytes, 0) for name, nbytes in self.results.items()
+                      if name in arrays]
+        else:
             found += [(arrays[each.key], each.read, each.written)
                       for each in self.turns.segments[segment] if each.key in arrays]
             if segment:
@@ -90,7 +99,10 @@ class PassArrays:
         if wait.first:
             found.append(_read(product.pull.send_rows))
         if wait.last:  # own rows, and rows that come first
-            found += self._blocks(product, lambda source: not wait.first or source in self.first)
+            every = self.last_rank or not wait.first
+            found += self._blocks(product, lambda source: every or source in self.first)
+            if self.last_rank:
+                found.append(_read(product.push.send_rows))
         return found
 
     def _after(self, wait: Wait) -> list[tuple[Array, int, int]]:
@@ -102,6 +114,8 @@ class PassArrays:
         if product is None:
             arrays = self._strategy(wait).matrix_arrays(wait.product) if wait.first else ()
             return [*map(_read, arrays)]
+        if self.last_rank:
+            return found
         if wait.last:
             found.append(_read(product.push.send_rows))
         if wait.first and wait.last:
@@ -122,7 +136,7 @@ class PassArrays:
 
     def named(self) -> list[Array]:
         """Return all arrays that the plan names."""
-        return [*self.work.values(), *self.features.values()]
+        return [*self.work.values(), *self.constant.values()]
 
     def _strategy(self, wait: Wait) -> Strategy:
         return self.maps[wait.product.layer]
@@ -159,7 +173,7 @@ def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepVi
     if strategy.sends_own_rows and any(product.heads for product in step.products):
         return  # attention by columns has other arrays than attention by rows
     features = (training or evaluation).features, evaluation.features
-    turns = step.turns(type(strategy))
+    turns = step.turns(type(strategy), last_rank=comm.finds_all)
     if training:
         training.model.step_arrays = PassArrays(turns[0], training.model, features)
     evaluation.model.evaluation_arrays = PassArrays(turns[1], evaluation.model, features)
