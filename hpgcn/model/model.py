@@ -245,6 +245,12 @@ class Model:
         """Exchange the rows of the input features once, because they stay constant."""
         self.layers[0].prepare(features, width)
 
+    def constant_arrays(self) -> dict[Any, Array]:
+        """Return by name the arrays, besides features, that passes only read."""
+        return {"parameters": self.parameters.flat} | {
+            ("row numbers", layer.number, place): array for layer in self.layers
+            for place, array in enumerate(layer.row_numbers)}
+
     def outputs(self) -> list:
         """Return the output of each layer in the last training forward.
 

@@ -9,6 +9,7 @@ Source: Velickovic et al. 2018.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -74,6 +75,8 @@ class Attention:
     Heads.
     """
 
+    row_numbers: Sequence[Array] = ()  # arrays of row numbers, if they are those of all rows
+
     def __init__(self, device: Host, clock: Clock, heads: Heads) -> None:
         self.device = device
         self.clock = clock
@@ -126,7 +129,7 @@ class Attention:
 
         with self.clock("dense"):
             own = self._own(x)
-            da, db = (self._gathered(ops.matmul(d.T, rows)) for d, rows in ((dl, own), (dr, x)))
+            da, db = (self.of_heads(ops.matmul(d.T, rows)) for d, rows in ((dl, own), (dr, x)))
             self._add(dr, spread_b, dx)
             self._add(dl, spread_a, dx, heads.self_rows)
         return dx, da, db
@@ -190,7 +193,7 @@ class Attention:
         repeat(operator.setitem, rows, slice(None, None, K + 1), vectors)
         return rows.reshape(K, K * f).T
 
-    def _gathered(self, products: Array) -> Array:
+    def of_heads(self, products: Array) -> Array:
         """Return each head's own columns of `products` (K, K f), as (K, f)."""
         K = self.count
         return products.reshape(K * K, products.shape[1] // K)[::K + 1]

@@ -221,6 +221,7 @@ class Plan:
     `buffer_bytes`      buffers for messages and partial sums of a width    always
     `early_bytes`       second buffers, if a product begins early           in steps
     `persistent_bytes`  arrays that a Product keeps from step to step       always
+    `attention_bytes`   row numbers that attention alone reads              always
     `reduced_bytes`     MPI's copies of partial sums of a width             in steps
     `packed_bytes`      packed rows, if the host aggregates for a GPU       in steps
     `read_peak_bytes`   the most while A is made, without the rows as read  in set-up
@@ -238,6 +239,7 @@ class Plan:
     # whether `of` searches for holders of nonzeros, which takes longer than to count rows
     searches_holders = False
     vertices = None
+    attention_home = ""  # see Strategy
     # number of batches of rows that the first product waits for, and of all; None if rows
     # are sent in one batch
     first_batches = None
@@ -388,6 +390,11 @@ class Plan:
 
         They include messages under way.
         """
+        return np.zeros(self.num_ranks, np.int64)
+
+    @property
+    def attention_bytes(self) -> np.ndarray:
+        """Bytes of row numbers that attention alone reads, (P,)."""
         return np.zeros(self.num_ranks, np.int64)
 
     def packed_bytes(self, width: int, itemsize: int) -> np.ndarray | None:

@@ -82,6 +82,9 @@ class Strategy:
         The strategy computes `attention`.
     supports_edge_features : bool
         The strategy computes `messages`, which read features of edges.
+    attention_home : str
+        Where a rank has arrays of the heads that it computes of all rows: "device", or "host"
+        beside a GPU. "": it attends by rows.
     supports_bf16 : bool
         The strategy multiplies rows stored in 16 bits, and adds partial sums in float32.
     supports_minibatches : bool
@@ -121,6 +124,7 @@ class Strategy:
     supports_edge_features = needs_entries = False
     supports_nodes: tuple[str, ...] = ()
     num_monitored_steps = 0
+    attention_home = ""
     replication = 1  # ranks that hold the same rows of A
     rows_done = None
 

@@ -31,6 +31,11 @@ def write_parts(path, strategy, n, ranks, *, directed=False):
     write_partitioned(path, graph, make_partition(graph, ranks, method=method, refine=False))
 
 
+def heads_of(strategy, model, ranks):
+    """Return a number of heads that ranks can share, if the strategy has them do so."""
+    return 1 if model != "gat" else ranks if strategy == "mop" else 2
+
+
 def move_small_arrays(monkeypatch, nbytes):
     """Let arrays from some bytes on have homes, and files."""
     for module in (gpu_turns, scratch_folder):
@@ -47,7 +52,7 @@ def moved_and_planned(monkeypatch, path, strategy, model, ranks, *, scratch="", 
     read from a file and written to it.
     """
     config = Config(layers=3, hidden=64, epochs=4, device="cuda", strategy=strategy, model=model,
-                    heads=1 + (model == "gat"))
+                    heads=heads_of(strategy, model, ranks))
     footprint, strategy = footprint_of(path, config, ranks), STRATEGIES[strategy.split(":")[0]]
     gpus, place = (comm.size, comm.rank) if comm else (1, 0)
     local = ranks // gpus
@@ -79,7 +84,7 @@ def moved_and_planned(monkeypatch, path, strategy, model, ranks, *, scratch="", 
 def pinned_and_planned(path, strategy, model, ranks, *, comm=None):
     """Return the bytes of pinned memory that this process takes, and those of the plan."""
     config = Config(layers=3, hidden=64, epochs=2, device="cuda", strategy=strategy, model=model,
-                    heads=1 + (model == "gat"))
+                    heads=heads_of(strategy, model, ranks))
     gpus = comm.size if comm else 1
     turns = GpuTurns(ranks // gpus, 2, 2 * SLOT)
     run_on_gpu(lambda each: train(path, config, each), turns,

@@ -13,7 +13,8 @@ QUICK = {("p2p", "gcn", "one GPU"), ("cover", "gin", "one GPU"), ("1d", "gcn", "
          ("vertex-cut", "gcn", "a file for some"), ("mop", "gin", "one GPU"),
          ("1.5d", "gcn", "one GPU"), ("2d", "gcn", "one GPU"), ("3d", "gcn", "one GPU")}
 CASES = [*product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"), SETTINGS),
-         *product(("mop", "1.5d", "2d", "3d"), ("gcn", "gin"), SETTINGS)]
+         *product(("mop", "1.5d", "2d", "3d"), ("gcn", "gin"), SETTINGS),
+         *product(("mop",), ("gat",), SETTINGS)]
 
 
 def marks(model, setting, *, quick):
@@ -45,7 +46,8 @@ def test_bytes_are_those_of_the_plan(cuda, strategy, model, setting, monkeypatch
                  else pytest.mark.long)
     for case in (*product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"),
                           (False, True)),
-                 *product(("mop", "1.5d", "2d", "3d"), ("gcn", "gin"), (False, True)))])
+                 *product(("mop", "1.5d", "2d", "3d"), ("gcn", "gin"), (False, True)),
+                 ("mop", "gat", True))])
 def test_pinned_memory_is_that_of_the_plan(cuda, strategy, model, directed, monkeypatch, tmp_path):
     """It is never more. The plan counts arrays that end with their turn, many in attention."""
     path = str(tmp_path / "p.h5")

@@ -27,6 +27,7 @@ CASES = [  # strategy, settings, directed, vertices, ranks, width
     ("p2p", BATCH_NORM, False, 16001, 4, 128),
     ("p2p", {"sparse": True}, False, 16001, 4, 128),
     ("mop", {"model": "gcn"}, False, 16001, 4, 128),
+    ("mop", {"model": "gat", "heads": 4}, True, 16001, 4, 128),
     ("1.5d", {"model": "gin"}, True, 16001, 4, 128),
     ("2d", {"model": "gcn"}, False, 16001, 4, 128),
     ("3d", BATCH_NORM, True, 24001, 8, 128),

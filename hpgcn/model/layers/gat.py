@@ -64,6 +64,7 @@ class GraphAttention(Layer):
         heads = Heads(number, self.count, vertex_in, vertex_out, self.hop.self_rows,
                       spec.attention_dropout, spec.seed, self.buffer)
         self.attention = self.A.attention(heads)
+        self.row_numbers = self.attention.row_numbers
 
     def prepare(self, features: Features, width: int) -> None:
         # If X never changes, keep the rows of X that other ranks own.

@@ -107,6 +107,7 @@ class Layer:
     self_loops = True
     any_norm = takes_AX = reads_self = after_mlp = uses_attention = supports_bf16 = False
     uses_edge_features = False
+    row_numbers: Sequence[Array] = ()  # those of an Attention
     masks_result = bare = False
     supports_pruning = one_matrix_deep = True
     activation = "relu"

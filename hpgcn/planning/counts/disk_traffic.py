@@ -185,9 +185,9 @@ def whole_products(footprint, number):
 def _optimized(footprint):
     """Return the bytes that an optimizer reads after a pass and writes, (P,).
 
-    They are of parameters, as they are and as they were, of gradients and of two moments. The sums of gradients over ranks are
-    written once more. Ranks that share rows sum a part of them, which moves twice, and collect
-    the others.
+    They are of parameters, as they are and as they were, of gradients and of two moments. The
+    sums of gradients over ranks are written once more. Ranks that share rows sum a part of
+    them, which moves twice, and collect the others.
     """
     shared, learned = footprint.one_copy
     columns = footprint.layout.columns

@@ -10,7 +10,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, reads_X
+from hpgcn.model import (
+    ModelSpec,
+    heads_of,
+    inner_widths,
+    num_parameters,
+    products_of,
+    reads_X,
+)
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.parallel.shared_rows import PACKED
@@ -58,6 +65,8 @@ class DenseFootprint:
     evaluated: LevelSizes  # levels of an evaluation
     steps: Steps
 
+    attention_homes = ()  # `Strategy.attention_home` of each product with A
+
     @property
     def levels(self):
         return self.train, self.evaluated
@@ -71,7 +80,7 @@ class DenseFootprint:
     def rank_steps(self):
         """The RankStep of each rank, a list of P."""
         columns = self.layout.columns
-        return [self.steps.of(self.spec, self.levels, rank, columns)
+        return [self.steps.of(self.spec, self.levels, rank, columns, self.attention_homes)
                 for rank in range(self.rows.size)]
 
     def _of_steps(self, value):
@@ -184,6 +193,10 @@ class RankFootprint(DenseFootprint):
         return self.plan.rank_grid.nodes.aware
 
     @property
+    def attention_homes(self):
+        return tuple(plan.attention_home if plan else "" for plan in self.train_plans)
+
+    @property
     def products(self):
         """Products with A and A^T in a training step, a list of Product."""
         return self.steps.products(self.spec, self.levels)
@@ -267,13 +280,16 @@ class RankFootprint(DenseFootprint):
 
         They include rows that evaluation fetches once.
         """
-        total = np.zeros_like(self.rows)
+        total = self._of_steps(lambda step: step.host_columns)
         for product in self.steps.products(self.spec, self.levels):
             plans = [self.train_plans[product.layer]]
             if product.kept:
                 plans.append(self.evaluated_plans[product.layer])
             for plan in dict.fromkeys(plans):
                 total = total + plan.persistent_bytes(product, self.spec.row_itemsize)
+        if any(heads_of(self.spec)):
+            for plan in dict.fromkeys(filter(None, self.train_plans + self.evaluated_plans)):
+                total = total + plan.attention_bytes
         return total
 
     @cached_property

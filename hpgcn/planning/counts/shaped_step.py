@@ -18,6 +18,7 @@ from hpgcn.model import (
     Model,
     Parameters,
     TargetScale,
+    heads_of,
     inner_widths,
     make_loss,
     products_of,
@@ -28,8 +29,9 @@ from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
 from hpgcn.parallel.shared_rows import PACKED, SharedRows
 from hpgcn.parallel.workspace import Workspace
+from hpgcn.planning.counts.shaped_columns import ShapeColumns
 from hpgcn.planning.counts.shapes import ShapeCsr, Shapes, Work
-from hpgcn.planning.counts.touches import PARAMETERS, pass_turns
+from hpgcn.planning.counts.touches import pass_turns
 from hpgcn.runtime.clock import Clock
 from hpgcn.strategies import Product, Traffic
 from hpgcn.strategies.attention import Attention
@@ -105,6 +107,7 @@ class RankStep:
     reductions: dict  # by phase the bytes of each sum over the ranks that share its rows, a list
     column_reductions: dict  # over those that share its columns
     work: Work  # work of the training step
+    host_columns: int  # bytes of work arrays of attention that are on the host, beside a GPU
     part_bytes: int  # bytes of rows of sparse features that layers have cut out and keep
     touches: tuple  # Touches of the training step, and of the evaluation
     names: dict  # names by id of the arrays that stay, or None: see `pass_turns`
@@ -143,25 +146,30 @@ class ShapeWorkspace(Workspace):
 class ShapeMap:
     """A substitute for the map that multiplies by A.
 
-    It records the products and computes nothing.
+    It records the products and computes nothing. `columns` are the arguments of ShapeColumns
+    if it attends by columns.
     """
 
     returns_batches = False  # work and arrays are the same with and without batches
 
-    def __init__(self, hop, products, device, float32_sums):
+    def __init__(self, hop, products, device, float32_sums, columns=None):
         self.hop = hop
         self.products = products
         self.device = device
         self.float32_sums = float32_sums
+        self.columns = columns
 
-    def note(self, product, rows, out, read_on=()):
-        """Record a Product, the amount of other work before it, and its arrays."""
+    def note(self, product, rows, out, read_on=(), between=lambda: None):
+        """Record a Product, the amount of other work before it, and its arrays.
+
+        `between` as in `Touches.product`.
+        """
         work = self.device.kernels.work
         work.marks.append((len(work.dense), work.moved))
         sums = out
         if getattr(out, "dtype", None) == BF16:  # added up in float32, and rounded at the end
             sums = self.float32_sums.buffer(SUMS, *out.shape)
-        work.touches.product(product, rows, sums, read_on)
+        work.touches.product(product, rows, sums, read_on, between)
         if sums is not out:
             work.touches.call((sums,), out)
         self.products.append(product)
@@ -176,7 +184,8 @@ class ShapeMap:
         return out
 
     def attention(self, heads):
-        return ShapeAttention(self, heads)
+        return ShapeColumns(self, heads, *self.columns) if self.columns else (
+            ShapeAttention(self, heads))
 
     def messages(self, dtype):
         return ShapeMessages(self)
@@ -294,12 +303,13 @@ class ShapeComm(SerialComm):
         return Pending(self)
 
 
-def run_rank(spec, levels, rank, columns):
+def run_rank(spec, levels, rank, columns, attention_homes=()):
     """Run a training step and an evaluation of one rank; return a RankStep.
 
     Arrays have no contents. `levels` are the LevelSizes of the step and of the
     evaluation. `columns` (C) ranks share the rows of this rank, which owns column block
-    rank mod C.
+    rank mod C. `attention_homes` has `Strategy.attention_home` of each product with A; "" by
+    default.
     """
     # a device whose arrays have shapes but no contents
     device = Shapes()
@@ -317,11 +327,18 @@ def run_rank(spec, levels, rank, columns):
     parameters = Parameters.zeros(spec, device, (most, own.stop - own.start))
     products = []
     float32_sums = ShapeWorkspace(np.float32, device)
+    on_host = ShapeWorkspace(spec.row_dtype, device)
+
+    def columns_of(hop, view):
+        """Return arguments of ShapeColumns if a product attends by columns."""
+        home = attention_homes[hop] if hop < len(attention_homes) else ""
+        sizes = rank, view.rows[hop].size, view.totals[hop:hop + 2]
+        return (*sizes, on_host if home == "host" else None) if home else None
 
     def model(view):
         (rows, *_), entries = view.of_rank(rank)
         field = shape_field(spec, view, rank, device, partial(
-            ShapeMap, products=products, device=device, float32_sums=float32_sums))
+            ShapeMap, products=products, device=device, float32_sums=float32_sums), columns_of)
         vertex = device.empty(rows, np.int64)
         model = Model(spec, parameters, field, shared, workspace, vertex)
         return model, features_of(spec, rows, entries, shared, device)
@@ -355,21 +372,24 @@ def run_rank(spec, levels, rank, columns):
     arrays = {name: array.nbytes for space in (workspace, shared.workspace)
               for name, array in space.arrays.items()}
     reserved = {name: (array.size, array.dtype) for name, array in workspace.arrays.items()}
-    names = {id(labels): None, id(parameters.flat): PARAMETERS}
+    names = {id(labels): None}
     names |= {id(array): name for space in (workspace, shared.workspace, float32_sums)
               for name, array in space.arrays.items()}
+    names |= {id(array): name for each in (training, evaluation)
+              for name, array in each.constant_arrays().items()}
     names |= {id(array): (which, place) for which, read in enumerate((X, evaluated))
               for place, array in enumerate(read.dense_arrays())}
     touches = work.touches, device.kernels.work.touches
     borders = [(one.hop, other.hop) for one, other in training.borders]
     return RankStep(step, arrays, reserved, dense, comm.reductions, shared.column.reductions, work,
-                    device.part_bytes, touches, names, borders)
+                    sum(array.nbytes for array in on_host.arrays.values()), device.part_bytes,
+                    touches, names, borders)
 
 
-def shape_field(spec, view, rank, device, make_map):
+def shape_field(spec, view, rank, device, make_map, columns_of=lambda hop, view: None):
     """Return the ReceptiveField of one rank without contents.
 
-    `make_map(hop)` returns a ShapeMap.
+    `make_map(hop, columns=...)` returns a ShapeMap, with what `columns_of(hop, view)` returns.
     """
     bounds = layer_bounds(products_of(spec))
     rows = [int(each[rank]) for each in view.rows]
@@ -377,8 +397,8 @@ def shape_field(spec, view, rank, device, make_map):
                for every, size in zip(view.every, rows)]
     hops = []
     for first, last in pairwise(bounds):
-        maps = [None if spec.precomputed and hop == 0 else make_map(hop)
-                for hop in range(first, last)]
+        maps = [None if spec.precomputed and hop == 0
+                else make_map(hop, columns=columns_of(hop, view)) for hop in range(first, last)]
         own = device.empty(rows[last], np.int64) if view.narrows(first, last)[rank] else None
         hops.append(Hop(maps, rows[first:last + 1], own, view.totals[last] < view.totals[first]))
     levels = ([each[place] for place in bounds] for each in (numbers, view.totals, rows))
@@ -417,16 +437,17 @@ class Steps:
     def __init__(self):
         self._known = {}
 
-    def of(self, spec, levels, rank, columns):
+    def of(self, spec, levels, rank, columns, attention_homes=()):
         """Return the RankStep of a rank; parameters as `run_rank`."""
         widths = sorted({*spec.widths, *inner_widths(spec)})
         own = tuple(owned_width(width, columns, rank) for width in widths)
         own += (learned_width(spec, columns, rank),)
         sizes = ((view.of_rank(rank), tuple(view.every), tuple(view.totals)) for view in levels)
         blocks = levels[0].rows[0].size // columns
-        key = (spec, columns, blocks > 1, own, *sizes)
+        homes = attention_homes if any(heads_of(spec)) else ()
+        key = (spec, columns, blocks > 1, own, homes, any(homes) and blocks, *sizes)
         if key not in self._known:
-            self._known[key] = run_rank(spec, levels, rank, columns)
+            self._known[key] = run_rank(spec, levels, rank, columns, homes)
         return self._known[key]
 
     def products(self, spec, levels):

@@ -30,10 +30,12 @@ from hpgcn.planning.counts.touches import Touches
 
 SIZELESS = ("dropout_scale", "dropout_bits")  # `activate` draws the mask if it is not given
 DROPPING = ("activate", "activate_smooth")  # these may also draw dropout, which takes longer
+OF_PRODUCTS = ("attend", "attend_backward")  # whose work is that of products with A
 WRITTEN = ("slopes", "grad")  # arguments that kernels write, besides what they return
 # Arguments that kernels overwrite without reading them. Others that they write they also read.
 OVERWRITTEN = {
-    "activate_smooth": ("slopes",), "attend_dots": ("pulled", "drow_score"),
+    "activate_smooth": ("slopes",), "attend": ("out", "lse", "above", "share"),
+    "attend_backward": ("dx", "dcol_score"), "attend_dots": ("pulled", "drow_score"),
     "batch_norm": ("out", "xhat"), "batch_norm_backward": ("out",), "convert": ("out",),
     "dropout": ("out",), "gather": ("out",), "layer_norm": ("out", "xhat"),
     "layer_norm_backward": ("out",), "matmul": ("out",), "sigmoid_cross_entropy": ("grad",),
@@ -206,8 +208,9 @@ class Work:
 
 MOVED = {  # arrays that a kernel reads or writes; an array that it does both to stands twice
     "activate": "z z", "activate_smooth": "z z slopes", "add": "x out out", "apply_mask": "x x",
-    "attend_dots": "grad out above pulled", "batch_norm": "x out", "batch_norm_backward": "g out",
-    "column_squares": "x", "column_sum": "x", "convert": "x out", "dropout": "x out",
+    "attend": "", "attend_backward": "", "attend_dots": "grad out above pulled",
+    "batch_norm": "x out", "batch_norm_backward": "g out", "column_squares": "x",
+    "column_sum": "x", "convert": "x out", "dropout": "x out",
     "dropout_bits": "keep", "dropout_csr": "indices data data", "elu_backward": "g g out",
     "gather": "out out", "inner": "x y", "layer_norm": "x out", "layer_norm_backward": "g out",
     "layer_norm_backward_sums": "g xhat", "matmul": "x y out", "row_squares": "x", "row_sum": "x",
@@ -254,7 +257,7 @@ class ShapeKernels:
         made = tuple(given[result.name] for result in results)
 
         # the work
-        self.work.calls += 1
+        self.work.calls += name not in OF_PRODUCTS
         moved = sum(given[each].nbytes for each in MOVED[name].split()
                     if given.get(each) is not None)
         if name == "matmul":
@@ -267,7 +270,8 @@ class ShapeKernels:
         if name not in SIZELESS:
             kind = f" {named['kind']}" if "kind" in named else ""
             drops = " dropout" if named.get("p") and name in DROPPING else ""
-            self.work.kernels[name + kind + drops, *_size(name, *operands)] += 1
+            if name not in OF_PRODUCTS:
+                self.work.kernels[name + kind + drops, *_size(name, *operands)] += 1
             touches = self.work.touches
             touches.call(read, *(given.get(each) for each in (*overwritten, *new)))
             written = (*made, *(given.get(each) for each in WRITTEN))

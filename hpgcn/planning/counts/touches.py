@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 LEAST = 1 << 18  # bytes: smaller arrays are not counted
 SUM = "sum"  # a sum over ranks within a layer
-PARAMETERS = "parameters"  # name of the array of all parameters
 
 
 @dataclass
@@ -53,13 +52,17 @@ class Touches:
     def _add(self, *kinds):
         self._calls.append([[each for each in arrays if hasattr(each, "base")] for arrays in kinds])
 
-    def product(self, product, rows, out, read_on=()):
+    def product(self, product, rows, out, read_on=(), between=lambda: None):
         """Record a product with A.
 
-        It reads rows, and `read_on` also after the last wait. It adds to `out` then.
+        It reads rows, and `read_on` also after the last wait. It adds to `out` then. What
+        `between()` records comes between its waits, if own rows are sent.
         """
-        out = out if isinstance(out, tuple) else (out,)
-        self._calls.append((product, rows, read_on, out))
+        before, self._calls = self._calls, []
+        between()
+        before.append((product, rows, read_on, out if isinstance(out, tuple) else (out,),
+                       self._calls))
+        self._calls = before
 
     @property
     def products(self):
@@ -102,11 +105,13 @@ class Touches:
             elif call is SUM:
                 wait()
             else:
-                product, rows, read_on, out = call
+                product, rows, read_on, out, between = call
                 twice = waits_of(product) > 1
                 if sends_own_rows:
                     segments[-1].call((*rows, *read_on))
                     wait(product, last=not twice)
+                    for each in between:
+                        segments[-1].call(*each)
                     if twice:
                         wait(product, first=False)
                     segments[-1].call(read_on, out)

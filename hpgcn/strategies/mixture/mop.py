@@ -164,6 +164,7 @@ class MixtureOfParallelism(Strategy):
     supports_attention = spools = sends_own_rows = True
     options = ("pipeline_batches", "aggregate_on", "update_on")
     word = "pipeline_batches"
+    row_numbers: list[Array] | None = None  # those that attention reads
 
     def __init__(self, layout: BlockLayout, layout_in: BlockLayout, comm: SerialComm,
                  operands: tuple[BatchedOperand, BatchedOperand], buffers: MopBuffers, *,
@@ -273,6 +274,10 @@ class MixtureOfParallelism(Strategy):
             return f"{ranks} ranks cannot share {', '.join(map(str, sorted(set(heads))))} heads"
         return super().unsupported_reason(heads, ranks, edges)
 
+    @property
+    def attention_home(self) -> Any:
+        return "device" if self.home is self.comm.device else "host"
+
     def attention(self, heads: Heads) -> ColumnAttention:
         return ColumnAttention(self, heads)
 
@@ -291,7 +296,9 @@ class MixtureOfParallelism(Strategy):
             out = comm.device.empty((m, H.shape[1]), H.dtype)
         if comm.size == 1:
             with comm.clock("spmm"):
-                return self._alone(operand.block, H, mask, out, work)
+                out = self._alone(operand.block, H, mask, out, work)
+            work.finish()
+            return out
         if comm.spool is not None:
             spooled = SpooledProduct(comm, operand, H, work, backward=backward)
             buffers.expected = None
@@ -318,6 +325,7 @@ class MixtureOfParallelism(Strategy):
             flight.send_all()
         buffers.early = following
         flight.complete(out, rows_done, following)
+        work.finish()
         return out
 
     def _alone(self, block: Csr, H: Array, mask: Array, out: Array,

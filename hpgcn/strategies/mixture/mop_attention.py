@@ -52,22 +52,30 @@ class ColumnAttention(Attention):
         on_device = strategy.home is comm.device
         self.columns = heads if on_device else replace(heads, buffer=self.work.buffer)
 
+        if strategy.row_numbers is None:  # all layers with this map share them
+            strategy.row_numbers = self._row_numbers(heads)
+        self.row_numbers = strategy.row_numbers
+        self.neighbor, self.vertex, self.own, self.back = self.row_numbers
+
+    def _row_numbers(self, heads: Heads) -> list[Array]:
+        """Return the vertices of all rows that are read and computed, and places of rows.
+
+        They are those of computed rows among the read ones, and the reverse.
+        """
+        comm, operand = self.strategy.comm, self.strategy.operand
         vertex = [self._ordered(comm, operand.columns, heads.vertex_in),
                   self._ordered(comm, operand.rows, heads.vertex_out)]
-        self.neighbor, self.vertex = map(strategy.home.put, vertex)
 
-        # positions of the rows that it computes among those that it reads
         positions = np.argsort(vertex[0])
         found = positions[np.searchsorted(vertex[0], vertex[1], sorter=positions)]
-        self.own = strategy.home.put(found)
         back = np.full(self.rows_in, self.rows_out)  # past the last: a row of zeros
         back[found] = np.arange(self.rows_out)
-        self.back = strategy.home.put(back)
+        return [self.strategy.home.put(each) for each in (*vertex, found, back)]
 
     @property
     def arrays(self) -> list:
         """Arrays stored between steps, except those of `Heads`."""
-        return [*self.work.arrays.values(), self.neighbor, self.vertex, self.own, self.back]
+        return [*self.work.arrays.values(), *self.row_numbers]
 
     @staticmethod
     def _ordered(comm: SerialComm, batches: RowBatches, vertex: np.ndarray) -> np.ndarray:
@@ -93,17 +101,13 @@ class ColumnAttention(Attention):
     def _backward(self, columns: AttentionColumns, G: Array) -> tuple[np.ndarray, ...]:
         heads = self.heads
         dx = heads.buffer("scratch", heads.vertex_in.size, G.shape[1])
-        work = Gradients(columns)
-        device, home = self.strategy.comm.device, self.strategy.home
+        device, home, work = self.strategy.comm.device, self.strategy.home, Gradients(columns)
         self.strategy.product(self.strategy.operand_back, G, dx, work, backward=True)
-        matmul = kernels.backend(work.dr).matmul
         gradients = []
-        for d, rows in ((work.dl[:-1], derived(operator.getitem, columns.x, self.own)),
-                        (work.dr, columns.x)):
+        for own in work.of_vectors:
             part = device.xp.zeros((heads.count, G.shape[1] // heads.count), G.dtype)
             with self.clock("dense"):
-                found = derived(_moved, home, device, self._gathered(matmul(d.T, rows)))
-                repeat(operator.setitem, part, self.own_heads, found)
+                repeat(operator.setitem, part, self.own_heads, derived(_moved, home, device, own))
             gradients.append(part)
         return dx, *gradients
 
@@ -113,11 +117,23 @@ def _moved(source: Host, target: Host, array: Array) -> Array:
     return array if source is target else target.put(source.get(array))
 
 
-class AttentionColumns:
-    """Forward pass of attention for this rank's heads.
+class ColumnWork:
+    """Base class of work on the columns of a rank, in the order of batches of rows."""
 
-    It computes all rows, in the order of batches.
-    """
+    def receive_rows(self, X: Array, first: int, last: int) -> None:
+        """Prepare the received rows [first, last). By default does nothing."""
+
+    def tile(self, block: Csr, indptr: np.ndarray, X: Array, Z: Array, first: int,
+             last: int, bits: Array | None) -> None:
+        """Compute rows [first, last) of the result `Z`, whose `bits` are kept."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """End the work, after all rows. By default does nothing."""
+
+
+class AttentionColumns(ColumnWork):
+    """Forward pass of attention for this rank's heads."""
 
     def __init__(self, owner: ColumnAttention, spread_a: np.ndarray, spread_b: np.ndarray,
                  width: int, keep: bool, epoch: int) -> None:
@@ -136,13 +152,12 @@ class AttentionColumns:
             self.above, self.share = taken("above", m, width), taken("share", m, K)
 
     def receive_rows(self, X: Array, first: int, last: int) -> None:
-        """Copy the received rows [first, last) of x, and compute their scores r."""
+        # Copy them, and compute their scores r.
         repeat(operator.setitem, self.x, slice(first, last), X[first:last])
         kernels.backend(X).matmul(self.x[first:last], self.spread_b, self.r[first:last])
 
     def tile(self, block: Csr, indptr: np.ndarray, X: Array, Z: Array, first: int,
              last: int, bits: Any) -> None:
-        """Compute rows [first, last) of the result."""
         ops = kernels.backend(Z)
         own = derived(operator.getitem, self.x, self.owner.own[first:last])
         ops.matmul(own, self.spread_a, self.l[first:last])
@@ -154,10 +169,10 @@ class AttentionColumns:
         repeat(operator.setitem, Z, slice(first, last), self.out[first:last])
 
 
-class Gradients:
+class Gradients(ColumnWork):
     """Backward pass of attention for this rank's heads.
 
-    It computes all rows, in the order of batches.
+    At the end `of_vectors` are the gradients of the vectors a and b of these heads.
     """
 
     def __init__(self, columns: AttentionColumns) -> None:
@@ -165,11 +180,11 @@ class Gradients:
         owner = columns.owner
         K, buffer = owner.count, owner.columns.buffer
         self.dl, self.dr = buffer("dl", owner.rows_out + 1, K), buffer("dr", owner.rows_in, K)
-        repeat(operator.setitem, self.dl, -1, 0)  # gradient of rows that are not computed
         self.pulled = buffer("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
     def receive_rows(self, G: Array, first: int, last: int) -> None:
-        """Prepare the backward for the received rows [first, last) of G."""
+        if not first:
+            repeat(operator.setitem, self.dl, -1, 0)  # gradient of rows that are not computed
         part = slice(first, last)
         each = self.columns
         kernels.backend(G).attend_dots(
@@ -178,7 +193,6 @@ class Gradients:
 
     def tile(self, block: Csr, indptr: np.ndarray, G: Array, Z: Array, first: int,
              last: int, bits: Any) -> None:
-        """Compute rows [first, last) of the gradient of x."""
         each, part = self.columns, slice(first, last)
         owner = each.owner
         ops = kernels.backend(Z)
@@ -190,16 +204,20 @@ class Gradients:
         own = derived(operator.getitem, self.dl, owner.back[part])
         repeat(operator.iadd, rows, ops.matmul(own, each.spread_a.T))
 
+    def finish(self) -> None:
+        each = self.columns
+        matmul, owner = kernels.backend(self.dr).matmul, each.owner
+        with owner.clock("dense"):
+            own = derived(operator.getitem, each.x, owner.own)
+            self.of_vectors = [owner.of_heads(matmul(d.T, rows))
+                               for d, rows in ((self.dl[:-1], own), (self.dr, each.x))]
 
-class BatchProduct:
+
+class BatchProduct(ColumnWork):
     """Product with the matrix, computed in tiles as batches of rows arrive."""
-
-    def receive_rows(self, X: Array, first: int, last: int) -> None:
-        """Do nothing: the received rows need no preparation."""
 
     def tile(self, block: Csr, indptr: np.ndarray, X: Array, Z: Array, first: int,
              last: int, bits: Array | None) -> None:
-        """Compute rows [first, last) of the product."""
         kernels.backend(X).spmm(indptr, block.indices, block.data, X, rows_of(Z, first, last),
                                 mask=rows_of(bits, first, last))
 

@@ -151,16 +151,14 @@ class MopPlan(Plan):
         rows = self.rows()
         return (rows * width + int(rows.sum()) * -(-width // self.num_ranks)) * itemsize
 
-    def persistent_bytes(self, product: Product, itemsize: int) -> np.ndarray:
-        # Attention keeps own columns of all rows, in steps and evaluations, and row
-        # numbers. Shapes count the same arrays by rows; those of x and of the result
-        # are held in both ways.
-        if not product.heads or product.backward:
-            return super().persistent_bytes(product, itemsize)
-        n, m = (int(layout.offsets[-1]) for layout in (self.layout_in, self.layout))
-        part = -(-(product.width + product.heads) // self.num_ranks)
-        both = 2 * (n + m)
-        return np.full(self.num_ranks, both * (part * itemsize + POINTER))
+    @property
+    def attention_home(self) -> Any:
+        return "host" if self.rank_grid.options["on_host"] else "device"
+
+    @property
+    def attention_bytes(self) -> np.ndarray:
+        rows = sum(int(layout.offsets[-1]) for layout in (self.layout_in, self.layout))
+        return np.full(self.num_ranks, 2 * rows * POINTER)
 
     def packed_bytes(self, width: int, itemsize: int) -> np.ndarray:
         if not self.rank_grid.options["on_host"]:

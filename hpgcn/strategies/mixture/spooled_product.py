@@ -99,6 +99,8 @@ class SpooledProduct:
                     self.work.tile(block, indptr, X, Z, first + lo, first + hi, bits)
                 count_masked(comm, indptr, rows_of(bits, first + lo, first + hi), self.width)
 
+        self.work.finish()
+
         for target, height in enumerate(np.diff(operand.rows.offsets).tolist()):
             def fill(to: Array, target: int = target) -> None:
                 for there, here in places(operand.rows, target):

@@ -162,8 +162,7 @@ def predict_traffic(shard: GraphShard) -> Prediction:
 
 def work_arrays(shard: GraphShard) -> dict[str, tuple]:
     """Return size and dtype of the work arrays of this rank's steps, by name."""
-    return shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank,
-                          shard.layout.columns).reserved
+    return shard.rank_step().reserved
 
 
 def check_sets(shard: GraphShard, config: Config, header: Header) -> None:

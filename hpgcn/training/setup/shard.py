@@ -28,7 +28,7 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels, on_all_ranks, self_rows
 from hpgcn.parallel.shared_rows import SharedRows
-from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
+from hpgcn.planning.counts.shaped_step import LevelSizes, RankStep, Steps
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.training.setup.placement import read_slab
 
@@ -279,6 +279,11 @@ class GraphShard(CollectiveClose):
         for view, entries in zip(views, self.feature_entries):
             view.feature_entries[:] = np.array(entries)[:, None]
         return views
+
+    def rank_step(self) -> RankStep:
+        """Return the work, memory and messages of this rank in a training step."""
+        homes = tuple(each.attention_home if each else "" for each in self.train.maps)
+        return self.steps.of(self.spec, self.sizes(), self.comm.rank, self.layout.columns, homes)
 
     def level_sizes(self) -> list[LevelSizes]:
         """Return the LevelSizes of training and evaluation, without feature entries."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from hpgcn.errors import InternalError
 from hpgcn.parallel.halo_exchange import come_first, nearest_first
 from hpgcn.parallel.transfers import LOCAL
-from hpgcn.planning.counts.touches import PARAMETERS
 
 if TYPE_CHECKING:
     from hpgcn.kernels import Array
@@ -52,7 +51,7 @@ class PassArrays:
                          if wait.product and not self._strategy(wait).sends_own_rows}
         self.constant = {(which, place): array for which, read in enumerate(features)
                          for place, array in enumerate(read.dense_arrays())}
-        self.constant[PARAMETERS] = model.parameters.flat
+        self.constant |= model.constant_arrays()
 
     @property
     def work(self) -> dict[str, Array]:
@@ -169,9 +168,7 @@ def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepVi
     comm = shard.comm
     if not (comm.device.in_files and strategy.spools):
         return
-    step = shard.steps.of(shard.spec, shard.sizes(), comm.rank, shard.layout.columns)
-    if strategy.sends_own_rows and any(product.heads for product in step.products):
-        return  # attention by columns has other arrays than attention by rows
+    step = shard.rank_step()
     features = (training or evaluation).features, evaluation.features
     turns = step.turns(type(strategy), last_rank=comm.finds_all)
     if training:
