@@ -215,7 +215,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
     __array_priority__ = 100
 
     def __init__(self, memory):
-        assert memory.base is not None or Stream.allocator or not is_capturing(), "allocated"
+        given = getattr(Allocator.of_thread, "given", None)
+        assert memory.base is not None or given or not is_capturing(), "allocated"
         self.memory = memory
         if Stream.late and holder_of(memory) is None:  # streams may still use it
             Stream.alive.append(memory)
@@ -348,7 +349,6 @@ class Stream:
     known: ClassVar = {}
     numbers: ClassVar = itertools.count()
     launches: ClassVar = Counter()
-    allocator: ClassVar = None
     lock: ClassVar = threading.RLock()  # threads of the host may wait for events
 
     @staticmethod
@@ -466,12 +466,13 @@ class MemoryPool:
 def using_allocator(malloc):
     """Use an allocator in this thread; of a MemoryPool arrays are NumPy's."""
     pooled = isinstance(getattr(malloc, "__self__", None), MemoryPool)
-    before = Stream.allocator, getattr(Allocator.of_thread, "malloc", None)
-    Stream.allocator, Allocator.of_thread.malloc = malloc, None if pooled else malloc
+    own = Allocator.of_thread
+    before = getattr(own, "given", None), getattr(own, "malloc", None)
+    own.given, own.malloc = malloc, None if pooled else malloc
     try:
         yield
     finally:
-        Stream.allocator, Allocator.of_thread.malloc = before
+        own.given, own.malloc = before
 
 
 def current_stream():

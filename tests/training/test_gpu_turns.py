@@ -1,4 +1,6 @@
 """Local ranks that take turns on a GPU, real or fake, with arrays at home in host memory."""
+import gc
+
 import fake_cupy
 import numpy as np
 import pytest
@@ -84,8 +86,11 @@ def check(graph, config, ranks=3, slots=2, scratch=None):
 
 @pytest.mark.parametrize("ranks, slots", [(3, 2), (5, 2), (4, 3), (3, 1), (2, 2)])
 def test_results_are_those_of_ranks_that_stay(cuda, poisoned, ranks, slots):
+    before = fake_cupy.DefaultPool.used
     turns = check(make(n=601, f=33, degree=12), Config(**SETTINGS), ranks, slots)
     assert all(sum(each) > 0 for each in turns.copied.values()) == (ranks > slots)
+    gc.collect()
+    assert fake_cupy.DefaultPool.used <= before  # the GPU is free, also while `turns` exist
 
 
 def test_blocks_of_a_grid_that_move(cuda, poisoned):

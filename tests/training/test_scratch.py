@@ -221,10 +221,10 @@ def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
 def test_a_pass_that_differs_from_its_plan_is_refused():
     """Else contents that are read would be dropped."""
     waits = Wait(Product(0, 8, backward=True), True, True), Wait(None, True, True)
-    turns = SimpleNamespace(segments=((), (), ()), waits=waits)
+    turns = SimpleNamespace(segments=((), (), ()), waits=waits, results={})
     hop = SimpleNamespace(maps=[SimpleNamespace(sends_own_rows=True)])
     passed = PassArrays(turns, SimpleNamespace(
-        field=SimpleNamespace(hops=[hop]), workspace=Workspace(np.float32),
+        field=SimpleNamespace(hops=[hop]), constant_arrays=dict, workspace=Workspace(np.float32),
         columns=SimpleNamespace(comm=as_comm(None), workspace=Workspace(np.float32))), ())
     passed.check(0, 8, True)
     passed.check(1, "sum")

@@ -127,6 +127,8 @@ class GpuTurns(PlannedTurns):
         self.host.close()
         self.pool.set_limit(size=self.limit_before)
         self.memory = None
+        # these refer to the turns in return, by the memory of their arrays
+        self._passes, self.read_messages = [None] * self.ranks, lambda ranks: None
 
     def pointer(self, block: Block) -> Any:
         """Return a MemoryPointer of CuPy, whose last array releases the block."""
