@@ -62,7 +62,7 @@ def moved_and_planned(monkeypatch, path, strategy, model, ranks, *, scratch="", 
         return np.sum([[getattr(each, way)[part].sum() for way in ("read", "written")]
                        for each in traffics], 0)
 
-    copies = disk_traffic(footprint, strategy, rule=copied)
+    copies = disk_traffic(footprint, strategy, rule=copied, processes=gpus)
     planned, space = total(gpu_traffic(copies, 2, gpus), own), None
     if scratch:
         steps = disk_traffic(footprint, strategy, ranks - kept, below_gpu)

@@ -225,7 +225,8 @@ def test_a_pass_that_differs_from_its_plan_is_refused():
     hop = SimpleNamespace(maps=[SimpleNamespace(sends_own_rows=True)])
     passed = PassArrays(turns, SimpleNamespace(
         field=SimpleNamespace(hops=[hop]), constant_arrays=dict, workspace=Workspace(np.float32),
-        columns=SimpleNamespace(comm=as_comm(None), workspace=Workspace(np.float32))), ())
+        columns=SimpleNamespace(comm=as_comm(None), row=as_comm(None),
+                                workspace=Workspace(np.float32))), ())
     passed.check(0, 8, True)
     passed.check(1, "sum")
     passed.check(2)

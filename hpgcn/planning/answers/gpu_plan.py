@@ -244,7 +244,7 @@ def _plan_of(inputs, candidate, limit, needed, machine, gpus):
         return int(np.reshape(values, (gpus, turns)).sum(1).max())
 
     strategy = STRATEGIES[candidate.strategy]
-    copies = disk_traffic(footprint, strategy, rule=copied)
+    copies = disk_traffic(footprint, strategy, rule=copied, processes=gpus)
     total = footprint.on_gpu["total"]
     homes, staged = total - footprint.on_gpu["kernels"], 0
     waiting = np.zeros((2, candidate.ranks), int)

@@ -49,23 +49,25 @@ class DiskTraffic:
         return int(self.read.sum() + self.written.sum())
 
 
-def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
+def disk_traffic(footprint, strategy, in_files=None, rule=spooled, *, processes=1):
     """Return the DiskTraffic of a step and of an evaluation.
 
     `footprint` is a RankFootprint, `strategy` a subclass of
     hpgcn.strategies.strategy.Strategy. Arrays of the first `in_files` ranks are in files, by
     default of all. `rule` is the function of hpgcn.parallel.counts for messages. But for
-    those in a Spool, a turn touches its messages as well.
+    those in a Spool, a turn touches its messages as well. The ranks are in some `processes`.
     """
     in_files = footprint.rows.size if in_files is None else in_files
     itemsize = footprint.spec.row_itemsize
-    sends_own_rows, last_rank = strategy.sends_own_rows, footprint.rows.size - 1
+    sends_own_rows = strategy.sends_own_rows
+    ranks = np.arange(footprint.rows.size)
+    finds_all = (ranks == ranks.size - 1) & (processes == 1)  # see `Touches.segments`
     waiting_rule = all_spooled if rule is spooled else rule  # for messages that all ranks wait for
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its waits
-        turns = [step.turns(strategy, last_rank=rank == last_rank)[number]
-                 for rank, step in enumerate(footprint.rank_steps)]
+        turns = [step.turns(strategy, finds_all=bool(finds))[number]
+                 for finds, step in zip(finds_all, footprint.rank_steps)]
         segments = np.array([each.nbytes for each in turns])
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
         moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
@@ -111,13 +113,13 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled):
             if not last or (sends_own_rows and first):  # all blocks come after it
                 touched[:, place + 1] += matrix
             elif first:
-                touched[:-1, place:place + 2] += matrix[:-1, None] // 2
-                touched[-1, place] += matrix[-1]  # the last rank waits for none
+                touched[~finds_all, place:place + 2] += matrix[~finds_all, None] // 2
+                touched[finds_all, place] += matrix[finds_all]
             if not last:
                 continue
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
             if not sends_own_rows and _keeps_rows(plan, product):
-                rows = _kept_rows(plan, product, itemsize, training=number == 0)
+                rows = _kept_rows(plan, product, itemsize, finds_all, training=number == 0)
                 moved[ARRAYS] += rows
                 segment = place + (first and not product.backward)
                 if kept_at.get(product.layer) != segment:
@@ -263,11 +265,12 @@ def _keeps_rows(plan, product):
     return product.edge_width > 0 or (product.heads > 0 and plan.returns)
 
 
-def _kept_rows(plan, product, itemsize, *, training):
+def _kept_rows(plan, product, itemsize, finds_all, *, training):
     """Return the bytes that rows which a product keeps for its gradients are moved, (2, P).
 
     Rows of other ranks and their scores stay from the forward product to the backward one.
-    Packed gradients of own rows of attention stay until those of other ranks arrive.
+    Packed gradients of own rows of attention stay until those of other ranks arrive. A rank
+    that `finds_all`, (P,) bool, does not wait for them.
     """
     sizes = _rows_of_blocks(plan)
     kept = sum(_large(sizes * columns * itemsize).sum(1)
@@ -277,7 +280,7 @@ def _kept_rows(plan, product, itemsize, *, training):
     rows = np.diff(plan.layout_in.offsets)
     packed = _large(rows * (product.width + product.heads) * itemsize)
     packed = packed * (product.heads > 0) * (not plan.traffic.joined)  # sums came with rows
-    packed[-1] = 0  # the last rank finds those of all
+    packed = packed * ~finds_all
     return np.array([kept + packed, packed])
 
 

@@ -119,15 +119,15 @@ class RankStep:
         """Bytes of the work arrays."""
         return sum(self.arrays.values())
 
-    def turns(self, strategy, *, last_rank):
+    def turns(self, strategy, *, finds_all):
         """Return the PassTurns of the training step and of the evaluation.
 
         `strategy` is a subclass of hpgcn.strategies.strategy.Strategy, whose messages pass
-        through a Spool. For `last_rank` see `Touches.segments`.
+        through a Spool. For `finds_all` see `Touches.segments`.
         """
-        key = strategy, last_rank
+        key = strategy, finds_all
         if key not in self._turns:
-            found = pass_turns(self.touches, self.names, strategy.waits, last_rank=last_rank,
+            found = pass_turns(self.touches, self.names, strategy.waits, finds_all=finds_all,
                                sends_own_rows=strategy.sends_own_rows)
             # products with W are formed in messages
             self._turns[key] = [each.without(PACKED) for each in found]

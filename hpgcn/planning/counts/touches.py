@@ -84,14 +84,14 @@ class Touches:
         """Record the end of the pass, after which only `results` are read."""
         self.results = results
 
-    def segments(self, waits_of, *, sends_own_rows=False, last_rank=False):
+    def segments(self, waits_of, *, sends_own_rows=False, finds_all=False):
         """Return the Waits, and the list of segments between them.
 
         A segment has a Touch by id of each array of at least LEAST bytes.
         `waits_of(product)` is the number of waits of a product, 1 or 2. Own rows are
         multiplied before the only one, or between two. With `sends_own_rows` they are read
-        before the first one alone, and sums are written after the last one. The `last_rank`
-        finds all messages, so it completes a product with own rows before the last wait.
+        before the first one alone, and sums are written after the last one. A rank that
+        `finds_all` messages completes a product with own rows before the last wait.
         """
         segments, waits = [_Segment()], []
 
@@ -120,10 +120,10 @@ class Touches:
                     segments[-1].call((*rows, *read_on))
                     wait(product, last=False)
                 segments[-1].call((*rows, *read_on), out)
-                if last_rank:
+                if finds_all:
                     segments[-1].call((*read_on, *out), out)
                 wait(product, first=not twice)
-                if not last_rank:
+                if not finds_all:
                     segments[-1].call((*read_on, *out), out)
         return waits, [{key: touch for key, touch in each.touches.items()
                         if each.bases[key].nbytes >= LEAST} for each in segments]

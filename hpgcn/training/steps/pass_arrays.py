@@ -38,9 +38,9 @@ class PassArrays:
         self.turns = turns
         self.last = len(turns.segments)  # number of the segment after the pass
         comm = model.columns.comm
-        self.last_rank = comm.finds_all
+        self.finds_all = comm.finds_all
         # ranks with some columns of results wait for the others before they read them
-        self.results = turns.results if comm.size > 1 else {}
+        self.results = turns.results if model.columns.row.size > 1 else {}
         others = [source for source in nearest_first(comm, range(comm.size))
                   if source != comm.rank]
         self.first = {LOCAL, comm.rank, *come_first(comm, others)}
@@ -98,9 +98,9 @@ class PassArrays:
         if wait.first:
             found.append(_read(product.pull.send_rows))
         if wait.last:  # own rows, and rows that come first
-            every = self.last_rank or not wait.first
+            every = self.finds_all or not wait.first
             found += self._blocks(product, lambda source: every or source in self.first)
-            if self.last_rank:
+            if self.finds_all:
                 found.append(_read(product.push.send_rows))
         return found
 
@@ -113,7 +113,7 @@ class PassArrays:
         if product is None:
             arrays = self._strategy(wait).matrix_arrays(wait.product) if wait.first else ()
             return [*map(_read, arrays)]
-        if self.last_rank:
+        if self.finds_all:
             return found
         if wait.last:
             found.append(_read(product.push.send_rows))
@@ -170,7 +170,7 @@ def plan_passes(shard: GraphShard, training: StepView | None, evaluation: StepVi
         return
     step = shard.rank_step()
     features = (training or evaluation).features, evaluation.features
-    turns = step.turns(type(strategy), last_rank=comm.finds_all)
+    turns = step.turns(type(strategy), finds_all=comm.finds_all)
     if training:
         training.model.step_arrays = PassArrays(turns[0], training.model, features)
     evaluation.model.evaluation_arrays = PassArrays(turns[1], evaluation.model, features)
