@@ -262,8 +262,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     messages = max(each.messages for each in moving)
 
     # if there is room, arrays of the last ranks and messages to them stay in memory
-    total = footprint.total + counted.copies
-    arrays = total - footprint.message_buffers
+    arrays = footprint.spooled_total + counted.copies
     small = int(small_arrays(footprint).sum())
     small += PAIR * sum(int(np.sum(operand.blocks)) for operand in footprint.operands)
     limit = memory - process_bytes(candidate.ranks) - counted.memory - messages - small
@@ -281,10 +280,11 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
         moved[:2] = int(counted.read[:in_files].sum()), 0
     scratch = file_bytes(footprint, strategy, (train, evaluated), in_files)
     scratch += int(counted.copies[:in_files].sum())
+    needed = needed or int((footprint.total + counted.copies).sum()) + counted.memory + PROCESS
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
-                       needed or int(total.sum()) + counted.memory + PROCESS, scratch, turn, *moved,
-                       inputs.config.eval_every, turns_seconds(machine, counted), machine.disk,
-                       inputs.config.batch, counted.steps, counted.memory, messages, small)
+                       needed, scratch, turn, *moved, inputs.config.eval_every,
+                       turns_seconds(machine, counted), machine.disk, inputs.config.batch,
+                       counted.steps, counted.memory, messages, small)
 
 
 def file_bytes(footprint, strategy, traffics, in_files):
@@ -292,8 +292,7 @@ def file_bytes(footprint, strategy, traffics, in_files):
 
     `traffics` is what `disk_traffic` returns. The matrix of all ranks may be in the Spool.
     """
-    arrays = footprint.total - footprint.message_buffers
-    found = arrays[:in_files].sum() + most_waiting(traffics)[0].sum()
+    found = footprint.spooled_total[:in_files].sum() + most_waiting(traffics)[0].sum()
     if strategy.spools_matrix:
         found += footprint.parts["matrix"][in_files:].sum()
     return int(found)

@@ -308,6 +308,11 @@ class RankFootprint(DenseFootprint):
                 + sum(plan.buffer_bytes(*sizes) - plan.sums_held(*sizes) for plan in self.roots))
 
     @property
+    def spooled_total(self):
+        """Bytes of `parts` of ranks with a Spool, (P,)."""
+        return self.total - self.message_buffers
+
+    @property
     def _early_bytes(self):
         """Bytes of the second buffers for a product that begins early, (P,)."""
         if self._begins_early is None:
