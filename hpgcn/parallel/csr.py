@@ -87,10 +87,13 @@ class Csr:
             self._known["rows"] = self.device.put(rows)
         return self._known["rows"]
 
-    def read_arrays(self) -> list[Array]:
-        """Return the arrays that products read: also `nonempty_rows`, once one has."""
+    def read_arrays(self, *, values: bool = True) -> list[Array]:
+        """Return the arrays that products read: also `nonempty_rows`, once one has.
+
+        Without `values` they are those that attention reads.
+        """
         rows = self._known.get("rows")
-        return [self.indptr, self.indices, self.data, *([] if rows is None else [rows])]
+        return [self.indptr, self.indices, *[self.data] * values, *([] if rows is None else [rows])]
 
     def stored_arrays(self) -> list[Array]:
         """Return the arrays of the matrix, and of its transpose once that is cached."""

@@ -94,7 +94,7 @@ class Operand:
     def nbytes(self, itemsize: int) -> np.ndarray:
         """Return the bytes of entries and row pointers, (P,).
 
-        `itemsize` is that of numbers in the multiplied rows.
+        `itemsize` is that of numbers in the multiplied rows; 0 leaves out the values of A.
         """
         return self.entries * (INDEX + sum_bytes(itemsize)) + self.pointers * POINTER
 

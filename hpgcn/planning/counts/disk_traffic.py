@@ -97,7 +97,7 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled, *, processes=
             product = product_of_rows
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
-            entry = ENTRY_NUMBER if product.edge_width else itemsize
+            entry = ENTRY_NUMBER if product.edge_width else itemsize * (not product.heads)
             matrix = operand.nbytes(entry) - small_bytes(operand, entry)
             if product.edge_width:
                 matrix = matrix + _large(footprint.edge_bytes)

@@ -204,7 +204,8 @@ class ShapeAttention(Attention):
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
         width, kept = rows[0].shape[1], 0 if W is None else W.shape[0]
         product = Product(self.owner.hop, width, heads=self.heads.count, kept=kept)
-        self.owner.note(product, rows, tuple(state), (l,))
+        read_on = (l,) if W is None else (l, W)
+        self.owner.note(product, rows, tuple(state), read_on)
 
     def return_(self, pulled, rows, gradients, drawn):
         product = Product(self.owner.hop, rows[0].shape[1], heads=self.heads.count, backward=True)
@@ -225,11 +226,11 @@ class ShapeMessages:
         made = partial(Product, self.owner.hop, H.shape[1], edge_width=W.shape[0])
 
         def backward(G, out):
-            self.owner.note(made(backward=True), (G,), out, (H,) * keep)
+            self.owner.note(made(backward=True), (G,), out, (W, b, *(H,) * keep))
             empty = self.owner.device.empty
             return out, *(empty(each.shape, np.float64) for each in (W, b))
 
-        self.owner.note(made(), (H,), out)
+        self.owner.note(made(), (H,), out, (W, b))
         return out, backward
 
 

@@ -253,7 +253,8 @@ class MixtureOfParallelism(Strategy):
         return 2
 
     def matrix_arrays(self, product: Product) -> list[Array]:
-        return (self.operand_back if product.backward else self.operand).block.read_arrays()
+        block = (self.operand_back if product.backward else self.operand).block
+        return block.read_arrays(values=not product.heads)
 
     @property
     def returns_batches(self) -> bool:

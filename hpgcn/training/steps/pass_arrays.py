@@ -99,7 +99,7 @@ class PassArrays:
             found.append(_read(product.pull.send_rows))
         if wait.last:  # own rows, and rows that come first
             every = self.finds_all or not wait.first
-            found += self._blocks(product, lambda source: every or source in self.first)
+            found += self._blocks(wait, lambda source: every or source in self.first)
             if self.finds_all:
                 found.append(_read(product.push.send_rows))
         return found
@@ -118,7 +118,7 @@ class PassArrays:
         if wait.last:
             found.append(_read(product.push.send_rows))
         if wait.first and wait.last:
-            found += self._blocks(product, lambda source: source not in self.first)
+            found += self._blocks(wait, lambda source: source not in self.first)
         return found
 
     def dead(self, segment: int) -> Iterator[tuple[Array, int]]:
@@ -146,11 +146,11 @@ class PassArrays:
             return strategy.product
         return strategy.attention_back if wait.product.heads else strategy.back
 
-    def _blocks(self, product: RowProduct, chosen: Callable) -> list[tuple[Array, int, int]]:
-        """Return the arrays of the blocks whose source is chosen."""
-        return [_read(array) for row in product.blocks.values()
+    def _blocks(self, wait: Wait, chosen: Callable) -> list[tuple[Array, int, int]]:
+        """Return the arrays that a product reads of the blocks whose source is chosen."""
+        return [_read(array) for row in self.products[wait].blocks.values()
                 for source, block in row.items() if chosen(source)
-                for array in block.read_arrays()]
+                for array in block.read_arrays(values=not wait.product.heads)]
 
 
 def _read(array: Array) -> tuple[Array, int, int]:
