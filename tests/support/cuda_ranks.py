@@ -47,7 +47,7 @@ def held_bytes():
     for thing in gc.get_objects():
         if issubclass(type(thing), fake_cupy.ndarray):  # isinstance fails on a dead weakref.proxy
             memory = thing.memory
-            while getattr(memory, "base", None) is not None:
+            while memory.base is not None:
                 memory = memory.base
             owners[id(memory)] = getattr(memory, "nbytes", 0)
     return sum(owners.values())
