@@ -87,13 +87,13 @@ class Csr:
             self._known["rows"] = self.device.put(rows)
         return self._known["rows"]
 
-    def read_arrays(self, *, values: bool = True) -> list[Array]:
-        """Return the arrays that products read: also `nonempty_rows`, once one has.
+    def read_arrays(self, *, values: bool, numbers: bool) -> list[Array]:
+        """Return the arrays that a product reads, with the values if it reads these.
 
-        Without `values` they are those that attention reads.
+        With `numbers` they are also `nonempty_rows`, if blocks were packed to be added.
         """
-        rows = self._known.get("rows")
-        return [self.indptr, self.indices, *[self.data] * values, *([] if rows is None else [rows])]
+        rows = [self._known["rows"]] if numbers and "rows" in self._known else []
+        return [self.indptr, self.indices, *[self.data] * values, *rows]
 
     def stored_arrays(self) -> list[Array]:
         """Return the arrays of the matrix, and of its transpose once that is cached."""

@@ -14,8 +14,8 @@ is computed.
 rank p sends m_p f (P - 1) words in P - 1 messages. In a product by partial sums it
 sends (n - m_p) f words to the P - 1 other ranks. Both are n f (P - 1) words and P (P -
 1) messages over all ranks; empty blocks send nothing. A rank stores the slab of A, P
-row pointers for each row, and the numbers of the rows in each block. It also stores the
-transpose if A is not symmetric. Two buffers are as tall as the largest block of another
+row pointers for each row, and the numbers of the rows in blocks of others. It also stores
+the transpose if A is not symmetric. Two buffers are as tall as the largest block of another
 rank.
 
 In `1.5d` there are P / c groups of c replicas; rank = group x c + replica. Group i owns
@@ -159,13 +159,11 @@ class StagedRowPlan(RowPlan):
         # The transposes of the blocks.
         groups, replicas = groups_of(self.rank_grid)
         deals = replica_assignment(groups, replicas)  # block of columns k -> replica that holds it
-        big = self.rank_grid.layout.offsets[::replicas]
-        touched = self.pattern.transposed.touched_rows(big, big).T @ deals
         heights = self._heights(self.layout_in).sum(1) @ deals
-        shape = touched.shape
+        shape = groups, replicas
         return Operand.of(
-            shape, forward.entries.reshape(shape), heights + deals.sum(0), index_entries=touched,
-            results=heights, blocks=forward.blocks.reshape(shape))
+            shape, forward.entries.reshape(shape), heights + deals.sum(0), results=heights,
+            blocks=forward.blocks.reshape(shape))
 
     def operand(self, pattern: Pattern, layout: BlockLayout) -> Operand:
         # A block for each stage.
@@ -174,10 +172,13 @@ class StagedRowPlan(RowPlan):
         deals = replica_assignment(groups, replicas)
         big = self.rank_grid.layout.offsets[::replicas]
         entries = pattern.nonzeros(big, big) @ deals
-        touched = pattern.touched_rows(big, big) @ deals
+        touched = pattern.touched_rows(big, big)
         stages = deals.sum(0)
+        # others are added to the first one: the own block, or the first in order
+        first = (deals * (1 + np.eye(groups, dtype=int)[:, :, None])).argmax(1)
+        added = touched @ deals - np.take_along_axis(touched, first, 1) * (stages > 0)
         tall = rows.sum(1, keepdims=True)
-        return Operand.of(rows.shape, entries, stages * (tall + 1), index_entries=touched,
+        return Operand.of(rows.shape, entries, stages * (tall + 1), index_entries=added,
                           results=tall + rows * (replicas > 1), blocks=stages)
 
     def buffer_bytes(self, width: int, itemsize: int) -> np.ndarray:
@@ -302,8 +303,11 @@ class RankStages:
                 layout: BlockLayout) -> RowProduct:
         """Return the RowProduct of `blocks`, a dict by stage.
 
-        `layout_in` and `layout` are the layouts of its input and its result.
+        `layout_in` and `layout` are the layouts of its input and its result. The own block
+        comes first, as it is multiplied.
         """
+        own = self.group - self.first
+        blocks = {stage: blocks[stage] for stage in sorted(blocks, key=lambda each: each != own)}
         if self.by_blocks:
             pull, push = self._spooled(layout_in, layout)
             return RowProduct({LOCAL: blocks}, pull, push, layout.rows.num_rows)

@@ -58,6 +58,11 @@ class Product:
         """Phase of a training step: "forward" or "backward"."""
         return "backward" if self.backward else "forward"
 
+    @property
+    def is_spmm(self) -> bool:
+        """Whether it is a sparse product, not attention or messages that read edge features."""
+        return not (self.heads or self.edge_width)
+
 
 @dataclass(frozen=True, eq=False)
 class RankGrid:

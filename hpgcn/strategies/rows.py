@@ -60,7 +60,8 @@ class RowProduct:
     Attributes
     ----------
     blocks : dict of dict of hpgcn.parallel.csr.Csr
-        Blocks by target, then by source, both as numbered by `push` and `pull`.
+        Blocks by target, then by source, both as numbered by `push` and `pull`. The source
+        of own rows, which are multiplied first, is the first of each target.
     pull, push : transfers
         See hpgcn.parallel.transfers.
     num_rows : int
@@ -78,8 +79,8 @@ class RowProduct:
         This rank owns `num_rows` rows of its result.
         """
         flipped = {}
-        for target, row in self.blocks.items():
-            for source, block in row.items():
+        for target in sorted(self.blocks, key=lambda each: each != LOCAL):
+            for source, block in self.blocks[target].items():
                 flipped.setdefault(source, {})[target] = block.transposed()
         return RowProduct(flipped, self.push, self.pull, num_rows)
 
@@ -328,7 +329,8 @@ class RowStrategy(Strategy):
     def matrix_arrays(self, product: Product) -> list[Array]:
         blocks = (self.back if product.backward else self.product).all_blocks()
         return [array for block in blocks
-                for array in block.read_arrays(values=not product.heads)]
+                for array in block.read_arrays(values=not product.heads,
+                                                numbers=product.is_spmm)]
 
     # A H and A^T G run the same code; partialmethod saves a frame of the call stack
     forward = partialmethod(multiply, "product")

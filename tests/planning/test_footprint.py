@@ -135,7 +135,7 @@ def test_blocks_by_hand():
     plan = footprint_of(inputs, "mop", (2,), [0, 2, 4]).plan
     assert plan.operands[0].entries.tolist() == plan.operands[0].entries_read.tolist() == [10, 10]
     assert (plan.layout.columns, plan.traffic.slices, plan.rows().tolist()) == (1, 2, [2, 2])
-    # the first rank's rows touch both column blocks with row 0, its own with row 1
+    # blocks of the other rank touch row 0, and rows 2 and 3; nothing is added by own blocks
     operand = footprint_of(inputs, "1d", (2,), [0, 2, 4]).plan.operands[0]
-    assert operand.entries.tolist() == [6, 4] and operand.index_entries.tolist() == [3, 4]
+    assert operand.entries.tolist() == [6, 4] and operand.index_entries.tolist() == [1, 2]
     assert operand.pointers.tolist() == [6, 6]

@@ -7,7 +7,6 @@ import pytest
 
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.nodes.node_plan import NodePlan
-from hpgcn.parallel.transfers import LOCAL
 from hpgcn.planning.answers.candidates import count
 from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.grids.summa import Summa
@@ -65,11 +64,7 @@ def matrix_of(strategy):
         halos = [each for halo in halos for each in (
             (halo.first, halo.second) if isinstance(halo, NodePlan) else (halo,))]
         listed += [numbers for halo in halos for numbers in (halo.ghosts, halo.send_rows)]
-        if not strategy.requires_partition:
-            listed += [each.nonempty_rows for each in product.all_blocks()]
-        else:
-            listed += [each.nonempty_rows for row in product.blocks.values()
-                       for source, each in row.items() if source != LOCAL]
+        listed += [each._known["rows"] for each in product.all_blocks() if "rows" in each._known]
     if isinstance(strategy, DelayedVertexCut) and not strategy.parent:
         replicas = strategy.replicas
         listed += [replicas.ghosts, replicas.send_rows, strategy.sums[0].exchange.replicas]

@@ -30,7 +30,7 @@ def marks(model, setting, *, quick):
 def test_bytes_are_those_of_the_plan(cuda, strategy, model, setting, monkeypatch, tmp_path):
     """Those of an epoch with an evaluation are within 3%, both ways."""
     path, on_disk = str(tmp_path / "p.h5"), setting != SETTINGS[0]
-    ranks = 8 if on_disk else 4
+    ranks = (5 if strategy == "1d" else 8) if on_disk else 4  # files are read in whole pages
     move_small_arrays(monkeypatch, 1 << (14 if on_disk else 11))
     # small arrays that are summed within a layer weigh more on ranks that share rows
     vertices = 6001 * (1 + on_disk) * (1 + STRATEGIES[strategy].sends_own_rows)

@@ -34,6 +34,10 @@ CASES = [  # strategy, settings, directed, vertices, ranks, width
     *(pytest.param(strategy, {"model": "gin", **BATCH_NORM}, True, 24001, 6, 192,
                    marks=pytest.mark.release) for strategy in ("mop:3", "1.5d:2", "2d:2x3",
                                                                     "3d:3x1x2")),
+    # the matrix weighs more, and the numbers of its rows
+    ("1d", {"model": "gcn"}, True, 48001, 4, 32),
+    ("cover", {"model": "gat", "heads": 2}, True, 48001, 4, 32),
+    pytest.param("p2p", {"model": "gine"}, True, 48001, 4, 32, marks=pytest.mark.release),
     # rows weigh more than weights, which are read by demand in each turn
     *(pytest.param(strategy, BATCH_NORM, True, 24001, 6, 128, marks=pytest.mark.release)
       for strategy in ("cover", "vertex-cut", "1d")),

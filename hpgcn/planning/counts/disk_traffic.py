@@ -12,7 +12,7 @@ from hpgcn.comm.spool import NEAR, buffer_bytes
 from hpgcn.parallel.counts import all_spooled, spooled
 from hpgcn.parallel.sizes import ExchangeSizes
 from hpgcn.planning.counts import touches
-from hpgcn.planning.counts.footprint import COPIES, ENTRY_NUMBER
+from hpgcn.planning.counts.footprint import COPIES
 from hpgcn.strategies.plan import INDEX, POINTER, SpoolMemory, sum_bytes
 
 INDEX_ARRAYS = 3  # arrays of row numbers: to send, to receive, and touched by a block
@@ -97,7 +97,7 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled, *, processes=
             product = product_of_rows
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
-            entry = ENTRY_NUMBER if product.edge_width else itemsize * (not product.heads)
+            entry = itemsize * (not product.heads)
             matrix = operand.nbytes(entry) - small_bytes(operand, entry)
             if product.edge_width:
                 matrix = matrix + _large(footprint.edge_bytes)
@@ -124,6 +124,8 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled, *, processes=
                 segment = place + (first and not product.backward)
                 if kept_at.get(product.layer) != segment:
                     touched[:, segment] += rows.max(0)
+                elif product.edge_width:  # half of them came in this turn, the others before it
+                    moved[ARRAYS][0] -= rows[0] // 2
                 kept_at[product.layer] = segment
             moved[MESSAGES] += passed
             if sends_own_rows:
@@ -201,13 +203,13 @@ def _read_numbers(plan, product, operand, itemsize):
     """Return the bytes of numbers of rows that each rank reads in a product, (P,).
 
     They are those of rows to send, of rows to which sums are added, and of rows that
-    blocks touch. A matrix may list the first ones too.
+    blocks touch, which only sparse products read. A matrix may list the first ones too.
     """
     found = {each for each, *_ in plan.traffic.moves(product, itemsize)
              if isinstance(each, ExchangeSizes)}
     listed = sum(each.buffer_rows for each in found)
     touched = operand.index_entries
-    touched = np.where(touched < listed, touched, touched - listed)
+    touched = np.where(touched < listed, touched, touched - listed) * product.is_spmm
     return sum(_large(count * POINTER) for count in (touched, *(each.sent for each in found)))
 
 
