@@ -70,7 +70,7 @@ class LocalComm(MpiComm):
         Arguments as in `Collectives.wait`.
         """
         pending = set(range(len(requests))) if pending is None else pending
-        alone, observer = self.mpi.post.processes is None, self.mpi.turns.observer
+        alone = self.mpi.post.processes is None
 
         def ready() -> bool:
             queued = (request for queue in self.busy for request in queue.running)
@@ -78,10 +78,7 @@ class LocalComm(MpiComm):
                 return True
             if alone:
                 return any(requests[number].Get_status() for number in pending)
-            # messages of other processes come one by one, in any order of their readers. A turn
-            # for each would move its arrays, and so would turns in another order.
-            return ((observer is None or observer.is_in_order(self.turn))
-                    and all(request.Get_status() for request in requests))
+            return self._goes_on(requests)
 
         if not pending:
             return
@@ -126,9 +123,6 @@ class LocalComm(MpiComm):
         They are those of messages that other ranks send before their calls. `what` as in
         `wait`.
         """
-        def ready() -> bool:
-            return all(request.Get_status() for request in requests)
-
         def describe() -> str:
             return what([place for place, request in enumerate(requests)
                          if not request.Get_status()])
@@ -136,9 +130,19 @@ class LocalComm(MpiComm):
         turns = self.mpi.turns
         if turns.observer is not None:
             self.end_segment(*ends)
-            turns.pass_turn(self.turn, ready, describe, self.timeout)
+            turns.pass_turn(self.turn, lambda: self._goes_on(requests), describe, self.timeout)
             self._record_disk()
             self.begin_segment()
+
+    def _goes_on(self, requests: Sequence) -> bool:
+        """Return whether requests are complete, and ranks before this one of several processes.
+
+        Messages of other processes come one by one, in any order of their readers. A turn for
+        each would move its arrays, and so would turns in another order.
+        """
+        alone, observer = self.mpi.post.processes is None, self.mpi.turns.observer
+        return ((alone or observer is None or observer.is_in_order(self.turn))
+                and all(request.Get_status() for request in requests))
 
     def allreduce(self, array: Array, kind: str, op: str = "sum") -> None:
         # a sum within a pass ends a segment: all ranks get here before it is complete

@@ -42,15 +42,18 @@ class PlannedTurns:
         self._between[rank] = False
 
     def is_in_order(self, rank: int) -> bool:
-        """Return whether all ranks before one have begun the segment that it begins next.
+        """Return whether it is the turn of a rank to begin its next segment.
 
-        It is true for a rank that does not wait between two segments of a pass.
+        The ranks before have begun that segment, and those after it the one before. It is
+        true for a rank that does not wait between two segments of a pass.
         """
         arrays = self._next_arrays(rank)
         if arrays is None or self._segments[rank] >= arrays.last:
             return True
         places = [*zip(self._begun, self._segments, (not each for each in self._between))]
-        return all(other > places[rank] for other in places[:rank])
+        begun, segment, _ = places[rank]
+        return (all(other > places[rank] for other in places[:rank])
+                and all(other > (begun, segment - 1, False) for other in places[rank + 1:]))
 
     def told(self) -> dict[str, Any]:
         """Return bytes that were moved and seconds of waits, by names of summary.json."""

@@ -16,6 +16,7 @@ from hpgcn.comm.processes import Processes
 from hpgcn.errors import ConfigError, DataError, DivergedError, StoppedError, UsageError
 from hpgcn.runtime.gpu import gpu_turns
 from hpgcn.runtime.gpu.gpu_turns import GpuTurns
+from hpgcn.strategies import STRATEGIES
 
 pytestmark = pytest.mark.mpi
 SETTINGS = {"layers": 3, "hidden": 24, "epochs": 3, "eval_every": 2, "dropout": 0.3}
@@ -75,7 +76,8 @@ def test_bits_on_gpus(comm, gpu, strategy, changes):
 
 @pytest.mark.parametrize("strategy, model", [
     pytest.param(*case, marks=[] if case == ("p2p", "gat") else pytest.mark.long)
-    for case in product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin"))])
+    for case in (*product(("p2p", "cover", "vertex-cut", "1d"), ("gcn", "gat", "gin")),
+                 ("mop", "gin"), ("1.5d", "gin"), ("2d", "gcn"), ("3d", "gin"))])
 def test_bytes_are_those_of_the_plan(comm, gpu, strategy, model, monkeypatch, tmp_path):
     """Each of two or three processes copies those of its ranks within 3%, both ways."""
     comm = as_comm(comm.mpi.Split(comm.rank < 3, comm.rank))
@@ -84,7 +86,7 @@ def test_bytes_are_those_of_the_plan(comm, gpu, strategy, model, monkeypatch, tm
     move_small_arrays(monkeypatch, 1 << 11)
     path, ranks = comm.bcast(str(tmp_path / "p.h5")), 4 * comm.size
     if comm.rank == 0:
-        write_parts(path, strategy, 1000 * ranks, ranks)
+        write_parts(path, strategy, 1000 * ranks * (1 + STRATEGIES[strategy].sends_own_rows), ranks)
     comm.barrier()
     moved, planned = moved_and_planned(monkeypatch, path, strategy, model, ranks, comm=comm)
     assert moved == pytest.approx(planned, rel=0.03)
