@@ -110,7 +110,7 @@ class LocalComm(MpiComm):
         if turns.observer is not None:
             turns.observer.begin_pass(rank, arrays)
             turns.in_order(rank)
-            turns.observer.begin_segment(rank)
+            self._begin_segment()
             self._record_disk()
 
     def end_segment(self, *ends: Any) -> bool:
@@ -148,40 +148,38 @@ class LocalComm(MpiComm):
         # a sum within a pass ends a segment: all ranks get here before it is complete
         pending = self.start_allreduce(array, kind, op)
         within = self.end_segment("sum")
-        if within:
-            self.mpi.turns.pass_turn(self.turn)
-            self._record_disk()
         pending.wait(f"an allreduce of {kind}")
         if within:
             self.begin_segment()
 
     def begin_segment(self) -> None:
-        """Note that the next segment begins, after a wait within a product or layer."""
-        if self.mpi.turns.observer is not None:
-            self.mpi.turns.observer.begin_segment(self.turn)
+        """Note that the next segment begins, after a wait within a product or layer.
+
+        A rank that found all messages lets the others run. If it went on it would be a
+        product ahead, and messages of others would be in files for two products.
+        """
+        turns = self.mpi.turns
+        if turns.observer is not None:
+            if not turns.waited[self.turn]:
+                turns.pass_turn(self.turn)
+            self._record_disk()
+            self._begin_segment()
+
+    def _begin_segment(self) -> None:
+        turns = self.mpi.turns
+        turns.observer.begin_segment(self.turn)
+        turns.waited[self.turn] = False
 
     def end_stage(self, *product: Any) -> None:
         """Note that a product waits the first of two times, as `end_product` does at its end."""
-        if self.mpi.turns.observer is not None:
-            self.end_segment(*product)
-            self._let_others_run()
+        if self.end_segment(*product) and self.mpi.post.processes is None:
+            self.mpi.turns.pass_turn(self.turn)  # then all messages are there
+            self._record_disk()
 
     def end_product(self, *product: Any) -> None:
         """Note that a product is complete, and that the next segment begins."""
-        if self.mpi.turns.observer is not None:
-            self.end_segment(*product)  # if the product has no own rows
-            self._let_others_run()
-            self.begin_segment()
-
-    def _let_others_run(self) -> None:
-        """Let the other ranks run if this is the last one.
-
-        The last rank finds all messages, so it need not wait. If it went on it would be a
-        product ahead, and messages of others would be in files for two products.
-        """
-        if self.turn == self.mpi.turns.size - 1:
-            self.mpi.turns.pass_turn(self.turn)
-        self._record_disk()
+        self.end_segment(*product)  # if the product has no own rows
+        self.begin_segment()
 
     def told(self) -> dict[str, Any]:
         """Return bytes and seconds of ranks that take turns, as a field of summary.json."""

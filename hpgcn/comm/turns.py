@@ -37,6 +37,8 @@ class Turns:
         Called between the turns of two ranks.
     processes : Processes or None
         Other processes, whose ranks send messages to these.
+    waited : list of bool
+        Whether each rank has let others run since it began a segment, which resets it.
     """
 
     def __init__(self, size: int, observer: Any = None,
@@ -44,6 +46,7 @@ class Turns:
         self.size = size
         self.observer = observer
         self.processes = processes
+        self.waited = [False] * size
         self._turn = [threading.Semaphore(0) for _ in range(size)]
         # rank: (whether it can go on, a function; what it waits for, a function; seconds at most)
         self._waits = {}
@@ -91,6 +94,7 @@ class Turns:
         # let the next rank run, until this one can go on
         self._switch(rank, following)
         self._acquire(rank)
+        self.waited[rank] = True
         del self._waits[rank]
         self._raise_if_ended()
 

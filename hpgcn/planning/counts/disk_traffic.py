@@ -118,6 +118,10 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled, *, processes=
             if not last:
                 continue
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
+            if product.kept:  # constant rows of other ranks
+                constant = _large(_rows_of_blocks(plan) * product.kept * itemsize).sum(1)
+                moved[ARRAYS][0] += constant
+                touched[:, place] += constant
             if not sends_own_rows and _keeps_rows(plan, product):
                 rows = _kept_rows(plan, product, itemsize, finds_all, training=number == 0)
                 moved[ARRAYS] += rows
