@@ -18,13 +18,16 @@ class Waits:
     comm : hpgcn.comm.SerialComm or MpiComm
     twice : bool
         Whether it waits for rows that all sums read, and then for sums.
+    kept : bool
+        Whether other ranks send no rows: those that it reads are kept.
     product : int and bool
         Width, and whether it is a product with A^T.
     """
 
-    def __init__(self, comm: SerialComm, twice: bool, *product: Any) -> None:
+    def __init__(self, comm: SerialComm, twice: bool, kept: bool, *product: Any) -> None:
         self.comm = comm
         self.twice = twice
+        self.finds_all = comm.finds_all or (kept and not twice)
         self.product = product
 
     def first(self, pull: Transfer, what: str) -> None:
@@ -39,7 +42,7 @@ class Waits:
 
     def last(self) -> None:
         """Note that own rows are not read again, unless the rank goes on at once."""
-        if not self.comm.finds_all:
+        if not self.finds_all:
             self.comm.end_segment(*self.product)
 
     def sums(self, push: Transfer, what: str) -> None:

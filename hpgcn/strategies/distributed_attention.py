@@ -127,7 +127,8 @@ class RowAttention(Attention):
     def attend(self, rows: tuple, l: Array, state: list, drawn: dict,  # noqa: E741
                spread: Array, W: Array | None) -> None:
         what = product_name(self.clock)
-        waits = self.strategy.waits_of(rows[0].shape[1], False, self.count)
+        kept = 0 if self.constant is None else W.shape[0]
+        waits = self.strategy.waits_of(rows[0].shape[1], False, self.count, kept)
         self.ghosts = {}
         self.push.start(l, what)
         if self.constant is None:

@@ -320,11 +320,11 @@ class RowStrategy(Strategy):
                              rows=rows, mask=rows_of(bits, lo, hi), accumulate=accumulate)
                     count_masked(comm, indptr, rows_of(bits, lo, hi), Z.shape[1], rows)
 
-    def waits_of(self, width: int, backward: bool, heads: int = 0) -> Waits:
-        """Return the Waits of a product of this map."""
-        count = self.waits(Product(0, width, backward=backward, heads=heads))
+    def waits_of(self, width: int, backward: bool, heads: int = 0, kept: int = 0) -> Waits:
+        """Return the Waits of a product of this map; parameters as of a Product."""
+        count = self.waits(Product(0, width, backward=backward, heads=heads, kept=kept))
         kind = NextTurns if self.sends_own_rows and self.comm.spool else Waits
-        return kind(self.comm, count > 1, width, backward)
+        return kind(self.comm, count > 1, kept > 0, width, backward)
 
     def matrix_arrays(self, product: Product) -> list[Array]:
         blocks = (self.back if product.backward else self.product).all_blocks()

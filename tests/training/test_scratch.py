@@ -220,7 +220,7 @@ def test_a_disk_that_fails_ends_the_run(array, monkeypatch):
 
 def test_a_pass_that_differs_from_its_plan_is_refused():
     """Else contents that are read would be dropped."""
-    waits = Wait(Product(0, 8, backward=True), True, True), Wait(None, True, True)
+    waits = Wait(Product(0, 8, backward=True), True, True, False), Wait(None, True, True, False)
     turns = SimpleNamespace(segments=((), (), ()), waits=waits, results={})
     hop = SimpleNamespace(maps=[SimpleNamespace(sends_own_rows=True)])
     passed = PassArrays(turns, SimpleNamespace(

@@ -38,6 +38,10 @@ CASES = [  # strategy, settings, directed, vertices, ranks, width
     ("1d", {"model": "gcn"}, True, 48001, 4, 32),
     ("cover", {"model": "gat", "heads": 2}, True, 48001, 4, 32),
     pytest.param("p2p", {"model": "gine"}, True, 48001, 4, 32, marks=pytest.mark.release),
+    # rows of others are kept, or ranks find all messages and wait for none
+    *(pytest.param(strategy, {"model": "gat", "heads": 2, "dropout": 0, "input_dropout": 0}, False,
+                   16001, 4, 128, marks=[] if strategy == "p2p" else pytest.mark.release)
+      for strategy in ("p2p", "cover", "1d")),
     # rows weigh more than weights, which are read by demand in each turn
     *(pytest.param(strategy, BATCH_NORM, True, 24001, 6, 128, marks=pytest.mark.release)
       for strategy in ("cover", "vertex-cut", "1d")),

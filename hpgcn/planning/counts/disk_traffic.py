@@ -89,7 +89,7 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled, *, processes=
 
         # the matrix, the messages and the sums of each product
         products = iter(whole_products(footprint, number))
-        for place, (product, first, last) in enumerate(turns[0].waits):
+        for place, (product, first, last, complete) in enumerate(turns[0].waits):
             if product is None:  # a sum over ranks
                 continue
             if first:
@@ -113,12 +113,13 @@ def disk_traffic(footprint, strategy, in_files=None, rule=spooled, *, processes=
             if not last or (sends_own_rows and first):  # all blocks come after it
                 touched[:, place + 1] += matrix
             elif first:
-                touched[~finds_all, place:place + 2] += matrix[~finds_all, None] // 2
-                touched[finds_all, place] += matrix[finds_all]
+                complete = finds_all | complete
+                touched[~complete, place:place + 2] += matrix[~complete, None] // 2
+                touched[complete, place] += matrix[complete]
             if not last:
                 continue
             moved[MATRIX][0] += matrix + _read_numbers(plan, product, operand, itemsize)
-            if product.kept:  # constant rows of other ranks
+            if product.kept and not sends_own_rows:  # constant rows of other ranks
                 constant = _large(_rows_of_blocks(plan) * product.kept * itemsize).sum(1)
                 moved[ARRAYS][0] += constant
                 touched[:, place] += constant

@@ -91,12 +91,13 @@ class Touches:
         `waits_of(product)` is the number of waits of a product, 1 or 2. Own rows are
         multiplied before the only one, or between two. With `sends_own_rows` they are read
         before the first one alone, and sums are written after the last one. A rank that
-        `finds_all` messages completes a product with own rows before the last wait.
+        `finds_all` messages completes a product with own rows before the last wait, as all
+        do if rows of others are kept.
         """
         segments, waits = [_Segment()], []
 
-        def wait(product=None, first=True, last=True):
-            waits.append(Wait(product, first, last))
+        def wait(product=None, first=True, last=True, finds_all=False):
+            waits.append(Wait(product, first, last, finds_all))
             segments.append(_Segment())
 
         for call in self._calls:
@@ -120,10 +121,11 @@ class Touches:
                     segments[-1].call((*rows, *read_on))
                     wait(product, last=False)
                 segments[-1].call((*rows, *read_on), out)
-                if finds_all:
+                finds = finds_all or (product.kept > 0 and not twice)  # others send no rows
+                if finds:
                     segments[-1].call((*read_on, *out), out)
-                wait(product, first=not twice)
-                if not finds_all:
+                wait(product, first=not twice, finds_all=finds)
+                if not finds:
                     segments[-1].call((*read_on, *out), out)
         return waits, [{key: touch for key, touch in each.touches.items()
                         if each.bases[key].nbytes >= LEAST} for each in segments]
@@ -176,6 +178,7 @@ class Wait(NamedTuple):
     product: Any  # hpgcn.strategies.Product; None: a sum
     first: bool  # whether it is the first one of the product
     last: bool
+    finds_all: bool  # whether the rank has completed the product
 
     @property
     def ends(self):

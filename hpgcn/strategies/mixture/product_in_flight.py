@@ -111,7 +111,7 @@ class ProductInFlight:
         ops = kernels.backend(self.H)
         with self.comm.clock("comm"):
             for block, rows in near.pairs(batch, self.H):
-                ops.gather(rows, self.buffers.row_numbers[:len(rows)], block)
+                ops.gather(rows, self.buffers.positions[:len(rows)], block)
             self.packed.append(self.staged.lower(near.parts[batch], far.parts[batch]))
 
     def _post(self, before: Any = None) -> None:
@@ -195,7 +195,7 @@ class ProductInFlight:
             with self.comm.clock("comm"):
                 self.staged.lift(near.parts[batch], far.parts[batch])
                 for block, rows in near.pairs(batch, out):
-                    ops.gather(block, self.buffers.row_numbers[:len(rows)], rows)
+                    ops.gather(block, self.buffers.positions[:len(rows)], rows)
             if rows_done is not None and near.counts[batch]:
                 rows_done(out, *near.rows(batch))
         if following is not None:

@@ -38,7 +38,6 @@ class PassArrays:
         self.turns = turns
         self.last = len(turns.segments)  # number of the segment after the pass
         comm = model.columns.comm
-        self.finds_all = comm.finds_all
         # ranks with some columns of results wait for the others before they read them
         self.results = turns.results if model.columns.row.size > 1 else {}
         others = [source for source in nearest_first(comm, range(comm.size))
@@ -98,9 +97,9 @@ class PassArrays:
         if wait.first:
             found.append(_read(product.pull.send_rows))
         if wait.last:  # own rows, and rows that come first
-            every = self.finds_all or not wait.first
+            every = wait.finds_all or not wait.first
             found += self._blocks(wait, lambda source: every or source in self.first)
-            if self.finds_all:
+            if wait.finds_all:
                 found.append(_read(product.push.send_rows))
         return found
 
@@ -113,11 +112,10 @@ class PassArrays:
         if product is None:
             arrays = self._strategy(wait).matrix_arrays(wait.product) if wait.first else ()
             return [*map(_read, arrays)]
-        if self.finds_all:
+        if wait.finds_all or not wait.last:
             return found
-        if wait.last:
-            found.append(_read(product.push.send_rows))
-        if wait.first and wait.last:
+        found.append(_read(product.push.send_rows))
+        if wait.first:
             found += self._blocks(wait, lambda source: source not in self.first)
         return found
 
