@@ -97,7 +97,7 @@ class MopBuffers:
         self.batched = batched
         self.num_rows = int(layout.offsets[-1])
         self.room = layout.rows.num_rows
-        self.positions = comm.device.xp.arange(self.room)  # of the rows of a piece
+        self.positions = comm.device.xp.arange(self.room)  # where the rows of a piece are
         self.attended = Workspace(dtype, home)  # by layers that attend
         self.num_products = 0  # that used the buffers so far
         # the next ProductInFlight, if it was announced, and if its rows are being sent
