@@ -34,6 +34,8 @@ CASES = [  # strategy, settings, directed, vertices, ranks, width
     *(pytest.param(strategy, {"model": "gin", **BATCH_NORM}, True, 24001, 6, 192,
                    marks=pytest.mark.release) for strategy in ("mop:3", "1.5d:2", "2d:2x3",
                                                                     "3d:3x1x2")),
+    # learned rows are small, but not beside weights
+    pytest.param("1d", {"embedding": 16}, False, 20001, 5, 96, marks=pytest.mark.release),
     # the matrix weighs more, and the numbers of its rows
     ("1d", {"model": "gcn"}, True, 48001, 4, 32),
     ("cover", {"model": "gat", "heads": 2}, True, 48001, 4, 32),

@@ -201,7 +201,8 @@ def _optimized(footprint):
     shared, learned = footprint.one_copy
     columns = footprint.layout.columns
     gathered = 2 * _large(shared // columns) + _large(shared)
-    return SHARED * _large(shared) + LEARNED * _large(learned) + gathered * (columns > 1)
+    in_files = shared + learned >= touches.LEAST  # arrays have both
+    return (SHARED * shared + LEARNED * learned) * in_files + gathered * (columns > 1)
 
 
 def _read_numbers(plan, product, operand, itemsize):
