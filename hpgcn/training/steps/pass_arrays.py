@@ -101,6 +101,8 @@ class PassArrays:
             found += self._blocks(wait, lambda source: every or source in self.first)
             if wait.finds_all:
                 found.append(_read(product.push.send_rows))
+            if wait.product.kept:
+                found += map(_read, self._strategy(wait).cached_ghost_rows.values())
         return found
 
     def _after(self, wait: Wait) -> list[tuple[Array, int, int]]:
