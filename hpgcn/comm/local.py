@@ -135,7 +135,7 @@ class LocalComm(MpiComm):
             self.begin_segment()
 
     def _goes_on(self, requests: Sequence) -> bool:
-        """Return whether requests are complete, and ranks before this one of several processes.
+        """Return whether requests are complete, and it is the turn of this rank.
 
         Messages of other processes come one by one, in any order of their readers. A turn for
         each would move its arrays, and so would turns in another order.

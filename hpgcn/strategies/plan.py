@@ -21,6 +21,8 @@ from hpgcn.graphs.normalization import CHUNK
 from hpgcn.parallel.layout import ONE_NODE, BlockLayout, NodeLayout
 
 if TYPE_CHECKING:
+    from hpgcn.kernels import Array
+    from hpgcn.parallel.csr import Csr
     from hpgcn.parallel.pattern import Pattern
 
 INDEX = 4  # bytes of a column number, below 2^31 rows and entries a rank
@@ -62,6 +64,10 @@ class Product:
     def is_spmm(self) -> bool:
         """Whether it is a sparse product, not attention or messages that read edge features."""
         return not (self.heads or self.edge_width)
+
+    def arrays_read(self, block: Csr) -> list[Array]:
+        """Return the arrays of a block that it reads: attention has values of its own."""
+        return block.read_arrays(values=not self.heads, numbers=self.is_spmm)
 
 
 @dataclass(frozen=True, eq=False)

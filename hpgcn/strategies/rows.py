@@ -328,9 +328,7 @@ class RowStrategy(Strategy):
 
     def matrix_arrays(self, product: Product) -> list[Array]:
         blocks = (self.back if product.backward else self.product).all_blocks()
-        return [array for block in blocks
-                for array in block.read_arrays(values=not product.heads,
-                                                numbers=product.is_spmm)]
+        return [array for block in blocks for array in product.arrays_read(block)]
 
     # A H and A^T G run the same code; partialmethod saves a frame of the call stack
     forward = partialmethod(multiply, "product")

@@ -254,7 +254,7 @@ class MixtureOfParallelism(Strategy):
 
     def matrix_arrays(self, product: Product) -> list[Array]:
         block = (self.operand_back if product.backward else self.operand).block
-        return block.read_arrays(values=not product.heads, numbers=product.is_spmm)
+        return product.arrays_read(block)
 
     @property
     def returns_batches(self) -> bool:

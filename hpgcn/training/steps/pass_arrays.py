@@ -150,8 +150,7 @@ class PassArrays:
         """Return the arrays that a product reads of the blocks whose source is chosen."""
         return [_read(array) for row in self.products[wait].blocks.values()
                 for source, block in row.items() if chosen(source)
-                for array in block.read_arrays(values=not wait.product.heads,
-                                                numbers=wait.product.is_spmm)]
+                for array in wait.product.arrays_read(block)]
 
 
 def _read(array: Array) -> tuple[Array, int, int]:
